@@ -1,0 +1,1 @@
+"""Agent sessions that do not die."""

@@ -1,0 +1,220 @@
+"""Everything that can go wrong, as one tree.
+
+::
+
+    SnapshotError
+    ├── InvalidInput                what the caller passed cannot be stored
+    │   ├── InvalidSessionId
+    │   ├── InvalidSnapshot
+    │   └── InvalidPolicy
+    ├── NotFound
+    │   ├── SnapshotNotFound        no such session, or no snapshot at that sequence number
+    │   └── StoreNotFound           there is no store at that place
+    ├── Damaged
+    │   ├── SnapshotCorrupted       bytes are not what was written
+    │   └── SnapshotTampered        bytes are well-formed, but not made with this store's key
+    ├── InvalidSnapshotVersion      written by a newer release; never half-read
+    ├── KeyProblem
+    │   ├── KeyMissing              the store is encrypted and no key was given
+    │   └── WrongKey                a key was given and does not open this store
+    ├── Conflict                    another writer saved first
+    ├── SessionLocked               another process owns the session
+    ├── StoreUnavailable            the disk (or service) refused: full, read-only, I/O error
+    ├── AgentNoLoadSupport          the agent cannot load sessions and the caller demanded it
+    └── MissingExtra                an optional dependency is not installed
+
+Every class has a stable ``code``; every instance carries a ``hint`` (what to do next) and says whether the
+same call may succeed later (``retryable``). Assert on codes, not on texts.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "EXIT_CODES",
+    "AgentNoLoadSupport",
+    "Conflict",
+    "Damaged",
+    "InvalidInput",
+    "InvalidPolicy",
+    "InvalidSessionId",
+    "InvalidSnapshot",
+    "InvalidSnapshotVersion",
+    "KeyMissing",
+    "KeyProblem",
+    "MissingExtra",
+    "NotFound",
+    "SessionLocked",
+    "SnapshotCorrupted",
+    "SnapshotError",
+    "SnapshotNotFound",
+    "SnapshotTampered",
+    "StoreNotFound",
+    "StoreUnavailable",
+    "WrongKey",
+]
+
+
+class SnapshotError(Exception):
+    """The root of all errors this package raises on purpose."""
+
+    code: ClassVar[str] = "failure"
+    retryable: ClassVar[bool] = False
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, session_id: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.session_id = session_id
+        self.hint = self.default_hint if hint is None else hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class InvalidInput(SnapshotError, ValueError):
+    """What the caller passed cannot be stored. Nothing was written."""
+
+    code = "invalid_input"
+
+
+class InvalidSessionId(InvalidInput):
+    """A session id that cannot name a session in every store."""
+
+    code = "invalid_session_id"
+
+
+class InvalidSnapshot(InvalidInput):
+    """A snapshot holds a value that JSON cannot carry. The text names the path to it."""
+
+    code = "invalid_snapshot"
+
+
+class InvalidPolicy(InvalidInput):
+    """A retention policy that would keep nothing, or that contradicts itself."""
+
+    code = "invalid_policy"
+
+
+class NotFound(SnapshotError, LookupError):
+    """What was asked for is not there."""
+
+    code = "not_found"
+
+
+class SnapshotNotFound(NotFound):
+    """No such session, or the session has no snapshot at that sequence number."""
+
+    code = "snapshot_not_found"
+    default_hint = "list what there is with store.list(), or history() for one session"
+
+
+class StoreNotFound(NotFound):
+    """There is no store at that place."""
+
+    code = "store_not_found"
+
+
+class Damaged(SnapshotError):
+    """Stored bytes cannot be trusted. Nothing was changed on disk."""
+
+    code = "damaged"
+    default_hint = "run check() on the store; older snapshots of the session may still load"
+
+
+class SnapshotCorrupted(Damaged):
+    """The bytes are not the bytes that were written."""
+
+    code = "corrupted"
+
+
+class SnapshotTampered(Damaged):
+    """The bytes are well-formed, but this store's key did not make them for this place."""
+
+    code = "tampered"
+
+
+class InvalidSnapshotVersion(SnapshotError):
+    """The data has a version this release does not know. It is refused, never half-read."""
+
+    code = "version_unsupported"
+    default_hint = "upgrade snapshot-plugin to the release that wrote it, or newer"
+
+
+class KeyProblem(SnapshotError):
+    """The store's keys cannot be used."""
+
+    code = "key_problem"
+
+
+class KeyMissing(KeyProblem):
+    """The store is encrypted and no key was given."""
+
+    code = "key_missing"
+    default_hint = "pass key=…, or set ASNAP_KEY, ASNAP_KEY_FILE or ASNAP_KEY_COMMAND"
+
+
+class WrongKey(KeyProblem):
+    """A key was given and it opens none of the store's slots."""
+
+    code = "wrong_key"
+    default_hint = "the data is intact; use the key or passphrase this store was created with"
+
+
+class Conflict(SnapshotError):
+    """Another writer saved this session since this one last looked. Nothing was written."""
+
+    code = "conflict"
+    default_hint = "load the session again and re-apply your change, or fork it"
+
+
+class SessionLocked(SnapshotError):
+    """Another live process holds the session."""
+
+    code = "locked"
+    retryable = True
+    default_hint = "stop the other process, or fork the session"
+
+
+class StoreUnavailable(SnapshotError, OSError):
+    """The disk or service behind the store refused. What was acknowledged before is safe."""
+
+    code = "store_unavailable"
+    retryable = True
+    default_hint = "free space or fix permissions, then save again"
+
+
+class AgentNoLoadSupport(SnapshotError):
+    """The agent cannot load sessions, and the caller asked for nothing less."""
+
+    code = "agent_no_load_support"
+    default_hint = "allow the fallback, or use an agent that advertises loadSession"
+
+
+class MissingExtra(SnapshotError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+    code = "missing_extra"
+
+
+EXIT_CODES: dict[str, int] = {
+    SnapshotNotFound.code: 4,
+    NotFound.code: 4,
+    Damaged.code: 5,
+    SnapshotCorrupted.code: 5,
+    SnapshotTampered.code: 5,
+    SessionLocked.code: 6,
+    Conflict.code: 6,
+    KeyProblem.code: 7,
+    KeyMissing.code: 7,
+    WrongKey.code: 7,
+    InvalidSnapshotVersion.code: 8,
+    AgentNoLoadSupport.code: 9,
+    StoreNotFound.code: 10,
+    InvalidInput.code: 2,
+    InvalidSessionId.code: 2,
+    InvalidSnapshot.code: 2,
+    InvalidPolicy.code: 2,
+}
+"""Process exit status by error code; a code that is not listed exits with 1."""

@@ -1,0 +1,1 @@
+"""HOW old becomes new: raw data of any released version, one step at a time."""

@@ -1,0 +1,164 @@
+"""What a message is made of: ACP's content blocks, plus thoughts and tool calls, in the order they happened.
+
+Field names on the wire are ACP's own (``mimeType``, ``toolCallId``); in Python they are ``mime_type`` and so
+on. A block of a kind we do not know is an `UnknownBlock` and is written back exactly as it came.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Tag, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic.config import ConfigDict
+
+from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.value import Json, JsonObject, Value
+
+__all__ = [
+    "AudioBlock",
+    "Block",
+    "Blocks",
+    "ImageBlock",
+    "ResourceBlock",
+    "ResourceLinkBlock",
+    "TextBlock",
+    "ThoughtBlock",
+    "ToolCallBlock",
+    "UnknownBlock",
+    "parse_block",
+]
+
+
+class _Block(Value):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class TextBlock(_Block):
+    """Words of the message itself."""
+
+    type: Literal["text"] = "text"
+    text: str
+    annotations: Json = None
+
+
+class ThoughtBlock(_Block):
+    """What the model thought aloud (ACP: ``agent_thought_chunk``). `content` holds a thought that is not text."""
+
+    type: Literal["thought"] = "thought"
+    text: str = ""
+    content: Json = None
+
+
+class ImageBlock(_Block):
+    """A picture, inline as base64 and perhaps with the place it came from."""
+
+    type: Literal["image"] = "image"
+    data: str
+    mime_type: str
+    uri: str | None = None
+    annotations: Json = None
+
+
+class AudioBlock(_Block):
+    """Sound, inline as base64."""
+
+    type: Literal["audio"] = "audio"
+    data: str
+    mime_type: str
+    annotations: Json = None
+
+
+class ResourceBlock(_Block):
+    """A resource embedded whole: ``{"uri", "mimeType"?, "text" | "blob"}``."""
+
+    type: Literal["resource"] = "resource"
+    resource: JsonObject
+    annotations: Json = None
+
+
+class ResourceLinkBlock(_Block):
+    """A reference to a resource the agent can reach."""
+
+    type: Literal["resource_link"] = "resource_link"
+    uri: str
+    name: str = ""
+    mime_type: str | None = None
+    title: str | None = None
+    description: str | None = None
+    size: int | None = None
+    annotations: Json = None
+
+
+class ToolCallBlock(_Block):
+    """One tool call, with every update merged into it.
+
+    `content` and `locations` are ACP's lists (text, diffs, terminal output); they may be large, so they stay
+    raw JSON. `status` is ACP's: pending, in_progress, completed, failed.
+    """
+
+    type: Literal["tool_call"] = "tool_call"
+    tool_call_id: str
+    title: str = ""
+    kind: str | None = None
+    status: str | None = None
+    content: Json = None
+    locations: Json = None
+    raw_input: Json = None
+    raw_output: Json = None
+
+
+class UnknownBlock(Value):
+    """A block of a kind this release does not know, kept verbatim."""
+
+    @property
+    def type(self) -> str | None:
+        """The kind it says it is, if it says so."""
+        kind = (self.model_extra or {}).get("type")
+        return kind if isinstance(kind, str) else None
+
+
+_KNOWN: dict[str, type[Value]] = {
+    "text": TextBlock,
+    "thought": ThoughtBlock,
+    "image": ImageBlock,
+    "audio": AudioBlock,
+    "resource": ResourceBlock,
+    "resource_link": ResourceLinkBlock,
+    "tool_call": ToolCallBlock,
+}
+
+
+def _kind(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
+    return kind if isinstance(kind, str) and kind in _KNOWN else "unknown"
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[ThoughtBlock, Tag("thought")]
+    | Annotated[ImageBlock, Tag("image")]
+    | Annotated[AudioBlock, Tag("audio")]
+    | Annotated[ResourceBlock, Tag("resource")]
+    | Annotated[ResourceLinkBlock, Tag("resource_link")]
+    | Annotated[ToolCallBlock, Tag("tool_call")]
+    | Annotated[UnknownBlock, Tag("unknown")],
+    Discriminator(_kind),
+]
+
+
+def _several(content: Any) -> Any:
+    return ({"type": "text", "text": content},) if isinstance(content, str) else content
+
+
+Blocks = Annotated[tuple[Block, ...], BeforeValidator(_several)]
+"""Blocks in order; plain text is taken as one text block."""
+
+
+def parse_block(raw: dict[str, Any]) -> Block:
+    """Read a block that somebody else wrote. One that does not fit its kind is kept verbatim, never refused."""
+    model = _KNOWN.get(_kind(raw), UnknownBlock)
+    try:
+        return model.model_validate(raw)  # type: ignore[return-value]
+    except ValidationError:
+        return UnknownBlock.model_validate(FrozenDict(raw))

@@ -1,0 +1,86 @@
+"""JSON values that nobody can change behind a snapshot's back.
+
+A store recognises an unchanged value by identity. That is only safe when the value cannot be edited in
+place, so every dict and list that enters a snapshot is copied once into `FrozenDict` and `FrozenList`. They
+compare equal to, and serialise as, the plain kind. Values that JSON cannot carry are refused on the way in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from snapshot_plugin.errors import InvalidSnapshot
+
+__all__ = ["FrozenDict", "FrozenList", "freeze", "thaw"]
+
+
+def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
+    kind = type(self).__name__
+    raise TypeError(f"{kind} cannot be changed: a snapshot is a value; build a new one with evolve()")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses every change."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self))
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        return FrozenDict, (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """A list that refuses every change."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(len(self))
+
+    def __reduce__(self) -> tuple[type[FrozenList], tuple[list[Any]]]:
+        return FrozenList, (list(self),)
+
+
+def freeze(value: Any, path: str = "value") -> Any:
+    """Return *value* as JSON that cannot change; what is frozen already is returned as it is.
+
+    Raises:
+        InvalidSnapshot: naming the path of a NaN, an infinity, a key that is not a string, or an object
+            that is not JSON.
+    """
+    kind = type(value)
+    if value is None or kind in (str, bool, int, FrozenDict, FrozenList):
+        return value
+    if kind is float:
+        if not math.isfinite(value):
+            raise InvalidSnapshot(f"{path} is {value}, which JSON cannot carry", hint="use null or a string")
+        return value
+    if isinstance(value, dict):
+        return FrozenDict({_key(k, path): freeze(v, f"{path}.{k}") for k, v in value.items()})
+    if isinstance(value, list | tuple):
+        return FrozenList([freeze(v, f"{path}[{i}]") for i, v in enumerate(value)])
+    if isinstance(value, str | int | float):
+        return freeze(next(base for base in (str, int, float) if isinstance(value, base))(value), path)
+    raise InvalidSnapshot(f"{path} is a {kind.__name__}, which is not JSON", hint="convert it to JSON values")
+
+
+def _key(key: object, path: str) -> str:
+    if not isinstance(key, str):
+        raise InvalidSnapshot(f"{path} has the key {key!r}, which is not a string", hint="use string keys")
+    return str(key)
+
+
+def thaw(value: Any) -> Any:
+    """Return a plain, editable deep copy of a frozen value."""
+    if isinstance(value, dict):
+        return {k: thaw(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [thaw(v) for v in value]
+    return value

@@ -1,0 +1,66 @@
+"""Names: ids we make, ids others bring, and the directory name a session id turns into."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from ulid import ULID
+
+from snapshot_plugin.errors import InvalidSessionId
+
+__all__ = ["MAX_ID_BYTES", "check_session_id", "dirname_of", "new_id", "session_id_of"]
+
+MAX_ID_BYTES = 200
+"""The longest encoded session id, in bytes. File systems end at 255; suffixes need the rest."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UPPER = re.compile(r"[A-Z~]")
+
+
+def new_id() -> str:
+    """A new ULID in lower case: unique, sortable by time, safe on case-insensitive disks."""
+    return str(ULID()).lower()
+
+
+def check_session_id(session_id: str) -> str:
+    """Return *session_id* if every store can hold it; raise `InvalidSessionId` otherwise."""
+    dirname_of(session_id)
+    return session_id
+
+
+def dirname_of(session_id: str) -> str:
+    """The directory name of a session: percent-encoded so that two ids never meet, not even by case.
+
+    Only ``a-z 0-9 . _ -`` stand for themselves; a leading dot is encoded, so no session is a hidden file.
+    """
+    if session_id in ("", ".", ".."):
+        raise _bad(session_id, "it is empty or names a directory")
+    if _CONTROL.search(session_id):
+        raise _bad(session_id, "it contains a control character")
+    try:
+        encoded = quote(session_id, safe="")
+    except UnicodeEncodeError:
+        raise _bad(session_id, "it is not valid Unicode") from None
+    escaped = re.sub(r"%[0-9A-F]{2}", lambda m: m[0].lower(), encoded)
+    name = _UPPER.sub(lambda m: f"%{ord(m[0]):02x}", escaped)
+    if name.startswith("."):
+        name = "%2e" + name[1:]
+    if len(name) > MAX_ID_BYTES:
+        raise _bad(session_id, f"its encoded form has {len(name)} bytes, over {MAX_ID_BYTES}")
+    return name
+
+
+def session_id_of(dirname: str) -> str | None:
+    """The session id a directory name stands for, or None where no session id gives that name."""
+    try:
+        session_id = unquote(dirname, errors="strict")
+        return session_id if dirname_of(session_id) == dirname else None
+    except (UnicodeDecodeError, InvalidSessionId):
+        return None
+
+
+def _bad(session_id: object, why: str) -> InvalidSessionId:
+    shown = repr(session_id)
+    shown = shown if len(shown) <= 60 else shown[:57] + "…"  # noqa: PLR2004 — fits a line
+    return InvalidSessionId(f"the session id {shown} cannot be used: {why}", hint="use letters, digits, . _ -")

@@ -1,0 +1,1 @@
+"""WHERE: the store contract, and the stores that keep it."""
