@@ -1,0 +1,80 @@
+"""Durable file operations. Each one is on disk when it returns, or has raised."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from snapshot_plugin.errors import StoreUnavailable
+
+__all__ = ["disk_errors", "make_private_dir", "replace_file", "sync_data", "sync_dir", "write_all"]
+
+_FULL_SYNC = 51
+"""macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
+
+
+@contextlib.contextmanager
+def disk_errors(doing: str, *, session_id: str | None = None) -> Iterator[None]:
+    """Turn an OSError into `StoreUnavailable` that says what was being done."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreUnavailable(f"{doing} failed: {reason}", session_id=session_id) from error
+
+
+def sync_data(fd: int) -> None:
+    """Force written bytes to the disk itself."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:  # pragma: no cover — macOS
+        import fcntl  # noqa: PLC0415 — only there
+
+        fcntl.fcntl(fd, _FULL_SYNC)
+
+
+def sync_dir(path: Path) -> None:
+    """Force a directory's entries to disk: without it a new file may be gone after a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte; the system may take fewer at a time than it was given."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def make_private_dir(path: Path) -> None:
+    """Create a directory (and its parents) that only its owner can enter, durably. Existing ones stay as they are."""
+    if path.is_dir():
+        return
+    make_private_dir(path.parent)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    sync_dir(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put *data* at *path* at once: a crash leaves the old content or the new, never a mixture."""
+    temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    finally:
+        os.close(fd)
+    temporary.rename(path)
+    sync_dir(path.parent)
