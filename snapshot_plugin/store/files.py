@@ -54,7 +54,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def make_private_dir(path: Path) -> None:
-    """Create a directory (and its parents) that only its owner can enter, durably. Existing ones stay as they are."""
+    """Create a directory (and its parents) that only its owner can enter, durably. What exists stays as it is."""
     if path.is_dir():
         return
     make_private_dir(path.parent)

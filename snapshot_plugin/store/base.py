@@ -1,0 +1,176 @@
+"""The store contract: every promise a snapshot store makes, in one place.
+
+A store keeps **sessions**; a session is a sequence of **snapshots** numbered 1, 2, 3, … by the store. Both
+built-in stores keep what is written here, and `snapshot_plugin.testing.StoreContract` is the suite that a
+third-party store runs to show that it does too.
+
+**Durable on return.** When `save` returns, the snapshot survives the death of the process and of the power
+(as far as the backend has power to lose: `MemoryStore` forgets with its process). When `save` raises, the
+snapshot is not there, or — only if the disk failed at the very last step — it is there whole. Never half.
+
+**Order.** Sequence numbers only grow, and are never used twice within a session, whatever clocks do. Saves of
+one session through one store object happen in the order in which they were called.
+
+**Conflict.** A save is based on a snapshot: the one named by `base`, or else the newest one this store object
+has seen of the session (by saving it or by loading the newest). If that is no longer the head, the save
+raises `Conflict` and writes nothing. A store object that has seen nothing of a session takes its present head
+as the base. A stale writer is therefore refused, never acknowledged and lost.
+
+**Unchanged.** A save whose content equals the head's, without snapshot tags, writes nothing and returns the
+head's ref with `written=False`.
+
+**Not found.** A session that was never saved, or was deleted, and a sequence number that was never used, was
+forgotten, or lies after the head, raise `SnapshotNotFound`. `list` of an empty store is empty.
+
+**Corrupt.** Stored bytes are checked before they are believed. `load` and `read` of the newest fall back to
+the newest snapshot that is whole and name what they skipped; with ``strict=True``, or for a named sequence
+number, they raise `SnapshotCorrupted` (bytes wrong), `SnapshotTampered` (bytes well-formed, key disagrees),
+or `InvalidSnapshotVersion` (from a newer release). If nothing is whole, they raise too. Reading never
+changes anything on disk.
+
+**Cancellation.** A cancelled `save` has either happened whole or not at all; the store object stays usable.
+
+**Errors.** Everything raised on purpose is a `SnapshotError`; what the disk refuses is `StoreUnavailable`.
+
+A store object belongs to one event loop. Any number of store objects, in any number of processes, may work
+on the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Protocol, Self
+
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.policy import Decision, RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.value import Timestamp, Value
+
+__all__ = ["CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
+
+
+class Finding(Value):
+    """One thing that is wrong with stored bytes: where, what, and which snapshots it costs."""
+
+    session_id: str
+    kind: str
+    """corrupted · tampered · version_unsupported · unfinished · leftover · misplaced · chain"""
+    detail: str
+    file: str | None = None
+    offset: int | None = None
+    seq: int | None = None
+
+    @property
+    def is_damage(self) -> bool:
+        """False for what a crash may leave behind and nobody was promised: unfinished saves, leftovers."""
+        return self.kind not in ("unfinished", "leftover")
+
+
+class StoredSnapshot(Value):
+    """A snapshot together with where it was, and what had to be skipped to get it."""
+
+    snapshot: SessionSnapshot
+    ref: SnapshotRef
+    meta: SnapshotMeta
+    skipped: tuple[Finding, ...] = ()
+
+
+class ForgetResult(Value):
+    """What a policy decided for one session, and whether it was carried out."""
+
+    session_id: str
+    decisions: tuple[Decision, ...]
+    dry_run: bool
+
+    @property
+    def forgotten(self) -> tuple[int, ...]:
+        """The sequence numbers that are (or, in a dry run, would be) gone."""
+        return tuple(d.seq for d in self.decisions if not d.keep)
+
+
+class Trashed(Value):
+    """A deleted session that can still be brought back."""
+
+    session_id: str
+    token: str
+    deleted_at: Timestamp
+    size_bytes: int = 0
+
+
+class CheckReport(Value):
+    """What a check looked at and what it found."""
+
+    sessions: int = 0
+    snapshots: int = 0
+    bytes_read: int = 0
+    findings: tuple[Finding, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when no promised byte is missing or wrong."""
+        return not any(finding.is_damage for finding in self.findings)
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots live. The module docstring is part of this contract."""
+
+    async def save(
+        self,
+        snapshot: SessionSnapshot,
+        *,
+        trigger: str = "manual",
+        tags: Sequence[str] = (),
+        base: int | None = None,
+    ) -> SnapshotRef:
+        """Make *snapshot* the session's newest; durable on return. The cost follows what changed.
+
+        Args:
+            snapshot: the session as it is now.
+            trigger: why it is taken; shown in history.
+            tags: tags of this snapshot (retention can keep them); with tags even an unchanged session is saved.
+            base: the sequence number the session must be at, 0 for "must not exist"; default: see above.
+        """
+
+    async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
+        """The newest whole snapshot, or the one numbered *at*; migrated to the current version."""
+
+    async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
+        """As `load`, and say where it was found and what was skipped."""
+
+    async def list(self) -> list[SnapshotMeta]:
+        """The newest snapshot of every session, last changed first. Damaged ones are listed as damaged."""
+
+    async def history(self, session_id: str) -> list[SnapshotMeta]:
+        """Every snapshot of one session, newest first."""
+
+    async def delete(self, session_id: str) -> Trashed:
+        """Move the session to the trash, where `undelete` finds it until `purge`."""
+
+    async def trash(self) -> list[Trashed]:
+        """The deleted sessions that can still be brought back, newest first."""
+
+    async def undelete(self, token: str) -> str:
+        """Bring a deleted session back and return its id; `Conflict` if a new one has its place."""
+
+    async def purge(self, *, older_than: timedelta = ..., now: datetime | None = None) -> list[Trashed]:
+        """Remove for ever what has been in the trash longer than the grace period. Returns what went."""
+
+    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+        """Drop the snapshots the policy does not keep. Those that stay keep their numbers, content and roots."""
+
+    async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
+        """Read and verify everything, down to every root. With *repair*, move damaged files to quarantine
+        after writing again what could still be read of them; nothing is deleted.
+        """
+
+    async def aclose(self) -> None:
+        """Finish background work and let go of files. Saving afterwards raises `StoreUnavailable`."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
