@@ -1,0 +1,83 @@
+"""Sealing the frames of one session, and the digests over its content."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from snapshot_plugin.codec.keys import NONCE_BYTES, Keyset, hkdf
+from snapshot_plugin.errors import SnapshotTampered, WrongKey
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = ["SessionKeys"]
+
+
+class SessionKeys:
+    """Everything one session of an encrypted store needs.
+
+    Its keys belong to this session of this store: what they seal opens nowhere else. Each is derived when it is
+    first used, then kept. Safe to use from several threads.
+    """
+
+    def __init__(self, keyset: Keyset, *, store_id: str, session_id: str) -> None:
+        self.primary = keyset.primary
+        self._keyset = keyset
+        self._salt = store_id.encode()
+        self._session_id = session_id
+        self._ciphers: dict[str, AESGCM] = {}
+
+    def seal(self, nonce: bytes, data: bytes, aad: bytes) -> bytes:
+        """*data* encrypted under the primary key, tag at the end. A nonce must never be used twice."""
+        return self._cipher(self.primary).encrypt(nonce, data, aad)
+
+    def open(self, kid: str, nonce: bytes, data: bytes, aad: bytes) -> bytes:
+        """What `seal` was given.
+
+        Raises:
+            WrongKey: the keyset has no key *kid*.
+            SnapshotTampered: any byte differs, or it was sealed for another place.
+        """
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 — plain stores never load it
+
+        cipher = self._cipher(kid)
+        with contextlib.suppress(InvalidTag):
+            if len(nonce) == NONCE_BYTES:
+                return cipher.decrypt(nonce, data, aad)
+        raise SnapshotTampered(
+            f"a frame of session {self._session_id!r} was not made for this place with key {kid!r}",
+            session_id=self._session_id,
+        )
+
+    def digest(self, data: bytes) -> bytes:
+        """HMAC-SHA-256 of *data* under a key of this session: equal content elsewhere has another digest."""
+        mac = self._mac.copy()
+        mac.update(data)
+        return mac.digest()
+
+    @cached_property
+    def _mac(self) -> hmac.HMAC:
+        # Copying a keyed state costs less than keying one for each message.
+        key = hkdf(self._keyset.digest, salt=self._salt, info=f"asnap root {self._session_id}")
+        return hmac.new(key, digestmod="sha256")
+
+    def _cipher(self, kid: str) -> AESGCM:
+        cipher = self._ciphers.get(kid)
+        if cipher is None:
+            cipher = self._ciphers[kid] = self._derived(kid)
+        return cipher
+
+    def _derived(self, kid: str) -> AESGCM:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 — plain stores never load it
+
+        key = self._keyset.keys.get(kid)
+        if key is None:
+            raise WrongKey(
+                f"session {self._session_id!r} has a frame under key {kid!r}, which this keyset lacks",
+                session_id=self._session_id,
+                hint="open the store again; if that does not help, its keyset.json is older than the frame",
+            )
+        return AESGCM(hkdf(key, salt=self._salt, info=f"asnap frame {self._session_id}"))

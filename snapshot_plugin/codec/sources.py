@@ -1,0 +1,195 @@
+"""Where a store's secret comes from. A source is asked each time a store is opened and remembers nothing it read.
+
+Every source raises `KeyMissing` where it has no secret to give. No message and no ``repr`` shows a secret, nor
+the arguments of a command, which may hold one.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from snapshot_plugin.errors import KeyMissing, MissingExtra
+
+__all__ = [
+    "CommandKey",
+    "EnvironmentKey",
+    "KeyFile",
+    "KeySource",
+    "KeyringKey",
+    "Passphrase",
+    "source_from_environment",
+]
+
+_MAX_BYTES: Final = 65536
+"""No secret is longer; a path that was mistyped may lead to a file that is."""
+
+
+class KeySource(Protocol):
+    """Gives a generated key or a passphrase."""
+
+    @property
+    def kind(self) -> str:
+        """What a store may write down about the source, as ``passphrase`` or ``key-file``."""
+        ...
+
+    def secret(self) -> bytes:
+        """The secret, without line ends around it. `KeyMissing` if there is none. May block."""
+        ...
+
+
+@dataclass(frozen=True)
+class Passphrase:
+    """Words a person chose, or a generated key, at hand already."""
+
+    words: str = field(repr=False)
+    kind: str = field(default="passphrase", init=False)
+
+    def secret(self) -> bytes:
+        """The words."""
+        return _checked(_encoded(self.words), "the passphrase")
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """The content of a file that nobody but its owner can read."""
+
+    path: str | os.PathLike[str]
+    kind: str = field(default="key-file", init=False)
+
+    def secret(self) -> bytes:
+        """The content without the line end."""
+        what = f"the key file {os.fspath(self.path)}"
+        try:
+            data = self._read(what)
+        except OSError as error:
+            raise KeyMissing(f"{what} cannot be read: {error.strerror}") from error
+        return _checked(data, what)
+
+    def _read(self, what: str) -> bytes:
+        # Not blocking: a pipe without a writer would never answer. The mode is that of the file that is read.
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as file:
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode):
+                raise KeyMissing(f"{what} is not a regular file")
+            if mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise KeyMissing(f"{what} is open to other users", hint=f"chmod 600 {Path(self.path).name}")
+            return file.read(_MAX_BYTES + 1)
+
+
+@dataclass(frozen=True)
+class EnvironmentKey:
+    """The value of an environment variable, looked up when it is needed."""
+
+    name: str
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
+    kind: str = field(default="environment", init=False)
+
+    def secret(self) -> bytes:
+        """The value."""
+        value = self.environ.get(self.name)
+        if value is None:
+            raise KeyMissing(f"the environment variable {self.name} is not set")
+        return _checked(_encoded(value), f"the environment variable {self.name}")
+
+
+@dataclass(frozen=True)
+class CommandKey:
+    """What a command prints, as ``pass show agent``. It runs without a shell and without our standard input."""
+
+    argv: Sequence[str] = field(repr=False)
+    timeout: float = 30.0
+    kind: str = field(default="command", init=False)
+
+    def secret(self) -> bytes:
+        """The output without the line end. The command's own complaints go to our standard error."""
+        if not self.argv:
+            raise KeyMissing("the key command is empty")
+        what = f"the key command {self.argv[0]}"
+        try:
+            # Standard input may be a protocol stream. The arguments are the user's own, and no shell sees them.
+            done = subprocess.run(  # noqa: S603 — running it is the feature
+                self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=self.timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise KeyMissing(f"{what} did not finish within {self.timeout:g} seconds") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "its arguments are not valid"
+            raise KeyMissing(f"{what} cannot be started: {reason}") from None
+        if done.returncode:
+            raise KeyMissing(f"{what} failed with status {done.returncode}")
+        return _checked(done.stdout, f"the output of {what}")
+
+
+@dataclass(frozen=True)
+class KeyringKey:
+    """An entry of the desktop's keyring. Needs the extra ``snapshot-plugin[keyring]``."""
+
+    service: str
+    username: str
+    kind: str = field(default="keyring", init=False)
+
+    def secret(self) -> bytes:
+        """The entry's password."""
+        try:
+            import keyring  # noqa: PLC0415 — an extra
+            from keyring.errors import KeyringError  # noqa: PLC0415 — an extra
+        except ImportError as error:
+            raise MissingExtra(
+                "reading a key from the keyring needs the package keyring",
+                hint="pip install 'snapshot-plugin[keyring]'",
+            ) from error
+        what = f"the keyring entry {self.service}/{self.username}"
+        try:
+            password = keyring.get_password(self.service, self.username)
+        except KeyringError as error:
+            raise KeyMissing(f"{what} cannot be read: {type(error).__name__}") from None
+        if password is None:
+            raise KeyMissing(f"{what} does not exist")
+        return _checked(_encoded(password), what)
+
+
+def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
+    """The source the environment names, or None if it names none.
+
+    The first one set of ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND`` and ``ASNAP_PASSPHRASE`` counts.
+    One that is set to nothing counts too, and gives `KeyMissing` when asked: an empty variable must not
+    turn encryption off.
+    """
+    if "ASNAP_KEY" in environ:
+        return EnvironmentKey("ASNAP_KEY", environ)
+    if "ASNAP_KEY_FILE" in environ:
+        return KeyFile(environ["ASNAP_KEY_FILE"])
+    if "ASNAP_KEY_COMMAND" in environ:
+        return CommandKey(_split(environ["ASNAP_KEY_COMMAND"]))
+    if "ASNAP_PASSPHRASE" in environ:
+        return Passphrase(environ["ASNAP_PASSPHRASE"])
+    return None
+
+
+def _split(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise KeyMissing(f"ASNAP_KEY_COMMAND cannot be split into words: {error}") from None
+
+
+def _encoded(text: str) -> bytes:
+    # The environment hands over bytes that are no text as lone surrogates; this gives them back.
+    return text.encode(errors="surrogateescape")
+
+
+def _checked(secret: bytes, what: str) -> bytes:
+    if len(secret) > _MAX_BYTES:
+        raise KeyMissing(f"{what} is too long for a key: over {_MAX_BYTES} bytes")
+    secret = secret.strip(b"\r\n")
+    if not secret:
+        raise KeyMissing(f"{what} is empty")
+    return secret

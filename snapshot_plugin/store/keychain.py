@@ -1,0 +1,284 @@
+"""The ``keys`` directory of an encrypted store: which secrets open it, and the data keys behind them.
+
+Every change is on disk when its method returns. A change that fails or is cut off anywhere leaves every secret
+that opened the store before able to open it still (the one being removed or changed: until it is gone). One process
+changes keys at a time; opening needs no lock. No secret is kept between calls. All methods block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from snapshot_plugin.codec.keys import KEY_BYTES, Keyset, Slot, pack, unpack
+from snapshot_plugin.codec.sources import KeySource
+from snapshot_plugin.errors import (
+    Damaged,
+    InvalidInput,
+    KeyMissing,
+    NotFound,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotError,
+    WrongKey,
+)
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
+
+__all__ = ["Keychain", "SlotInfo"]
+
+_KEYSET: Final = "keyset.json"
+_SLOT: Final = re.compile(r"([0-9a-hjkmnp-tv-z]{26})\.json")
+_MAX_BYTES: Final = 2**20
+_BACKUP: Final = "restore the store's keys directory from a backup; delete nothing in it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotInfo:
+    """One way to open the store. Label and time are as the file says; nothing vouches for them."""
+
+    id: str
+    kind: str = ""
+    label: str = ""
+    created: datetime | None = None
+    problem: SnapshotError | None = None
+
+    @property
+    def damaged(self) -> bool:
+        """The slot's file cannot be trusted; whoever used it needs another slot."""
+        return isinstance(self.problem, Damaged)
+
+
+class Keychain:
+    """Opens an encrypted store and manages who else can."""
+
+    def __init__(self, directory: Path, *, store_id: str) -> None:
+        self._directory = directory
+        self._store_id = store_id
+
+    @classmethod
+    def create(
+        cls, directory: Path, store_id: str, source: KeySource | None, label: str = "", *, now: datetime
+    ) -> Keyset:
+        """Make the directory with new keys that *source* opens; it appears complete or not at all.
+
+        Keys that are there already are never replaced: they are opened with *source* instead. So a creation that
+        was interrupted can be repeated, and of two at once both end with the same keys.
+        """
+        chain, master, keyset = cls(directory, store_id=store_id), os.urandom(KEY_BYTES), Keyset.new()
+        slot = chain._wrap(master, source, label, now)
+        draft = directory.with_name(f"{directory.name}.{new_id()}.tmp")
+        with disk_errors(f"creating the keys of store {store_id}"):
+            try:
+                make_private_dir(draft)
+                replace_file(draft / _KEYSET, pack(keyset.seal(master, store_id)))
+                replace_file(draft / f"{slot.id}.json", pack(slot.raw()))
+                created = _moved(draft, directory)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+            sync_dir(directory.parent)
+        return keyset if created else chain.unlock(source)
+
+    def unlock(self, source: KeySource | None) -> Keyset:
+        """The store's keys.
+
+        Raises:
+            KeyMissing: there is no source, or it has no secret.
+            WrongKey: every slot is intact and none opens.
+            SnapshotCorrupted, SnapshotTampered, InvalidSnapshotVersion: the keyset cannot be read; or no slot
+                opens, and one that cannot be read may have been the one.
+            StoreUnavailable: the disk refused.
+        """
+        return self._keyset(self._master(source))
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """Every way to open the store, oldest first. Needs no key; slots that cannot be read say why."""
+        good, bad = self._scan()
+        found = [_info(slot) for slot in good.values()]
+        found += [SlotInfo(id=slot_id, problem=problem) for slot_id, problem in bad.items()]
+        return tuple(sorted(found, key=lambda info: info.id))
+
+    def add(self, source: KeySource | None, new: KeySource, label: str = "", *, now: datetime) -> SlotInfo:
+        """Let *new* open the store as well. Writes one slot file."""
+        with self._changing("adding a key"):
+            return _info(self._write_slot(self._master(source), new, label, now))
+
+    def remove(self, source: KeySource | None, slot_id: str) -> None:
+        """Take a slot away. Removes one file.
+
+        Who kept a copy of that file and its secret can still reach the keys: only a new store shuts them out.
+
+        Raises:
+            NotFound: there is no such slot.
+            InvalidInput: no readable slot would be left, and nobody could ever open the store again.
+        """
+        with self._changing("removing a key"):
+            self._master(source)
+            self._find(slot_id)
+            if not self._scan()[0].keys() - {slot_id}:
+                raise InvalidInput(
+                    f"slot {slot_id} is the last one that can be read; without it the store never opens again",
+                    hint="add another key first",
+                )
+            self._delete_slot(slot_id)
+
+    def change(self, source: KeySource | None, slot_id: str, new: KeySource, *, now: datetime) -> SlotInfo:
+        """Let *new* open the store in place of what opened *slot_id*, which goes once the new slot is durable."""
+        with self._changing("changing a key"):
+            master = self._master(source)
+            label = self._find(slot_id).label
+            slot = self._write_slot(master, new, label, now)
+            self._delete_slot(slot_id)
+            return _info(slot)
+
+    def rotate(self, source: KeySource | None) -> Keyset:
+        """Give new frames a new data key. Writes only the keyset; frames under older keys stay readable."""
+        with self._changing("rotating the data key"):
+            master = self._master(source)
+            keyset = self._keyset(master).rotated()
+            replace_file(self._directory / _KEYSET, pack(keyset.seal(master, self._store_id)))
+            return keyset
+
+    def _master(self, source: KeySource | None) -> bytes:
+        secret, kind = _given(source)
+        good, bad = self._scan()
+        for slot in sorted(good.values(), key=lambda slot: slot.kind != kind):
+            master = slot.unwrap(secret)
+            if master is not None:
+                return master
+        if bad:
+            raise next(iter(bad.values()))
+        if not good:
+            raise self._gone("key slots")
+        raise WrongKey(f"the key opens none of the {len(good)} slots of store {self._store_id}")
+
+    def _keyset(self, master: bytes) -> Keyset:
+        with self._naming(_KEYSET):
+            data = _content(self._directory / _KEYSET)
+            if data is not None:
+                return Keyset.open(unpack(data), master, self._store_id)
+        raise self._gone("data keys")
+
+    def _scan(self) -> tuple[dict[str, Slot], dict[str, SnapshotError]]:
+        """The slots that can be read, and why the others cannot: a damaged slot never hides a good one."""
+        good: dict[str, Slot] = {}
+        bad: dict[str, SnapshotError] = {}
+        for slot_id in self._slot_ids():
+            try:
+                slot = self._slot(slot_id)
+            except SnapshotError as problem:
+                bad[slot_id] = problem
+            else:
+                if slot:
+                    good[slot_id] = slot
+        return good, bad
+
+    def _slot(self, slot_id: str) -> Slot | None:
+        """The slot, or None if it was removed while we were looking."""
+        name = f"{slot_id}.json"
+        with self._naming(name):
+            data = _content(self._directory / name)
+            return None if data is None else Slot.parse(unpack(data), store_id=self._store_id, slot_id=slot_id)
+
+    def _slot_ids(self) -> list[str]:
+        with disk_errors(f"listing the keys of store {self._store_id}"):
+            try:
+                names = [path.name for path in self._directory.iterdir()]
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._gone("keys") from None
+        return sorted(match[1] for match in map(_SLOT.fullmatch, names) if match)
+
+    def _find(self, slot_id: str) -> SlotInfo:
+        for info in self.slots():
+            if info.id == slot_id:
+                return info
+        raise NotFound(f"store {self._store_id} has no key slot {slot_id!r}", hint="list the slots first")
+
+    def _wrap(self, master: bytes, source: KeySource | None, label: str, now: datetime) -> Slot:
+        secret, kind = _given(source)
+        return Slot.wrap(
+            master, secret, store_id=self._store_id, slot_id=new_id(), kind=kind, label=label, created=now
+        )
+
+    def _write_slot(self, master: bytes, new: KeySource, label: str, now: datetime) -> Slot:
+        slot = self._wrap(master, new, label, now)
+        replace_file(self._directory / f"{slot.id}.json", pack(slot.raw()))
+        return slot
+
+    def _delete_slot(self, slot_id: str) -> None:
+        (self._directory / f"{slot_id}.json").unlink()
+        sync_dir(self._directory)
+
+    @contextlib.contextmanager
+    def _changing(self, doing: str) -> Iterator[None]:
+        """Nobody else changes these keys meanwhile: of two rotations at once, one would lose the other's key."""
+        self._slot_ids()  # says so if there are no keys at all
+        with disk_errors(f"{doing} of store {self._store_id}"):
+            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self._lock(fd)
+                yield
+            finally:
+                os.close(fd)
+
+    def _lock(self, fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SessionLocked(
+                f"another process is changing the keys of store {self._store_id}", hint="try again in a moment"
+            ) from None
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Make an error say which file of which store it is about."""
+        try:
+            yield
+        except SnapshotError as error:
+            raise type(error)(f"{name} of store {self._store_id}: {error.message}", hint=error.hint) from error
+
+    def _gone(self, what: str) -> SnapshotCorrupted:
+        return SnapshotCorrupted(f"store {self._store_id} is encrypted, and its {what} are gone", hint=_BACKUP)
+
+
+def _moved(draft: Path, directory: Path) -> bool:
+    """Whether *draft* took its place; False if something is there already."""
+    try:
+        draft.rename(directory)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def _given(source: KeySource | None) -> tuple[bytes, str]:
+    """The secret of *source*, and its kind."""
+    secret = b"" if source is None else source.secret()
+    if source is None or not secret:
+        raise KeyMissing("the store is encrypted and no key was given")
+    return secret, source.kind
+
+
+def _content(path: Path) -> bytes | None:
+    """The bytes of a small file, or None if it is not there."""
+    with disk_errors("reading it"), contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            raise SnapshotCorrupted("it is not a file of ours", hint=_BACKUP)
+        return path.read_bytes()
+    return None
+
+
+def _info(slot: Slot) -> SlotInfo:
+    return SlotInfo(id=slot.id, kind=slot.kind, label=slot.label, created=slot.created)
