@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Tag, ValidationError
+from pydantic import BeforeValidator, Discriminator, Tag, TypeAdapter, ValidationError, WrapValidator
+from pydantic import ValidatorFunctionWrapHandler as Reader
 from pydantic.alias_generators import to_camel
 from pydantic.config import ConfigDict
 
-from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.value import Json, JsonObject, Value
 
 __all__ = [
@@ -107,9 +107,14 @@ class ToolCallBlock(_Block):
     raw_input: Json = None
     raw_output: Json = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its outcome is not known yet."""
+        return self.status in (None, "pending", "in_progress")
+
 
 class UnknownBlock(Value):
-    """A block of a kind this release does not know, kept verbatim."""
+    """A block of a kind this release does not know, or that does not fit its kind; kept verbatim."""
 
     @property
     def type(self) -> str | None:
@@ -118,20 +123,23 @@ class UnknownBlock(Value):
         return kind if isinstance(kind, str) else None
 
 
-_KNOWN: dict[str, type[Value]] = {
-    "text": TextBlock,
-    "thought": ThoughtBlock,
-    "image": ImageBlock,
-    "audio": AudioBlock,
-    "resource": ResourceBlock,
-    "resource_link": ResourceLinkBlock,
-    "tool_call": ToolCallBlock,
-}
+_KNOWN = frozenset({"text", "thought", "image", "audio", "resource", "resource_link", "tool_call"})
 
 
 def _kind(block: Any) -> str:
     kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
     return kind if isinstance(kind, str) and kind in _KNOWN else "unknown"
+
+
+def _or_verbatim(block: Any, read: Reader) -> Any:
+    if isinstance(block, UnknownBlock):
+        return block
+    try:
+        return read(block)
+    except ValidationError:
+        if isinstance(block, dict):
+            return UnknownBlock.model_validate(block)
+        raise
 
 
 Block = Annotated[
@@ -144,6 +152,7 @@ Block = Annotated[
     | Annotated[ToolCallBlock, Tag("tool_call")]
     | Annotated[UnknownBlock, Tag("unknown")],
     Discriminator(_kind),
+    WrapValidator(_or_verbatim),
 ]
 
 
@@ -155,10 +164,9 @@ Blocks = Annotated[tuple[Block, ...], BeforeValidator(_several)]
 """Blocks in order; plain text is taken as one text block."""
 
 
+_ANY_BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
+
+
 def parse_block(raw: dict[str, Any]) -> Block:
     """Read a block that somebody else wrote. One that does not fit its kind is kept verbatim, never refused."""
-    model = _KNOWN.get(_kind(raw), UnknownBlock)
-    try:
-        return model.model_validate(raw)  # type: ignore[return-value]
-    except ValidationError:
-        return UnknownBlock.model_validate(FrozenDict(raw))
+    return _ANY_BLOCK.validate_python(raw)

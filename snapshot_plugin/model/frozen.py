@@ -8,6 +8,7 @@ compare equal to, and serialise as, the plain kind. Values that JSON cannot carr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from snapshot_plugin.errors import InvalidSnapshot
@@ -48,33 +49,52 @@ class FrozenList(list[Any]):
         return FrozenList, (list(self),)
 
 
+_SAFE = frozenset({type(None), str, bool, int, FrozenDict, FrozenList})
+_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+"""How to see the JSON behind a subclass: ``str()`` of an enum member would give its name, not its value."""
+
+
 def freeze(value: Any, path: str = "value") -> Any:
     """Return *value* as JSON that cannot change; what is frozen already is returned as it is.
 
     Raises:
         InvalidSnapshot: naming the path of a NaN, an infinity, a key that is not a string, or an object
-            that is not JSON.
+            that is not JSON; or because the value is nested too deeply, as one that contains itself is.
     """
+    try:
+        return _freeze(value, path)
+    except RecursionError:
+        raise InvalidSnapshot(f"{path} is nested too deeply, or contains itself", hint="flatten it") from None
+
+
+def _freeze(value: Any, path: str) -> Any:
     kind = type(value)
-    if value is None or kind in (str, bool, int, FrozenDict, FrozenList):
+    if kind in _SAFE:
         return value
     if kind is float:
         if not math.isfinite(value):
             raise InvalidSnapshot(f"{path} is {value}, which JSON cannot carry", hint="use null or a string")
         return value
     if isinstance(value, dict):
-        return FrozenDict({_key(k, path): freeze(v, f"{path}.{k}") for k, v in value.items()})
+        return FrozenDict(
+            {_key(k, path): v if type(v) in _SAFE else _freeze(v, f"{path}.{k}") for k, v in value.items()}
+        )
     if isinstance(value, list | tuple):
-        return FrozenList([freeze(v, f"{path}[{i}]") for i, v in enumerate(value)])
-    if isinstance(value, str | int | float):
-        return freeze(next(base for base in (str, int, float) if isinstance(value, base))(value), path)
+        return FrozenList([v if type(v) in _SAFE else _freeze(v, f"{path}[{i}]") for i, v in enumerate(value)])
+    for base, plain in _PLAIN:
+        if isinstance(value, base):
+            return _freeze(plain(value), path)
     raise InvalidSnapshot(f"{path} is a {kind.__name__}, which is not JSON", hint="convert it to JSON values")
 
 
 def _key(key: object, path: str) -> str:
     if not isinstance(key, str):
         raise InvalidSnapshot(f"{path} has the key {key!r}, which is not a string", hint="use string keys")
-    return str(key)
+    return str.__str__(key)
 
 
 def thaw(value: Any) -> Any:

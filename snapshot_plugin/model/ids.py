@@ -34,6 +34,8 @@ def dirname_of(session_id: str) -> str:
 
     Only ``a-z 0-9 . _ -`` stand for themselves; a leading dot is encoded, so no session is a hidden file.
     """
+    if not isinstance(session_id, str):
+        raise _bad(session_id, "it is not text")
     if session_id in ("", ".", ".."):
         raise _bad(session_id, "it is empty or names a directory")
     if _CONTROL.search(session_id):

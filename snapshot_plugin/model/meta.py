@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.snapshot import Parent, SessionSnapshot
 from snapshot_plugin.model.value import Timestamp, Value
 
 __all__ = ["SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
@@ -48,6 +48,7 @@ class SnapshotMeta(Value):
     cwd: str | None = None
     tags: tuple[str, ...] = ()
     pinned: bool = False
+    parent: Parent | None = None
     messages: int = 0
     turns: int = 0
     tokens: int = 0
@@ -73,6 +74,7 @@ def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
         cwd=snapshot.config.cwd,
         tags=snapshot.tags,
         pinned=snapshot.pinned,
+        parent=snapshot.parent,
         messages=len(snapshot.messages),
         turns=snapshot.metrics.turns,
         tokens=snapshot.metrics.total_tokens,

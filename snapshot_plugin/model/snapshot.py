@@ -142,5 +142,6 @@ class SessionSnapshot(Value):
 
         The messages that were there are the same objects, which is what makes saving a long session cheap.
         """
-        grown = self.model_copy(update={"messages": self.messages + messages})
+        added = self._checked("messages", messages)
+        grown = self.model_copy(update={"messages": self.messages + added})
         return grown.evolve(**changes) if changes else grown

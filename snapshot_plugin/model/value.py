@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.fields import FieldInfo
 
-from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
 from snapshot_plugin.model.frozen import FrozenDict, freeze
 
-__all__ = ["Json", "JsonObject", "Timestamp", "Value", "rfc3339"]
+__all__ = ["Json", "JsonObject", "Timestamp", "Value", "as_utc", "rfc3339"]
 
 
 def _object(value: Any) -> FrozenDict:
@@ -22,12 +33,16 @@ def _object(value: Any) -> FrozenDict:
     return frozen
 
 
-def _utc(value: datetime) -> datetime:
-    if value.tzinfo is None:
+def as_utc(moment: datetime) -> datetime:
+    """The same moment in UTC. A time without a zone is refused: it could mean any of 26 hours."""
+    if moment.utcoffset() is None:
         raise InvalidSnapshot(
-            f"the time {value.isoformat()} has no time zone", hint="use datetime.now(UTC), never a naive time"
+            f"the time {moment.isoformat()} has no time zone", hint="use datetime.now(UTC), never a naive time"
         )
-    return value.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidSnapshot(f"the time {moment.isoformat()} has no place in UTC's years 1 to 9999") from None
 
 
 def rfc3339(moment: datetime) -> str:
@@ -36,46 +51,89 @@ def rfc3339(moment: datetime) -> str:
 
 
 Json = Annotated[Any, BeforeValidator(freeze)]
-JsonObject = Annotated[FrozenDict, BeforeValidator(_object)]
-Timestamp = Annotated[datetime, AfterValidator(_utc), PlainSerializer(rfc3339, when_used="json")]
+JsonObject = Annotated[FrozenDict, PlainValidator(_object), WithJsonSchema({"type": "object"})]
+Timestamp = Annotated[datetime, AfterValidator(as_utc), PlainSerializer(rfc3339, when_used="json")]
 
 
 class Value(BaseModel):
-    """An immutable value. Unknown fields are kept and written back as they came."""
+    """An immutable value. Unknown fields are kept and written back as they came.
+
+    Making one, and `evolve`, raise `InvalidSnapshot` with the path of what does not fit; ``model_validate``,
+    which reads what others wrote, keeps pydantic's ``ValidationError``. Both are `ValueError`.
+    """
 
     model_config = ConfigDict(
         frozen=True,
         extra="allow",
         populate_by_name=True,
-        arbitrary_types_allowed=True,
+        allow_inf_nan=False,
         hide_input_in_errors=True,
     )
     __pydantic_extra__: dict[str, Json]
+    _refused_as: ClassVar[type[InvalidInput]] = InvalidSnapshot
 
-    def evolve(self, **changes: Any) -> Self:
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _refusal(type(self), error) from None
+
+    # Tells pydantic that reading nested values need not come through here, which would be slow.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        """Equal means: stored as the same JSON. So 1, 1.0 and true differ here, as they do on disk."""
+        if self is other:
+            return True
+        return type(self) is type(other) and _canonical(self) == _canonical(other)
+
+    def __hash__(self) -> int:
+        return hash(_canonical(self))
+
+    def evolve(self, /, **changes: Any) -> Self:
         """A copy with some fields changed. Fields that are not named stay the same objects.
 
         Only what changes is validated, so evolving a session of 100 000 messages costs what the change costs.
+        A kind with rules over several fields (there are few, and small) is validated whole.
         """
-        known = {name: value for name, value in changes.items() if name in type(self).model_fields}
-        copy = self.model_copy(update={name: _checked(type(self), name, v) for name, v in known.items()})
-        extra = {name: freeze(value, name) for name, value in changes.items() if name not in known}
+        if type(self).__pydantic_decorators__.model_validators:
+            return type(self)(**{**self.__dict__, **(self.__pydantic_extra__ or {}), **changes})
+        fields = _names(type(self))
+        known = {fields[name]: value for name, value in changes.items() if name in fields}
+        copy = self.model_copy(update={name: self._checked(name, value) for name, value in known.items()})
+        extra = {name: freeze(value, name) for name, value in changes.items() if name not in fields}
         if extra:
             object.__setattr__(copy, "__pydantic_extra__", {**(self.__pydantic_extra__ or {}), **extra})
         return copy
 
-    def raw(self) -> dict[str, Any]:
-        """The value as plain JSON data, under its wire names, leaving out what is at its default."""
+    @classmethod
+    def _checked(cls, name: str, value: Any) -> Any:
+        try:
+            return _adapter(cls, name).validate_python(value)
+        except ValidationError as error:
+            raise _refusal(cls, error, name) from None
+
+    def raw(self, *, only: str | None = None) -> dict[str, Any]:
+        """The value as plain JSON data, under its wire names, leaving out what is at its default.
+
+        With *only*, just that field.
+        """
         data = self.__dict__
         out: dict[str, Any] = {}
         for name, wire, default in _plan(type(self)):
+            if only is not None and name != only:
+                continue
             value = data[name]
             if value is default or (name != "type" and value == default):
                 continue
             out[wire] = _raw(value)
-        if self.__pydantic_extra__:
-            out.update(self.__pydantic_extra__)
+        extra = self.__pydantic_extra__ or {}
+        out.update(extra if only is None else {key: extra[key] for key in (only,) if key in extra})
         return out
+
+
+def _canonical(value: Value) -> str:
+    return json.dumps(value.raw(), sort_keys=True)
 
 
 @cache
@@ -87,8 +145,15 @@ def _adapter(model: type[Value], name: str) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def _checked(model: type[Value], name: str, value: Any) -> Any:
-    return _adapter(model, name).validate_python(value)
+def _refusal(model: type[Value], error: ValidationError, *prefix: str) -> InvalidInput:
+    first = error.errors(include_input=False, include_url=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in (*prefix, *first["loc"]))
+    cause = first.get("ctx", {}).get("error")
+    if not isinstance(cause, InvalidInput):
+        return model._refused_as(f"{model.__name__}{path}: {first['msg']}")  # noqa: SLF001 — the class beside
+    inside, value, where = cause.message.partition("value")
+    text = f"{path}{where}" if value and not inside else f"{path}: {cause.message}"
+    return type(cause)(f"{model.__name__}{text}", hint=cause.hint)
 
 
 _REQUIRED = object()
@@ -106,6 +171,12 @@ def _plan(model: type[Value]) -> tuple[tuple[str, str, Any], ...]:
     return tuple((name, field.alias or name, _default(name, field)) for name, field in fields)
 
 
+@cache
+def _names(model: type[Value]) -> dict[str, str]:
+    wires = {wire: name for name, wire, _ in _plan(model)}
+    return wires | {name: name for name in model.model_fields}
+
+
 def _raw(value: Any) -> Any:
     if isinstance(value, Value):
         return value.raw()
@@ -113,4 +184,6 @@ def _raw(value: Any) -> Any:
         return [_raw(item) for item in value]
     if isinstance(value, datetime):
         return rfc3339(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     return value

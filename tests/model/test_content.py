@@ -1,0 +1,182 @@
+"""Content blocks: ACP's own names on the wire, and nothing dropped that we do not know."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.model.content import (
+    AudioBlock,
+    ImageBlock,
+    ResourceBlock,
+    ResourceLinkBlock,
+    TextBlock,
+    ThoughtBlock,
+    ToolCallBlock,
+    UnknownBlock,
+    parse_block,
+)
+from snapshot_plugin.model.frozen import FrozenDict, FrozenList
+from snapshot_plugin.model.snapshot import Message
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+KNOWN: list[tuple[type, dict[str, Any]]] = [
+    (TextBlock, {"type": "text", "text": "hi", "annotations": {"audience": ["user"]}}),
+    (ThoughtBlock, {"type": "thought", "text": "hm", "content": {"type": "image"}}),
+    (ImageBlock, {"type": "image", "data": "aGk=", "mimeType": "image/png", "uri": "file:///a.png"}),
+    (AudioBlock, {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}),
+    (ResourceBlock, {"type": "resource", "resource": {"uri": "file:///a", "text": "x"}}),
+    (ResourceLinkBlock, {"type": "resource_link", "uri": "file:///a", "name": "a", "size": 3, "title": "A"}),
+    (
+        ToolCallBlock,
+        {
+            "type": "tool_call",
+            "toolCallId": "call-1",
+            "title": "Edit",
+            "kind": "edit",
+            "status": "completed",
+            "content": [{"type": "diff", "path": "/a", "oldText": None, "newText": "x"}],
+            "locations": [{"path": "/a", "line": 3}],
+            "rawInput": {"path": "/a"},
+            "rawOutput": [1, None],
+        },
+    ),
+]
+DO_NOT_FIT = [
+    {"type": "text"},
+    {"type": "text", "text": 7},
+    {"type": "image", "data": "aGk="},
+    {"type": "tool_call", "title": "no id"},
+    {"type": "resource", "resource": "not an object"},
+    {"type": "resource_link"},
+]
+
+
+def through_json(message: Message) -> Message:
+    return Message.model_validate(json.loads(json.dumps(message.raw())))
+
+
+@pytest.mark.parametrize(("kind", "raw"), KNOWN)
+def test_each_block_of_acp_is_read_and_written_under_its_own_names(kind: type, raw: dict[str, Any]) -> None:
+    block = parse_block(raw)
+
+    assert type(block) is kind
+    assert block.raw() == raw
+    assert parse_block(block.raw()) == block
+
+
+@settings(deadline=None)
+@given(st.sampled_from([raw for _, raw in KNOWN]), st.dictionaries(st.text(), JSON, max_size=3))
+def test_fields_we_do_not_know_survive_in_every_block(raw: dict[str, Any], extra: dict[str, Any]) -> None:
+    extended = {**extra, **raw}
+    message = Message(role="assistant", content=(extended,))
+
+    assert through_json(message) == message
+    written = through_json(message).raw()["content"][0]
+    assert {name: written[name] for name in extra if name not in NAMES} == {
+        name: extended[name] for name in extra if name not in NAMES
+    }
+
+
+NAMES = {name for kind, _ in KNOWN for name in kind.model_fields}  # type: ignore[attr-defined]
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.text(), JSON, max_size=4), JSON.filter(lambda kind: kind not in ("text", "image", "audio"))
+)
+def test_blocks_of_a_kind_we_do_not_know_are_written_back_verbatim(raw: dict[str, Any], kind: Any) -> None:
+    verbatim = {**raw, "type": kind}
+    message = Message(role="user", content=[verbatim])
+
+    assert type(message.content[0]) is UnknownBlock
+    assert json.dumps(through_json(message).raw()["content"]) == json.dumps([verbatim])
+
+
+@pytest.mark.parametrize("raw", DO_NOT_FIT)
+def test_a_block_that_does_not_fit_its_kind_is_kept_verbatim_and_loads_again(raw: dict[str, Any]) -> None:
+    block = parse_block(raw)
+    message = Message(role="assistant", content=(block, TextBlock(text="after")))
+
+    assert type(block) is UnknownBlock
+    assert block.type == raw["type"]
+    assert message.content[0] is block
+    assert through_json(message) == message
+    assert through_json(message).raw()["content"][0] == raw
+
+
+def test_a_block_without_a_kind_is_kept_too() -> None:
+    block = parse_block({"payload": [1]})
+
+    assert isinstance(block, UnknownBlock)
+    assert block.type is None
+    assert block.raw() == {"payload": [1]}
+
+
+def test_the_inside_of_a_tool_call_cannot_be_changed() -> None:
+    call = ToolCallBlock(tool_call_id="1", content=[{"type": "terminal"}], raw_input={"a": [1]})
+
+    assert type(call.content) is FrozenList
+    assert type(call.content[0]) is FrozenDict
+    with pytest.raises(TypeError):
+        call.raw_input["a"].append(2)
+
+
+def test_what_json_cannot_carry_is_refused_even_in_a_block_we_do_not_know() -> None:
+    with pytest.raises(InvalidSnapshot) as refused:
+        Message(role="user", content=[{"type": "text", "text": "x", "more": [float("nan")]}])
+
+    assert "content[0]" in refused.value.message
+    assert "more[0]" in refused.value.message
+
+
+def test_what_is_no_block_at_all_is_refused() -> None:
+    with pytest.raises(InvalidSnapshot):
+        Message(role="user", content=[7])
+
+
+def test_plain_text_is_one_text_block() -> None:
+    message = Message(role="user", content="hello")
+
+    assert message.content == (TextBlock(text="hello"),)
+    assert message.text == "hello"
+
+
+def test_the_words_of_a_message_leave_out_thoughts_and_tools() -> None:
+    message = Message(
+        role="assistant",
+        content=(
+            ThoughtBlock(text="hm"),
+            TextBlock(text="a"),
+            ToolCallBlock(tool_call_id="1", title="t"),
+            TextBlock(text="b"),
+        ),
+    )
+
+    assert message.text == "ab"
+
+
+@pytest.mark.parametrize("text", ["\ud83d", "a\udc00b"])
+def test_lone_surrogates_are_kept(text: str) -> None:
+    message = Message(role="user", content=text, metadata={text: [text]})
+
+    assert message.text == text
+    assert through_json(message) == message
+    assert through_json(message).metadata == {text: [text]}
+
+
+@pytest.mark.parametrize(
+    ("status", "is_open"),
+    [(None, True), ("pending", True), ("in_progress", True), ("completed", False), ("failed", False)],
+)
+def test_a_tool_call_is_open_until_its_outcome_is_known(status: str | None, is_open: bool) -> None:
+    assert ToolCallBlock(tool_call_id="1", status=status).is_open is is_open

@@ -1,0 +1,108 @@
+"""Session ids, and the directory names they turn into."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.errors import InvalidSessionId
+from snapshot_plugin.model.ids import MAX_ID_BYTES, check_session_id, dirname_of, new_id, session_id_of
+
+IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+
+def directory(session_id: str) -> str | None:
+    try:
+        return dirname_of(session_id)
+    except InvalidSessionId:
+        return None
+
+
+@pytest.mark.parametrize(
+    "session_id",
+    ["", ".", "..", "a\0b", "\0", "a\nb", "\x7f", "x" * 300, "é" * 100, "A" * 100, "\ud83d", None, 7, b"x"],
+)
+def test_an_id_that_not_every_store_can_hold_is_refused(session_id: Any) -> None:
+    with pytest.raises(InvalidSessionId):
+        check_session_id(session_id)
+
+
+@pytest.mark.parametrize(
+    "session_id", ["a/b", "../../etc/passwd", "/", "a\\b", "🙂", "~", ".hidden", "a b", "%41", "ß"]
+)
+def test_odd_ids_become_one_harmless_name(session_id: str) -> None:
+    name = dirname_of(session_id)
+
+    assert re.fullmatch(r"[a-z0-9_%-][a-z0-9._%-]*", name)
+    assert session_id_of(name) == session_id
+    assert check_session_id(session_id) is session_id
+
+
+def test_a_plain_id_is_its_own_name() -> None:
+    assert dirname_of("01k9-fix_auth.2") == "01k9-fix_auth.2"
+
+
+def test_ids_that_differ_by_case_only_have_names_that_differ_on_every_disk() -> None:
+    names = {dirname_of(session_id).casefold() for session_id in ("session", "Session", "SESSION", "sessioN")}
+
+    assert len(names) == 4
+
+
+def test_ids_that_look_the_same_but_are_spelled_differently_stay_apart() -> None:
+    composed, decomposed = unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")
+
+    assert dirname_of(composed) != dirname_of(decomposed)
+
+
+def test_the_longest_name_is_accepted_and_one_more_is_not() -> None:
+    assert len(dirname_of("x" * MAX_ID_BYTES)) == MAX_ID_BYTES
+    with pytest.raises(InvalidSessionId):
+        dirname_of("x" * (MAX_ID_BYTES + 1))
+
+
+@settings(deadline=None)
+@given(IDS)
+def test_the_name_of_an_id_leads_back_to_it(session_id: str) -> None:
+    name = directory(session_id)
+    assume(name is not None)
+
+    assert name is not None
+    assert session_id_of(name) == session_id
+    assert len(name.encode()) <= MAX_ID_BYTES
+    assert not name.startswith(".")
+
+
+@settings(deadline=None)
+@given(IDS, IDS | st.just(""))
+def test_two_ids_never_share_a_name_not_even_after_casefolding(one: str, other: str) -> None:
+    for twin in (other, one.upper(), one.lower(), one.swapcase(), one.replace("%", "%25")):
+        names = directory(one), directory(twin)
+        if None not in names and one != twin:
+            assert str(names[0]).casefold() != str(names[1]).casefold()
+
+
+@settings(deadline=None)
+@given(st.text(max_size=20))
+def test_a_name_that_no_id_gives_is_nobodys(name: str) -> None:
+    session_id = session_id_of(name)
+
+    assert session_id is None or dirname_of(session_id) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "A", "%41x%", "%2F", "%2f%", ".lock", "é", "%ff", "\udcff%20", "%61"]
+)
+def test_foreign_names_in_a_store_are_not_taken_for_sessions(name: str) -> None:
+    assert session_id_of(name) is None
+
+
+def test_new_ids_are_lower_case_distinct_and_their_own_names() -> None:
+    made = [new_id() for _ in range(100)]
+
+    assert len(set(made)) == 100
+    assert [dirname_of(each) for each in made] == made
