@@ -1,0 +1,131 @@
+"""Which snapshots of a session are worth keeping: restic's algebra, as a pure function.
+
+Every rule says what to *keep*; a snapshot is forgotten when no rule speaks for it. So another rule, or a larger
+number, never forgets more. Snapshots are ordered by their sequence number, because clocks run backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, ClassVar, NamedTuple, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from snapshot_plugin.errors import InvalidInput, InvalidPolicy
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.value import Value, as_utc, rfc3339
+
+__all__ = ["Decision", "RetentionPolicy", "plan"]
+
+Count = Annotated[int, Field(ge=0)]
+Span = Annotated[timedelta, Field(gt=timedelta(0))]
+
+
+class RetentionPolicy(Value):
+    """What to keep of one session. The newest snapshot and a pinned session are kept whatever the rules say.
+
+    `keep_hourly` = 24 keeps the newest snapshot of each of the last 24 hours *that have one*, in UTC, and so on
+    for days, ISO weeks and months. While a rule has not found as many as it may keep, it also keeps the oldest
+    snapshot, so that history reaches back as far as it can. `keep_within` counts from now.
+
+    Raises:
+        InvalidPolicy: there is no rule, or a rule has a negative number or an unknown name.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    _refused_as: ClassVar[type[InvalidInput]] = InvalidPolicy
+
+    keep_last: Count = 0
+    keep_within: Span | None = None
+    keep_hourly: Count = 0
+    keep_daily: Count = 0
+    keep_weekly: Count = 0
+    keep_monthly: Count = 0
+    keep_tags: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_a_rule(self) -> Self:
+        if not any(self.__dict__.values()):
+            raise InvalidPolicy("the policy has no rule, so it would keep nothing", hint="set keep_last or another")
+        return self
+
+
+class Decision(Value):
+    """The fate of one snapshot: kept for these reasons, or forgotten because there are none."""
+
+    seq: int
+    keep: bool
+    reasons: tuple[str, ...] = ()
+
+
+class _Bucket(NamedTuple):
+    name: str
+    limit: int
+    period: Callable[[datetime], str]
+
+
+_Claim = tuple[int, str]
+
+
+def plan(metas: Iterable[SnapshotMeta], policy: RetentionPolicy, now: datetime) -> tuple[Decision, ...]:
+    """Decide for each snapshot of one session whether *policy* keeps it, and why; in order of sequence numbers.
+
+    A snapshot that cannot be read is never forgotten and never counted: it must not push out a good one.
+
+    Raises:
+        InvalidInput: the snapshots are of several sessions, or *now* has no time zone.
+    """
+    newest_first = sorted(metas, key=lambda meta: meta.seq, reverse=True)
+    if len({meta.session_id for meta in newest_first}) > 1:
+        raise InvalidInput("a plan is made for one session at a time", hint="group the snapshots by session_id")
+    reasons: dict[int, list[str]] = {meta.seq: [] for meta in reversed(newest_first)}
+    for seq, reason in _claims(newest_first, policy, as_utc(now)):
+        reasons[seq].append(reason)
+    return tuple(Decision(seq=seq, keep=bool(why), reasons=tuple(why)) for seq, why in reasons.items())
+
+
+def _claims(newest_first: Sequence[SnapshotMeta], policy: RetentionPolicy, now: datetime) -> Iterator[_Claim]:
+    readable = [meta for meta in newest_first if meta.state == "ok"]
+    yield from _always(newest_first, readable)
+    yield from ((meta.seq, "last") for meta in readable[: policy.keep_last])
+    for meta in readable:
+        if policy.keep_within is not None and now - meta.saved_at <= policy.keep_within:
+            yield meta.seq, "within"
+        yield from ((meta.seq, f"tag {tag}") for tag in policy.keep_tags if tag in meta.snapshot_tags)
+    for bucket in _buckets(policy):
+        yield from _newest_of_each(bucket, readable)
+
+
+def _always(newest_first: Sequence[SnapshotMeta], readable: Sequence[SnapshotMeta]) -> Iterator[_Claim]:
+    """What no policy can forget. Whether an unreadable head is pinned, the newest readable one tells."""
+    heads = (*newest_first[:1], *readable[:1])
+    yield from ((seq, "head") for seq in dict.fromkeys(meta.seq for meta in heads))
+    pinned = any(meta.pinned for meta in heads)
+    for meta in newest_first:
+        if pinned:
+            yield meta.seq, "pinned"
+        if meta.state != "ok":
+            yield meta.seq, meta.state
+
+
+def _buckets(policy: RetentionPolicy) -> tuple[_Bucket, ...]:
+    return (
+        _Bucket("hourly", policy.keep_hourly, lambda moment: rfc3339(moment)[:13]),
+        _Bucket("daily", policy.keep_daily, lambda moment: rfc3339(moment)[:10]),
+        _Bucket("weekly", policy.keep_weekly, lambda moment: moment.strftime("%G-%V")),
+        _Bucket("monthly", policy.keep_monthly, lambda moment: rfc3339(moment)[:7]),
+    )
+
+
+def _newest_of_each(bucket: _Bucket, newest_first: Sequence[SnapshotMeta]) -> Iterator[_Claim]:
+    seen: set[str] = set()
+    for meta in newest_first:
+        if len(seen) >= bucket.limit:
+            return
+        period = bucket.period(meta.saved_at)
+        if period not in seen:
+            yield meta.seq, bucket.name
+        elif meta is newest_first[-1]:
+            yield meta.seq, f"oldest {bucket.name}"
+        seen.add(period)
