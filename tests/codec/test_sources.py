@@ -1,0 +1,263 @@
+"""Where secrets come from: each source gives its secret, or says why not, and shows it nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.errors import KeyringLocked
+
+from snapshot_plugin.codec.sources import (
+    CommandKey,
+    EnvironmentKey,
+    KeyFile,
+    KeyringKey,
+    KeySource,
+    Passphrase,
+    source_from_environment,
+)
+from snapshot_plugin.errors import KeyMissing, MissingExtra, SnapshotError
+
+SECRET = "horse-battery-staple"
+
+
+def complaint(source: KeySource, expected: type[SnapshotError] = KeyMissing) -> str:
+    """Everything a user could get to see when the source fails."""
+    with pytest.raises(expected) as caught:
+        source.secret()
+    assert caught.value.hint
+    return repr(source) + "".join(traceback.format_exception(caught.value))
+
+
+def key_file(path: Path, content: bytes, mode: int = 0o600) -> KeyFile:
+    path.write_bytes(content)
+    path.chmod(mode)
+    return KeyFile(path)
+
+
+def printing(text: str) -> list[str]:
+    return [sys.executable, "-c", "import sys; sys.stdout.write(sys.argv[1])", text]
+
+
+class MemoryKeyring(KeyringBackend):
+    """A keyring that lives as long as a test."""
+
+    priority = 1
+    locked = False
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        if self.locked:
+            raise KeyringLocked(SECRET)
+        return self.entries.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.entries[service, username] = password
+
+
+@pytest.fixture
+def desktop() -> Iterator[MemoryKeyring]:
+    before = keyring.get_keyring()
+    backend = MemoryKeyring()
+    keyring.set_keyring(backend)
+    yield backend
+    keyring.set_keyring(before)
+
+
+def test_every_source_gives_its_secret_without_the_line_end(tmp_path: Path, desktop: MemoryKeyring) -> None:
+    desktop.set_password("asnap", "me", SECRET)
+    sources: dict[str, KeySource] = {
+        "passphrase": Passphrase(SECRET),
+        "key-file": key_file(tmp_path / "key", SECRET.encode() + b"\r\n"),
+        "environment": EnvironmentKey("MY_KEY", {"MY_KEY": SECRET}),
+        "command": CommandKey(printing(SECRET + "\n")),
+        "keyring": KeyringKey("asnap", "me"),
+    }
+    for kind, source in sources.items():
+        assert source.secret() == SECRET.encode()
+        assert source.kind == kind
+        assert SECRET not in repr(source)
+
+
+def test_spaces_belong_to_a_secret(tmp_path: Path) -> None:
+    assert Passphrase(" a b ").secret() == b" a b "
+    assert key_file(tmp_path / "key", b" a b \n").secret() == b" a b "
+
+
+def test_a_key_file_may_hold_any_bytes(tmp_path: Path) -> None:
+    assert key_file(tmp_path / "key", b"\xff\x00\xfe").secret() == b"\xff\x00\xfe"
+
+
+def test_an_environment_value_that_is_no_text_is_given_as_its_bytes() -> None:
+    assert EnvironmentKey("K", {"K": os.fsdecode(b"\xff\xfe")}).secret() == b"\xff\xfe"
+    assert Passphrase(os.fsdecode(b"\xff\xfe")).secret() == b"\xff\xfe"
+
+
+def test_the_environment_is_read_when_the_secret_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = EnvironmentKey("ASNAP_TEST_KEY")
+    complaint(source)
+    monkeypatch.setenv("ASNAP_TEST_KEY", SECRET)
+    assert source.secret() == SECRET.encode()
+
+
+@pytest.mark.parametrize("empty", ["", "\n", "\r\n\n"])
+def test_nothing_is_not_a_secret(empty: str, tmp_path: Path, desktop: MemoryKeyring) -> None:
+    desktop.set_password("asnap", "me", empty)
+    complaint(Passphrase(empty))
+    complaint(EnvironmentKey("K", {"K": empty}))
+    complaint(key_file(tmp_path / "key", empty.encode()))
+    complaint(CommandKey(printing(empty)))
+    complaint(KeyringKey("asnap", "me"))
+
+
+# Key files
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620, 0o777])
+def test_a_key_file_open_to_others_is_refused_with_the_cure(mode: int, tmp_path: Path) -> None:
+    source = key_file(tmp_path / "key", SECRET.encode(), mode)
+    text = complaint(source)
+    assert SECRET not in text
+    assert "chmod 600" in text
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
+def test_a_key_file_only_its_owner_can_read_is_taken(mode: int, tmp_path: Path) -> None:
+    assert key_file(tmp_path / "key", SECRET.encode(), mode).secret() == SECRET.encode()
+
+
+def test_a_symlink_is_as_private_as_the_file_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "key")
+    key_file(tmp_path / "key", SECRET.encode(), 0o644)
+    assert "chmod 600" in complaint(KeyFile(tmp_path / "link"))
+    (tmp_path / "key").chmod(0o600)
+    assert KeyFile(tmp_path / "link").secret() == SECRET.encode()
+
+
+def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
+    assert "absent.key" in complaint(KeyFile(tmp_path / "absent.key"))
+
+
+def test_a_key_file_that_cannot_be_read_is_a_missing_key(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    complaint(KeyFile(tmp_path / "loop"))
+    key_file(tmp_path / "key", SECRET.encode())
+    complaint(KeyFile(tmp_path / "key" / "below"))
+
+
+def test_a_directory_is_no_key_file(tmp_path: Path) -> None:
+    complaint(KeyFile(tmp_path))
+
+
+def test_a_pipe_nobody_writes_to_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    complaint(KeyFile(tmp_path / "pipe"))
+
+
+def test_a_file_that_is_too_long_for_a_key_is_refused(tmp_path: Path) -> None:
+    assert key_file(tmp_path / "key", b"x" * 65536).secret() == b"x" * 65536
+    complaint(key_file(tmp_path / "key", b"x" * 65537))
+
+
+def test_an_empty_path_is_a_missing_key() -> None:
+    complaint(KeyFile(""))
+
+
+# Commands
+
+
+def test_a_command_that_fails_gives_no_key_even_if_it_printed_one() -> None:
+    source = CommandKey([sys.executable, "-c", "import sys; print(sys.argv[1]); sys.exit(3)", SECRET])
+    assert SECRET not in complaint(source)
+
+
+def test_a_command_that_hangs_is_ended() -> None:
+    waiting = "import sys, threading; print(sys.argv[1], flush=True); threading.Event().wait(90)"
+    source = CommandKey([sys.executable, "-c", waiting, SECRET], timeout=0.5)
+    assert SECRET not in complaint(source)
+
+
+def test_a_command_gets_no_standard_input() -> None:
+    reading = [sys.executable, "-c", "import sys; print(len(sys.stdin.read()), 'bytes')"]
+    assert CommandKey(reading).secret() == b"0 bytes"
+
+
+def test_a_command_runs_without_a_shell() -> None:
+    assert CommandKey(printing("$HOME; echo `id`")).secret() == b"$HOME; echo `id`"
+
+
+@pytest.mark.parametrize("argv", [(), ("",), ("./no-such-program", SECRET), ("/", SECRET), ("nul\0", SECRET)])
+def test_a_command_that_cannot_start_is_a_missing_key(argv: tuple[str, ...]) -> None:
+    assert SECRET not in complaint(CommandKey(argv))
+
+
+def test_a_command_shows_no_arguments() -> None:
+    assert SECRET not in repr(CommandKey(("echo", SECRET)))
+
+
+# The keyring
+
+
+def test_a_keyring_without_the_entry_is_a_missing_key(desktop: MemoryKeyring) -> None:
+    assert "asnap/me" in complaint(KeyringKey("asnap", "me"))
+
+
+def test_a_locked_keyring_is_a_missing_key(desktop: MemoryKeyring) -> None:
+    desktop.locked = True
+    assert SECRET not in complaint(KeyringKey("asnap", "me"))
+
+
+def test_without_the_keyring_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert "snapshot-plugin[keyring]" in complaint(KeyringKey("asnap", "me"), MissingExtra)
+
+
+# The environment as a whole
+
+
+def test_an_environment_without_keys_names_no_source() -> None:
+    assert source_from_environment({"HOME": "/home/me"}) is None
+
+
+def test_each_variable_names_its_source() -> None:
+    assert source_from_environment({"ASNAP_KEY": "k"}) == EnvironmentKey("ASNAP_KEY")
+    assert source_from_environment({"ASNAP_KEY_FILE": "/run/key"}) == KeyFile("/run/key")
+    assert source_from_environment({"ASNAP_PASSPHRASE": "a b"}) == Passphrase("a b")
+    command = source_from_environment({"ASNAP_KEY_COMMAND": "pass show 'my agent'"})
+    assert command == CommandKey(("pass", "show", "my agent"))
+
+
+def test_the_environment_that_was_passed_is_the_one_that_is_read() -> None:
+    source = source_from_environment({"ASNAP_KEY": SECRET})
+    assert source is not None
+    assert source.secret() == SECRET.encode()
+
+
+def test_the_first_variable_wins() -> None:
+    names = ("ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND", "ASNAP_PASSPHRASE")
+    kinds = ("environment", "key-file", "command", "passphrase")
+    for first, kind in enumerate(kinds):
+        source = source_from_environment(dict.fromkeys(names[first:], "x"))
+        assert source is not None
+        assert source.kind == kind
+
+
+@pytest.mark.parametrize("name", ["ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND", "ASNAP_PASSPHRASE"])
+def test_a_variable_set_to_nothing_never_turns_encryption_off(name: str) -> None:
+    source = source_from_environment({name: ""})
+    assert source is not None
+    complaint(source)
+
+
+def test_a_command_with_an_open_quote_is_a_missing_key() -> None:
+    with pytest.raises(KeyMissing) as caught:
+        source_from_environment({"ASNAP_KEY_COMMAND": f"echo '{SECRET}"})
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
