@@ -1,0 +1,130 @@
+"""Where sessions come from: forking one, and the family tree of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Literal
+
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId
+from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.snapshot import Metrics, Parent, SessionSnapshot
+from snapshot_plugin.model.value import Value
+
+__all__ = ["Branch", "ancestors", "family_tree", "fork"]
+
+
+def fork(
+    snapshot: SessionSnapshot, *, session_id: str, seq: int, now: datetime, at: int | None = None
+) -> SessionSnapshot:
+    """A new session that begins with the first *at* messages of *snapshot* (all of them without *at*).
+
+    *seq* is the number under which *snapshot* is stored; together they become the fork's `parent`. The fork is
+    a session of its own: no agent knows it yet, nobody has pinned it, and its metrics start at nothing, so that
+    sums over sessions count each turn once. Task and plan describe the end of the conversation; a fork from
+    an earlier point does not take them along.
+
+    Raises:
+        InvalidInput: *at* is not a position in the conversation.
+        InvalidSessionId: *session_id* cannot be used, or is the parent's own.
+    """
+    taken = len(snapshot.messages) if at is None else at
+    if not 0 <= taken <= len(snapshot.messages):
+        raise InvalidInput(
+            f"session {snapshot.session_id!r} cannot be forked at message {at}: it has {len(snapshot.messages)}",
+            session_id=snapshot.session_id,
+            hint=f"choose 0 to {len(snapshot.messages)}",
+        )
+    if check_session_id(session_id) == snapshot.session_id:
+        raise InvalidSessionId(f"{session_id!r} cannot be its own fork", session_id=session_id, hint="use a new id")
+    forked = snapshot.evolve(
+        session_id=session_id,
+        parent=Parent(session_id=snapshot.session_id, seq=seq, message_index=taken),
+        agent_session_id=None,
+        created_at=now,
+        updated_at=now,
+        pinned=False,
+        metrics=Metrics(),
+    )
+    if taken == len(snapshot.messages):
+        return forked
+    return forked.evolve(messages=snapshot.messages[:taken], current_task=None, plan=())
+
+
+Break = Literal["parent missing", "cycle"]
+
+
+class Branch(Value):
+    """A session's place in the family tree. `broken` says why one with a parent stands as a root all the same."""
+
+    session_id: str
+    depth: int
+    parent: Parent | None = None
+    broken: Break | None = None
+
+
+Pairs = Iterable[tuple[str, Parent | None]]
+
+
+def family_tree(pairs: Pairs) -> tuple[Branch, ...]:
+    """Sessions and their parents as a tree, depth first: a fork follows the session it came from.
+
+    Siblings keep the order in which they came. Every session is listed exactly once, whatever the parents say:
+    one whose parent is not among them is a root, and so is each session of a cycle.
+    """
+    parents = dict(pairs)
+    broken = _broken(parents)
+    children: dict[str | None, list[str]] = {}
+    for session_id, parent in parents.items():
+        above = parent.session_id if parent and session_id not in broken else None
+        children.setdefault(above, []).append(session_id)
+    branches = []
+    waiting = [(root, 0) for root in reversed(children.get(None, []))]
+    while waiting:
+        session_id, depth = waiting.pop()
+        branches.append(
+            Branch(session_id=session_id, depth=depth, parent=parents[session_id], broken=broken.get(session_id))
+        )
+        waiting += [(child, depth + 1) for child in reversed(children.get(session_id, []))]
+    return tuple(branches)
+
+
+def ancestors(session_id: str, pairs: Pairs) -> tuple[Parent, ...]:
+    """Where *session_id* came from, nearest first, as far back as is known.
+
+    The last one may be a session that is itself not known any more. A cycle ends before it repeats.
+    """
+    parents = dict(pairs)
+    chain: list[Parent] = []
+    seen = {session_id}
+    parent = parents.get(session_id)
+    while parent is not None and parent.session_id not in seen:
+        chain.append(parent)
+        seen.add(parent.session_id)
+        parent = parents.get(parent.session_id)
+    return tuple(chain)
+
+
+def _broken(parents: Mapping[str, Parent | None]) -> dict[str, Break]:
+    broken: dict[str, Break] = dict.fromkeys(_on_cycles(parents), "cycle")
+    for child, parent in parents.items():
+        if parent and parent.session_id not in parents:
+            broken[child] = "parent missing"
+    return broken
+
+
+def _on_cycles(parents: Mapping[str, Parent | None]) -> set[str]:
+    """The sessions that are their own ancestors. Each session is walked over once."""
+    done: set[str] = set()
+    cyclic: set[str] = set()
+    for start in parents:
+        path: list[str] = []
+        here: str | None = start
+        while here is not None and here in parents and here not in done:
+            done.add(here)
+            path.append(here)
+            parent = parents[here]
+            here = parent.session_id if parent else None
+        if here in path:
+            cyclic.update(path[path.index(here) :])
+    return cyclic
