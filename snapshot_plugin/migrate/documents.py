@@ -1,0 +1,53 @@
+"""Documents of any released version, and of the foreign formats we know, brought to the current version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.migrate.chain import Chain, StepInfo
+from snapshot_plugin.migrate.fields import Raw
+from snapshot_plugin.migrate.steps import STEPS
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+
+__all__ = ["CHAIN", "load_document", "migrate", "plan_migration"]
+
+CHAIN = Chain(STEPS, current=CURRENT_VERSION)
+"""Every released version up to the one this release writes."""
+
+
+def migrate(raw: Any) -> Raw:
+    """Return *raw* at the current version; see `Chain.migrate` for the promise and the errors."""
+    return CHAIN.migrate(raw)
+
+
+def plan_migration(raw: Any) -> tuple[StepInfo, ...]:
+    """The steps `migrate` would run on *raw*, without running them; empty for a current document."""
+    return CHAIN.plan(raw)
+
+
+def load_document(raw: Any) -> SessionSnapshot:
+    """Return *raw*, of whatever version, as a snapshot. *raw* is never changed.
+
+    Raises:
+        InvalidSnapshot: it is not a session, or a part of it does not fit; the text names the path to it.
+        InvalidSnapshotVersion: it is newer than this release, or has no usable version.
+    """
+    document = migrate(raw)
+    try:
+        return SessionSnapshot.model_validate(document)
+    except ValidationError as error:
+        raise _misfit(document, error) from error
+
+
+def _misfit(document: Raw, error: ValidationError) -> InvalidSnapshot:
+    first = error.errors(include_input=False, include_url=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    session_id = document.get("session_id")
+    return InvalidSnapshot(
+        f"session {session_id!r} does not fit version {CURRENT_VERSION} at {path}: {first['msg']}",
+        session_id=session_id if isinstance(session_id, str) else None,
+        hint=f"{error.error_count()} value(s) do not fit; correct the document and load it again",
+    )
