@@ -1,1 +1,100 @@
-"""Agent sessions that do not die."""
+"""Agent sessions that do not die.
+
+::
+
+    store = FilesystemStore("sessions")
+    ref = await store.save(snapshot)                # durable when it returns
+    snapshot = await store.load("my-session")       # after a crash, a deploy, an upgrade
+
+Start with the README, then `docs/explanation/architecture.md`. Names are imported when they are first used,
+so ``import snapshot_plugin`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from snapshot_plugin.errors import (
+        AgentNoLoadSupport,
+        Conflict,
+        Damaged,
+        InvalidInput,
+        InvalidPolicy,
+        InvalidSessionId,
+        InvalidSnapshot,
+        InvalidSnapshotVersion,
+        KeyMissing,
+        KeyProblem,
+        MissingExtra,
+        NotFound,
+        SessionLocked,
+        SnapshotCorrupted,
+        SnapshotError,
+        SnapshotNotFound,
+        SnapshotTampered,
+        StoreNotFound,
+        StoreUnavailable,
+        WrongKey,
+    )
+    from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+    from snapshot_plugin.model.policy import RetentionPolicy
+    from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+    from snapshot_plugin.store import SnapshotStore, open_store
+    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.memory import MemoryStore
+
+_HOME = {
+    "snapshot_plugin.errors": (
+        "AgentNoLoadSupport", "Conflict", "Damaged", "InvalidInput", "InvalidPolicy", "InvalidSessionId",
+        "InvalidSnapshot", "InvalidSnapshotVersion", "KeyMissing", "KeyProblem", "MissingExtra", "NotFound",
+        "SessionLocked", "SnapshotCorrupted", "SnapshotError", "SnapshotNotFound", "SnapshotTampered",
+        "StoreNotFound", "StoreUnavailable", "WrongKey",
+    ),
+    "snapshot_plugin.model.meta": ("SnapshotMeta", "SnapshotRef"),
+    "snapshot_plugin.model.policy": ("RetentionPolicy",),
+    "snapshot_plugin.model.snapshot": ("Message", "SessionSnapshot"),
+    "snapshot_plugin.store": ("SnapshotStore", "open_store"),
+    "snapshot_plugin.store.filesystem": ("FilesystemStore",),
+    "snapshot_plugin.store.memory": ("MemoryStore",),
+}  # fmt: skip
+
+__all__ = [
+    "AgentNoLoadSupport",
+    "Conflict",
+    "Damaged",
+    "FilesystemStore",
+    "InvalidInput",
+    "InvalidPolicy",
+    "InvalidSessionId",
+    "InvalidSnapshot",
+    "InvalidSnapshotVersion",
+    "KeyMissing",
+    "KeyProblem",
+    "MemoryStore",
+    "Message",
+    "MissingExtra",
+    "NotFound",
+    "RetentionPolicy",
+    "SessionLocked",
+    "SessionSnapshot",
+    "SnapshotCorrupted",
+    "SnapshotError",
+    "SnapshotMeta",
+    "SnapshotNotFound",
+    "SnapshotRef",
+    "SnapshotStore",
+    "SnapshotTampered",
+    "StoreNotFound",
+    "StoreUnavailable",
+    "WrongKey",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -140,30 +140,32 @@ class SnapshotStore(Protocol):
     async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
         """As `load`, and say where it was found and what was skipped."""
 
-    async def list(self) -> list[SnapshotMeta]:
+    async def list(self) -> Sequence[SnapshotMeta]:
         """The newest snapshot of every session, last changed first. Damaged ones are listed as damaged."""
 
-    async def history(self, session_id: str) -> list[SnapshotMeta]:
+    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""
 
     async def delete(self, session_id: str) -> Trashed:
         """Move the session to the trash, where `undelete` finds it until `purge`."""
 
-    async def trash(self) -> list[Trashed]:
+    async def trash(self) -> Sequence[Trashed]:
         """The deleted sessions that can still be brought back, newest first."""
 
     async def undelete(self, token: str) -> str:
         """Bring a deleted session back and return its id; `Conflict` if a new one has its place."""
 
-    async def purge(self, *, older_than: timedelta = ..., now: datetime | None = None) -> list[Trashed]:
+    async def purge(self, *, older_than: timedelta = ..., now: datetime | None = None) -> Sequence[Trashed]:
         """Remove for ever what has been in the trash longer than the grace period. Returns what went."""
 
     async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
         """Drop the snapshots the policy does not keep. Those that stay keep their numbers, content and roots."""
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
-        """Read and verify everything, down to every root. With *repair*, move damaged files to quarantine
-        after writing again what could still be read of them; nothing is deleted.
+        """Read and verify everything, down to every root; nothing is changed.
+
+        With *repair*, damaged files are copied to quarantine and the session is written again with the
+        snapshots that are whole.
         """
 
     async def aclose(self) -> None:

@@ -1,0 +1,66 @@
+"""Raw DEFLATE, by the fastest library that is installed. What is written is the same format either way."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+from snapshot_plugin.errors import SnapshotCorrupted
+
+__all__ = ["Effort", "accelerated", "deflate", "inflate", "inflate_start"]
+
+Effort = Literal["fast", "best"]
+_RAW = -15
+
+
+@cache
+def _library() -> Any:
+    try:
+        from isal import isal_zlib  # noqa: PLC0415 — optional extra [fast]
+    except ImportError:
+        return zlib
+    return isal_zlib
+
+
+def accelerated() -> bool:
+    """True when the extra ``[fast]`` is installed and in use."""
+    return _library() is not zlib
+
+
+def deflate(data: bytes, effort: Effort = "fast") -> bytes:
+    """Compress: quickly while a session is live, well when a finished segment is rewritten."""
+    packer: Any
+    if effort == "best":
+        packer = zlib.compressobj(9, zlib.DEFLATED, _RAW)
+    else:
+        packer = _library().compressobj(2 if accelerated() else 1, zlib.DEFLATED, _RAW)
+    return bytes(packer.compress(data) + packer.flush())
+
+
+def inflate(data: bytes, size: int) -> bytes:
+    """Decompress exactly *size* bytes from a stream that fills *data* exactly; never allocate more than that.
+
+    Raises:
+        SnapshotCorrupted: the stream is broken, ends elsewhere, or holds another number of bytes.
+    """
+    unpacker = _library().decompressobj(_RAW)
+    out = _guard(lambda: unpacker.decompress(data, size + 1))
+    if len(out) != size or not unpacker.eof or unpacker.unused_data:
+        raise SnapshotCorrupted(f"a frame declares {size} bytes of content and holds another number")
+    return out
+
+
+def inflate_start(data: bytes, limit: int) -> tuple[bytes, int | None]:
+    """Decompress at most *limit* bytes; also tell how many bytes of *data* the stream used, if it ended."""
+    unpacker = zlib.decompressobj(_RAW)
+    out = _guard(lambda: unpacker.decompress(data, limit))
+    return out, len(data) - len(unpacker.unused_data) if unpacker.eof else None
+
+
+def _guard(run: Callable[[], bytes]) -> bytes:
+    try:
+        return run()
+    except (zlib.error, _library().error) as error:
+        raise SnapshotCorrupted(f"a frame does not decompress: {error}") from error

@@ -1,0 +1,164 @@
+"""A snapshot as lines, and the change between two snapshots (docs/reference/format.md §2 Payload, §4 Digests)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.model.meta import summary_of
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+__all__ = [
+    "CHAIN_START",
+    "GROUPS",
+    "Digest",
+    "Document",
+    "chain_from",
+    "message_line",
+    "meta_line",
+    "plain_digest",
+    "removed",
+    "root_of",
+    "section_key",
+    "section_line",
+]
+
+GROUPS = ("memory", "metadata", "plugins")
+"""Sections stored entry by entry, so that one changed entry does not rewrite the others."""
+
+Digest = Callable[[bytes], bytes]
+CHAIN_START = bytes(32)
+_VALUE = b'],"value":'
+
+
+def plain_digest(data: bytes) -> bytes:
+    """SHA-256: the digest of stores without a key."""
+    return hashlib.sha256(data).digest()
+
+
+def _line(data: Any) -> bytes:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # lone surrogates: JSON can escape what UTF-8 cannot carry
+        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+def message_line(message: Message) -> bytes:
+    """The payload line of one message."""
+    return _line({"message": message.raw()})
+
+
+def section_line(path: Sequence[str], value: Any) -> bytes:
+    """The payload line that sets a section."""
+    return _line({"section": list(path), "value": value})
+
+
+def meta_line(snapshot: SessionSnapshot) -> bytes:
+    """The payload line that lists show."""
+    return _line({"meta": summary_of(snapshot)})
+
+
+def section_key(line: bytes) -> bytes:
+    """What identifies a section: its line up to the value. Inside a string the quote would be escaped."""
+    end = line.find(_VALUE)
+    return line[: end + 1] if end >= 0 else line[:-1]
+
+
+def removed(key: bytes) -> bytes:
+    """The line that removes the section with this key."""
+    return key + b"}"
+
+
+def chain_from(start: bytes, digests: Iterable[bytes], digest: Digest) -> list[bytes]:
+    """The chain values Cᵢ after *start*, one for each message digest."""
+    out = []
+    link = start
+    for each in digests:
+        link = digest(link + each)
+        out.append(link)
+    return out
+
+
+def root_of(link: bytes, sections: Iterable[bytes], digest: Digest) -> str:
+    """The root: last chain value and sorted section digests, digested together."""
+    return digest(link + digest(b"".join(sorted(sections)))).hex()
+
+
+class Document:
+    """A snapshot being put together from frames: lines as stored, JSON only parsed at the end."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.meta = b""
+        self.sections: dict[bytes, bytes] = {}
+        self.messages: list[bytes] = []
+
+    def apply(self, header: Header, payload: bytes) -> None:
+        """Take one frame's change in. A full frame starts from nothing."""
+        lines = payload.split(b"\n")
+        if lines.pop() or len(lines) < header.insert + 1:
+            raise SnapshotCorrupted(f"snapshot {header.hi} has fewer lines than it says", session_id=header.sid)
+        if header.full:
+            self.sections, self.messages = {}, []
+        if header.at + header.delete > len(self.messages):
+            raise SnapshotCorrupted(f"snapshot {header.hi} does not fit the one before", session_id=header.sid)
+        first = len(lines) - header.insert
+        self.version, self.meta = header.v, lines[0]
+        for line in lines[1:first]:
+            self._set(line)
+        self.messages[header.at : header.at + header.delete] = lines[first:]
+
+    def _set(self, line: bytes) -> None:
+        key = section_key(line)
+        if len(key) + 1 == len(line):
+            self.sections.pop(key, None)
+        else:
+            self.sections[key] = line
+
+    def copy(self) -> Document:
+        """A document that can go its own way. Lines are shared; they never change."""
+        twin = Document()
+        twin.version, twin.meta = self.version, self.meta
+        twin.sections, twin.messages = dict(self.sections), list(self.messages)
+        return twin
+
+    def summary(self) -> dict[str, Any]:
+        """What lists show."""
+        try:
+            return dict(json.loads(self.meta)["meta"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SnapshotCorrupted("a frame has no summary") from error
+
+    def root(self, digest: Digest) -> str:
+        """The root, computed from the lines themselves."""
+        chain = chain_from(CHAIN_START, map(digest, self.messages), digest)
+        return root_of(chain[-1] if chain else CHAIN_START, map(digest, self.sections.values()), digest)
+
+    def raw(self, session_id: str) -> dict[str, Any]:
+        """The snapshot as plain data of its own version."""
+        try:
+            return self._raw(session_id)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise SnapshotCorrupted(
+                "a snapshot's content is not the JSON it should be", session_id=session_id
+            ) from error
+
+    def _raw(self, session_id: str) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for line in self.sections.values():
+            entry = json.loads(line)
+            *group, name = entry["section"]
+            target = out.setdefault(group[0], {}) if group else out
+            target[name] = entry["value"]
+        out["messages"] = [json.loads(line)["message"] for line in self.messages]
+        return {
+            **out,
+            "version": self.version,
+            "session_id": session_id,
+            "updated_at": self.summary()["updated_at"],
+        }

@@ -1,0 +1,241 @@
+"""One snapshot as bytes: a gzip member whose header rides in the FEXTRA field (docs/reference/format.md §2, §3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered
+
+__all__ = ["MAGIC", "MAX_FRAME", "PREFIX", "Header", "encode_frame", "open_frame", "open_meta", "read_header"]
+
+MAGIC = bytes.fromhex("1f8b0804 00000000 00ff")
+PREFIX = len(MAGIC) + 2 + 4 + 4
+"""Bytes before the header JSON."""
+TRAILER = 8
+MAX_FRAME = 1 << 30
+_MAX_HEADER = 0xFFFF - 8
+_ZERO_SUM = "0" * 64
+_BLOCK = 0xFFFF
+_INNER = bytes.fromhex("1f8b0800 00000000 00ff")
+_META_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a frame says about itself in the clear. `docs/reference/format.md` explains each name."""
+
+    v: int
+    id: str
+    sid: str
+    lo: int
+    hi: int
+    root: str
+    prev: str = ""
+    at: int = 0
+    delete: int = 0
+    insert: int = 0
+    full: bool = False
+    t: str = ""
+    w: str = ""
+    trigger: str = "manual"
+    tags: tuple[str, ...] = ()
+    sum: str = ""
+    kid: str = ""
+    nonce: str = ""
+    other: dict[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The header JSON: keys sorted, no spaces, ASCII."""
+        seal = {"kid": self.kid, "nonce": self.nonce} if self.kid else {"sum": self.sum}
+        data = {
+            **self.other, **seal,
+            "v": self.v, "id": self.id, "sid": self.sid, "lo": self.lo, "hi": self.hi, "root": self.root,
+            "prev": self.prev, "at": self.at, "del": self.delete, "ins": self.insert, "t": self.t, "w": self.w,
+            "trigger": self.trigger, "tags": list(self.tags),
+        }  # fmt: skip
+        if self.full:
+            data["full"] = True
+        return json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Header:
+        """Read a header; anything that is not one raises `SnapshotCorrupted`."""
+        try:
+            return _header(json.loads(data))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise SnapshotCorrupted("a frame's header is unreadable") from error
+
+
+_NAMES = {"del": "delete", "ins": "insert"}
+_FIELDS = {name: kind for kind, names in (
+    (int, ("v", "lo", "hi", "at", "delete", "insert")),
+    (str, ("id", "sid", "root", "prev", "t", "w", "trigger", "sum", "kid", "nonce")),
+    (bool, ("full",)),
+) for name in names}  # fmt: skip
+
+
+def _header(data: dict[str, Any]) -> Header:
+    values: dict[str, Any] = {"other": {}}
+    for key, value in data.items():
+        name = _NAMES.get(key, key)
+        if name == "tags":
+            values[name] = tuple(str(tag) for tag in value)
+        elif name not in _FIELDS or key in ("delete", "insert"):
+            values["other"][key] = value
+        elif type(value) is _FIELDS[name]:
+            values[name] = value
+        else:
+            raise TypeError(key)
+    header = Header(**values)
+    if not 1 <= header.lo <= header.hi or min(header.at, header.delete, header.insert) < 0:
+        raise ValueError("numbers out of range")
+    return header
+
+
+def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, effort: Effort = "fast") -> bytes:
+    """Make the frame: plain with a checksum, or sealed with *keys* (fresh nonce each time)."""
+    if len(payload) > MAX_FRAME:
+        raise InvalidSnapshot(
+            f"the change to session {header.sid} takes {len(payload)} bytes, over the limit of {MAX_FRAME}",
+            session_id=header.sid, hint="move large values out of the session, or save more often",
+        )  # fmt: skip
+    if keys is None:
+        return _plain(replace(header, sum=_ZERO_SUM, kid="", nonce=""), payload, deflate(payload, effort))
+    inner = _INNER + deflate(payload, effort) + _trailer(payload)
+    nonce = os.urandom(12)
+    sealed = replace(header, sum="", kid=keys.primary, nonce=nonce.hex())
+    size = len(inner) + 16
+    start = _start(sealed.to_bytes(), _stored_size(size))
+    return _assemble(start, keys.seal(nonce, inner, start))
+
+
+def _plain(header: Header, payload: bytes, body: bytes) -> bytes:
+    start = _start(header.to_bytes(), len(body))
+    frame = start + body + _trailer(payload)
+    digest = hashlib.sha256(frame).hexdigest().encode()
+    position = _sum_position(start)
+    return frame[:position] + digest + frame[position + 64 :]
+
+
+def _sum_position(start: bytes) -> int:
+    # Inside a JSON string the quotes would be escaped, so this text can only be the key itself.
+    return start.index(b'"sum":"', PREFIX) + 7
+
+
+def _start(header: bytes, body_size: int) -> bytes:
+    if len(header) > _MAX_HEADER:
+        raise InvalidInput("the snapshot's tags and trigger take over 64 KB", hint="use fewer or shorter tags")
+    size = PREFIX + len(header) + body_size + TRAILER
+    return MAGIC + struct.pack("<H2sHI", len(header) + 8, b"SN", len(header) + 4, size) + header
+
+
+def _trailer(content: bytes) -> bytes:
+    return struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
+
+
+def _stored_size(size: int) -> int:
+    return size + 5 * max(1, -(-size // _BLOCK))
+
+
+def _assemble(start: bytes, ciphertext: bytes) -> bytes:
+    """An encrypted frame: *ciphertext* in stored blocks, so that gzip can carry and check it."""
+    parts = [start]
+    for at in range(0, len(ciphertext), _BLOCK):
+        block = ciphertext[at : at + _BLOCK]
+        final = at + _BLOCK >= len(ciphertext)
+        parts += [struct.pack("<BHH", final, len(block), len(block) ^ 0xFFFF), block]
+    return b"".join([*parts, _trailer(ciphertext)])
+
+
+def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
+    """The header of the frame that starts at *at*, where its body starts, and the frame's length.
+
+    Only the structure is checked here; `open_frame` checks the content.
+    """
+    if data[at : at + len(MAGIC)] != MAGIC or len(data) < at + PREFIX:
+        raise SnapshotCorrupted("no frame starts here")
+    xlen, mark, length, size = struct.unpack_from("<H2sHI", data, at + len(MAGIC))
+    body = at + PREFIX + length - 4
+    if mark != b"SN" or xlen != length + 4 or length < 4 or size < body - at + TRAILER or size > 2 * MAX_FRAME:  # noqa: PLR2004 — fixed by the format
+        raise SnapshotCorrupted("a frame's lengths contradict each other")
+    if len(data) < body:
+        raise SnapshotCorrupted("a frame's header is cut off")
+    return Header.from_bytes(data[at + PREFIX : body]), body, size
+
+
+def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes]:
+    """Check every byte of *frame* and return its header and payload.
+
+    Raises:
+        SnapshotCorrupted: the bytes are not what was written, or belong to another session.
+        SnapshotTampered: the bytes are well-formed, but this store's key did not make them for this place,
+            or a plain frame stands in an encrypted store.
+        WrongKey: the frame names a key this keyset does not have.
+    """
+    header, content, size = _verified(frame, session_id, keys)
+    return header, inflate(content, size)
+
+
+def open_meta(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, dict[str, Any]]:
+    """As `open_frame`, but decompress only the first line: what lists need."""
+    header, content, _size = _verified(frame, session_id, keys)
+    limit = _META_BYTES
+    while b"\n" not in (start := inflate_start(content, limit)[0]) and len(start) == limit:
+        limit *= 8
+    try:
+        meta = json.loads(start.split(b"\n", 1)[0])["meta"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SnapshotCorrupted("a frame has no summary") from error
+    return header, meta if isinstance(meta, dict) else {}
+
+
+def _verified(frame: bytes, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes, int]:
+    header, body, size = read_header(frame)
+    if size != len(frame):
+        raise SnapshotCorrupted("a frame has another length than it says")
+    if header.kid:
+        content, length = _decrypted(frame, header, body, keys)
+    elif keys is not None:
+        raise SnapshotTampered("a plain frame stands in an encrypted store", session_id=session_id)
+    else:
+        content, length = _checked(frame, header, body), _declared(frame)
+    if header.sid != session_id:
+        raise SnapshotCorrupted(
+            f"a frame of session {header.sid} stands in session {session_id}", session_id=session_id
+        )
+    if length > MAX_FRAME:
+        raise SnapshotCorrupted(
+            f"a frame declares {length} bytes of content, over the limit", session_id=session_id
+        )
+    return header, content, length
+
+
+def _declared(member: bytes) -> int:
+    return int.from_bytes(member[-4:], "little")
+
+
+def _checked(frame: bytes, header: Header, body: int) -> bytes:
+    blank = frame.replace(b'"sum":"' + header.sum.encode(), b'"sum":"' + _ZERO_SUM.encode(), 1)
+    if len(header.sum) != len(_ZERO_SUM) or hashlib.sha256(blank).hexdigest() != header.sum:
+        raise SnapshotCorrupted(f"the checksum of snapshot {header.hi} is wrong", session_id=header.sid)
+    return frame[body:-TRAILER]
+
+
+def _decrypted(frame: bytes, header: Header, body: int, keys: SessionKeys | None) -> tuple[bytes, int]:
+    if keys is None:
+        raise SnapshotTampered(f"snapshot {header.hi} is encrypted and the store is not", session_id=header.sid)
+    ciphertext = inflate(frame[body:-TRAILER], min(_declared(frame), len(frame)))
+    if _assemble(frame[:body], ciphertext) != frame:
+        raise SnapshotCorrupted(
+            f"the bytes of snapshot {header.hi} are not what was written", session_id=header.sid
+        )
+    inner = keys.open(header.kid, bytes.fromhex(header.nonce), ciphertext, frame[:body])
+    return inner[len(_INNER) : -TRAILER], _declared(inner)

@@ -1,0 +1,171 @@
+"""Read everything, believe nothing: history, verification, and repair of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from snapshot_plugin.codec.document import Document, plain_digest
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, open_frame, open_meta
+from snapshot_plugin.errors import Damaged, SnapshotError
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.store import rewrite
+from snapshot_plugin.store.base import CheckReport, Finding
+from snapshot_plugin.store.log import FrameLog, SessionEntry
+from snapshot_plugin.store.reader import Item, session_items
+
+__all__ = ["combine", "history", "inspect", "meta_of"]
+
+KeysOf = Callable[[str], SessionKeys | None]
+
+
+def meta_of(header: Header, summary: dict[str, Any], size: int) -> SnapshotMeta:
+    """What a list shows of one frame."""
+    return SnapshotMeta.model_validate(
+        {
+            **summary, "session_id": header.sid, "seq": header.hi, "saved_at": header.t, "root": header.root,
+            "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
+        }
+    )  # fmt: skip
+
+
+def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[SnapshotMeta]:
+    """Every snapshot, oldest first; those that cannot be read are there, as damaged."""
+    out = []
+    for item in session_items(log, session_id):
+        if item.kind != "frame" or item.header is None:
+            continue
+        try:
+            header, summary = open_meta(item.data, session_id=session_id, keys=keys)
+            out.append(meta_of(header, summary, len(item.data)))
+        except SnapshotError as error:
+            base = {
+                "session_id": session_id,
+                "state": "damaged",
+                "problem": error.message,
+                "size_bytes": len(item.data),
+            }
+            out.append(SnapshotMeta.model_validate({**base, "seq": item.header.hi, "saved_at": item.header.t}))
+    return out
+
+
+def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf, *, repair: bool) -> CheckReport:
+    """Verify one session down to every root; with *repair*, set damaged segments aside, keeping what is whole."""
+    session_id = entry.session_id
+    if entry.problem:
+        return CheckReport(findings=(Finding(session_id=session_id, kind="misplaced", detail=entry.problem),))
+    keys = keys_of(session_id)
+    items = session_items(log, session_id)
+    findings = [*_verify(items, session_id, keys), *_leftovers(log, session_id)]
+    repaired: tuple[str, ...] = ()
+    if repair and any(finding.is_damage for finding in findings):
+        with log.exclusively(session_id):
+            repaired = tuple(_repair(log, session_id, keys))
+    return CheckReport(
+        sessions=1,
+        snapshots=sum(item.kind == "frame" for item in items),
+        bytes_read=sum(len(item.data) for item in items),
+        findings=tuple(findings),
+        repaired=repaired,
+    )
+
+
+def combine(reports: Iterable[CheckReport]) -> CheckReport:
+    """One report for many sessions."""
+    total = CheckReport()
+    for report in reports:
+        total = CheckReport(
+            sessions=total.sessions + report.sessions,
+            snapshots=total.snapshots + report.snapshots,
+            bytes_read=total.bytes_read + report.bytes_read,
+            findings=total.findings + report.findings,
+            repaired=total.repaired + report.repaired,
+        )
+    return total
+
+
+def _leftovers(log: FrameLog, session_id: str) -> list[Finding]:
+    detail = "left behind by a crash; it means nothing"
+    return [
+        Finding(session_id=session_id, kind="leftover", detail=detail, file=name)
+        for name in log.leftovers(session_id)
+    ]
+
+
+class _Walk:
+    """Follows the frames of a session in order, rebuilding each snapshot."""
+
+    def __init__(self, session_id: str, keys: SessionKeys | None) -> None:
+        self._session_id, self._keys = session_id, keys
+        self._digest = keys.digest if keys else plain_digest
+        self._document: Document | None = None
+        self.last: Header | None = None
+
+    def take(self, item: Item) -> Finding | None:
+        """Verify the next item; None when it is as it should be."""
+        if item.kind == "unfinished":
+            return item.finding(self._session_id, "unfinished", "a save that was never acknowledged")
+        if item.kind == "damage":
+            self._document = None
+            return item.finding(self._session_id, "corrupted", f"{len(item.data)} bytes that are not a frame")
+        try:
+            header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
+        except SnapshotError as error:
+            self._document = None
+            return item.finding(self._session_id, error.code, error.message)
+        return self._apply(item, header, payload)
+
+    def _apply(self, item: Item, header: Header, payload: bytes) -> Finding | None:
+        if header.v > CURRENT_VERSION:
+            self._document = None
+            return item.finding(
+                self._session_id, "version_unsupported", f"version {header.v} is newer than this release"
+            )
+        before, self.last = self.last, header
+        if header.full:
+            self._document = Document()
+        if self._document is None:
+            return item.finding(self._session_id, "chain", "a frame it builds on is damaged or missing")
+        expected = (before.hi + 1, before.root) if before else (header.lo, header.prev)
+        if header.lo != expected[0] or (header.prev != expected[1] and not header.full):
+            if not header.full:
+                self._document = None
+            return item.finding(self._session_id, "chain", f"it does not follow snapshot {expected[0] - 1}")
+        return self._rebuild(item, header, payload, self._document)
+
+    def _rebuild(self, item: Item, header: Header, payload: bytes, document: Document) -> Finding | None:
+        try:
+            document.apply(header, payload)
+            if document.root(self._digest) == header.root:
+                return None
+            detail = "the content does not have the digest it was saved with"
+        except Damaged as error:
+            detail = error.message
+        self._document = None
+        return item.finding(self._session_id, "corrupted", detail)
+
+
+def _verify(items: Iterable[Item], session_id: str, keys: SessionKeys | None) -> list[Finding]:
+    walk = _Walk(session_id, keys)
+    return [finding for item in items if (finding := walk.take(item))]
+
+
+def _repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[str]:
+    """Copy damaged segments to quarantine, then write the session again with the snapshots that are whole."""
+    segments = log.segments(session_id)
+    walk, damaged, good = _Walk(session_id, keys), set(), []
+    for item in session_items(log, session_id):
+        finding = walk.take(item)
+        if finding is None:
+            good.append(item.data)
+        elif finding.is_damage:
+            damaged.add(item.segment.name)
+    places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged]
+    frames = rewrite.joined(good, session_id, keys)
+    tip = log.tip(session_id)
+    log.replace(session_id, segments, frames, tip.seq if tip else segments[-1].last)
+    return [
+        f"{session_id}: {len(frames)} whole snapshot(s) kept, the damaged file is in {place}" for place in places
+    ]

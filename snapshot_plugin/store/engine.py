@@ -1,0 +1,374 @@
+"""The store itself: save, load, list, forget and check over any `FrameLog`.
+
+The public methods are asynchronous and hop to a worker thread once; below that everything is plain,
+synchronous code that runs to its end. Cancellation therefore never finds a save half done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from snapshot_plugin.codec.document import Document, plain_digest
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, encode_frame, open_meta
+from snapshot_plugin.errors import (
+    Conflict,
+    Damaged,
+    InvalidSnapshot,
+    SnapshotCorrupted,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.migrate import load_document
+from snapshot_plugin.model.ids import check_session_id, new_id
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.policy import RetentionPolicy, plan
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.store import check, rewrite
+from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.head import Head, Step
+from snapshot_plugin.store.log import FrameLog, SessionEntry
+from snapshot_plugin.store.reader import Found, find
+
+__all__ = ["GRACE", "Limits", "LogStore"]
+
+log = logging.getLogger("snapshot_plugin.store")
+T = TypeVar("T")
+
+GRACE = timedelta(days=30)
+"""How long a deleted session can be brought back."""
+
+
+class Limits:
+    """Sizes worth a notice. Nothing is ever cut: the save goes through and says so."""
+
+    def __init__(self, *, message_bytes: int = 1 << 20, session_bytes: int = 100 << 20, heads: int = 256) -> None:
+        self.message_bytes = message_bytes
+        self.session_bytes = session_bytes
+        self.heads = heads
+
+    def notices(self, step: Step) -> tuple[str, ...]:
+        """What a save should mention."""
+        large = [size for size in step.sizes if size > self.message_bytes]
+        out = (
+            [f"{len(large)} message(s) over {self.message_bytes} bytes, the largest {max(large)}"] if large else []
+        )
+        if step.live > self.session_bytes:
+            out.append(f"the session holds {step.live} bytes, over {self.session_bytes}")
+        return tuple(out)
+
+
+class LogStore:
+    """A `SnapshotStore` over a `FrameLog`. `snapshot_plugin.store.base` states what it promises."""
+
+    def __init__(
+        self,
+        frames: FrameLog,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._log = frames
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._writer = new_id()
+        self._heads: dict[str, Head] = {}
+        self._turns: dict[str, anyio.Lock] = {}
+        self._closed = False
+
+    # Opening ---------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make the place ready; called in a worker thread before anything else."""
+
+    def session_keys(self, session_id: str) -> SessionKeys | None:
+        """The keys of one session; None in a plain store."""
+        _ = session_id
+        return None
+
+    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+        if self._closed:
+            raise StoreUnavailable("the store was closed", hint="open it again")
+
+        def prepared() -> T:
+            self._prepare()
+            return work(*args)
+
+        return await anyio.to_thread.run_sync(prepared)
+
+    @asynccontextmanager
+    async def _turn(self, session_id: str) -> AsyncIterator[None]:
+        """Saves of one session happen in the order in which they were called."""
+        check_session_id(session_id)
+        async with self._turns.setdefault(session_id, anyio.Lock()):
+            yield
+
+    # Saving ----------------------------------------------------------------------------------------------
+
+    async def save(
+        self,
+        snapshot: SessionSnapshot,
+        *,
+        trigger: str = "manual",
+        tags: Sequence[str] = (),
+        base: int | None = None,
+    ) -> SnapshotRef:
+        """See `SnapshotStore.save`."""
+        if snapshot.version != CURRENT_VERSION:
+            raise InvalidSnapshot(
+                f"a snapshot of session {snapshot.session_id} has version {snapshot.version}, not {CURRENT_VERSION}",
+                session_id=snapshot.session_id, hint="bring it up to date with snapshot_plugin.migrate first",
+            )  # fmt: skip
+        async with self._turn(snapshot.session_id):
+            return await self._run(self._save, snapshot, trigger, tuple(tags), base)
+
+    def _save(
+        self, snapshot: SessionSnapshot, trigger: str, tags: tuple[str, ...], base: int | None
+    ) -> SnapshotRef:
+        session_id = snapshot.session_id
+        head = self._heads.get(session_id) or self._remember(session_id, self._open_head(session_id))
+        if base is not None and base != head.seq:
+            raise Conflict(f"session {session_id} is at snapshot {head.seq}, not {base}", session_id=session_id)
+        step = head.step_to(snapshot)
+        if not step.changed and not tags:
+            self._confirm(head, session_id)
+            return _ref(head, session_id, written=False)
+        header = self._header(head, step, session_id, trigger, tags)
+        frame = encode_frame(header, step.payload, self.session_keys(session_id))
+        with self._log.exclusively(session_id):
+            self._confirm(head, session_id)
+            finished = self._log.append(session_id, frame, header, fresh=head.after_damage)
+        head.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
+        if finished:
+            self._segment_finished(session_id)
+        return _ref(head, session_id, notices=self._limits.notices(step))
+
+    def _header(self, head: Head, step: Step, session_id: str, trigger: str, tags: tuple[str, ...]) -> Header:
+        seq = head.tip.seq + 1 if head.tip else 1
+        return Header(
+            v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=head.seq + 1, hi=seq, root=step.root, prev=head.root,
+            at=step.splice.at, delete=step.splice.delete, insert=step.splice.insert, full=step.full,
+            t=rfc3339(self._clock()), w=self._writer, trigger=trigger, tags=tags,
+        )  # fmt: skip
+
+    def _confirm(self, head: Head, session_id: str) -> None:
+        """The head we build on must still be the end of the log."""
+        tip = self._log.tip(session_id)
+        if tip != head.tip:
+            now = f"is at snapshot {tip.seq}" if tip else "was deleted"
+            raise Conflict(
+                f"session {session_id} {now}, and this writer last saw {head.seq}", session_id=session_id
+            )
+
+    def _open_head(self, session_id: str) -> Head:
+        keys = self.session_keys(session_id)
+        digest = keys.digest if keys else plain_digest
+        try:
+            found = find(self._log, session_id, keys)
+        except (SnapshotNotFound, Damaged):
+            head = Head(digest)
+            head.tip = self._log.tip(session_id)
+            head.after_damage = head.tip is not None
+            return head
+        snapshot = _decode(found.document, session_id)
+        return self._head_of(found, snapshot, keys)
+
+    def _head_of(self, found: Found, snapshot: SessionSnapshot, keys: SessionKeys | None) -> Head:
+        head = Head.found(found.document, snapshot, keys.digest if keys else plain_digest, written=found.written)
+        head.seq, head.root, head.tip = found.header.hi, found.header.root, found.tip
+        head.size_bytes = found.size_bytes
+        if found.skipped:
+            head.after_damage = True
+            head.rebase()
+        return head
+
+    def _remember(self, session_id: str, head: Head) -> Head:
+        self._heads.pop(session_id, None)
+        self._heads[session_id] = head
+        while len(self._heads) > self._limits.heads:
+            self._heads.pop(next(iter(self._heads)))
+        return head
+
+    def _segment_finished(self, session_id: str) -> None:
+        """A segment will not grow any more; a store may compress it better now."""
+
+    # Loading ---------------------------------------------------------------------------------------------
+
+    async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
+        """See `SnapshotStore.load`."""
+        return (await self.read(session_id, at=at, strict=strict)).snapshot
+
+    async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
+        """See `SnapshotStore.read`."""
+        async with self._turn(session_id):
+            return await self._run(self._read, session_id, at, strict)
+
+    def _read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
+        keys = self.session_keys(session_id)
+        found = find(self._log, session_id, keys, at=at)
+        if found.skipped and strict:
+            first = found.skipped[0]
+            raise SnapshotCorrupted(f"session {session_id}: {first.detail}", session_id=session_id)
+        for finding in found.skipped:
+            log.warning("session %s: skipped damage in %s: %s", session_id, finding.file, finding.detail)
+        snapshot = _decode(found.document, session_id)
+        head = self._head_of(found, snapshot, keys)
+        if at is None:
+            self._remember(session_id, head)
+        return StoredSnapshot(
+            snapshot=snapshot,
+            ref=_ref(head, session_id, written=False),
+            meta=check.meta_of(found.header, found.document.summary(), found.size_bytes),
+            skipped=found.skipped,
+        )
+
+    async def list(self) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+        metas = await self._run(lambda: [self._newest(entry) for entry in self._log.sessions()])
+        return sorted(metas, key=lambda meta: (meta.sort_key, meta.session_id), reverse=True)
+
+    def _newest(self, entry: SessionEntry) -> SnapshotMeta:
+        """The newest frame alone tells what a list shows; only if it is damaged is the session opened."""
+        session_id, size, problem = entry
+        if problem is None:
+            try:
+                frame = self._log.tail(session_id)
+                if frame:
+                    header, summary = open_meta(frame, session_id=session_id, keys=self.session_keys(session_id))
+                    return check.meta_of(header, summary, size)
+                found = find(self._log, session_id, self.session_keys(session_id))
+                meta = check.meta_of(found.header, found.document.summary(), size)
+                damage = [finding.detail for finding in found.skipped]
+                return meta.evolve(state="damaged", problem=damage[0]) if damage else meta
+            except SnapshotError as error:
+                problem = error.message
+            except FileNotFoundError:
+                problem = "it changed while it was read"
+        return self._damaged(session_id, size, problem)
+
+    def _damaged(self, session_id: str, size: int, problem: str) -> SnapshotMeta:
+        try:
+            found = find(self._log, session_id, self.session_keys(session_id))
+            meta = check.meta_of(found.header, found.document.summary(), size)
+        except (SnapshotError, FileNotFoundError):
+            long_ago = datetime.fromtimestamp(0, UTC)
+            meta = SnapshotMeta(session_id=session_id, seq=0, saved_at=long_ago, size_bytes=size)
+        return meta.evolve(state="damaged", problem=problem)
+
+    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.history`."""
+        async with self._turn(session_id):
+            return await self._run(self._history, session_id)
+
+    def _history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        metas = check.history(self._log, session_id, self.session_keys(session_id))
+        if not metas:
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        return metas[::-1]
+
+    # Removing --------------------------------------------------------------------------------------------
+
+    async def delete(self, session_id: str) -> Trashed:
+        """See `SnapshotStore.delete`."""
+        async with self._turn(session_id):
+            return await self._run(self._delete, session_id)
+
+    def _delete(self, session_id: str) -> Trashed:
+        if not self._log.segments(session_id):
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        with self._log.exclusively(session_id):
+            trashed = self._log.discard(session_id, token=new_id(), now=self._clock())
+        self._heads.pop(session_id, None)
+        return trashed
+
+    async def trash(self) -> Sequence[Trashed]:
+        """See `SnapshotStore.trash`."""
+        return await self._run(self._log.trash)
+
+    async def undelete(self, token: str) -> str:
+        """See `SnapshotStore.undelete`."""
+        return await self._run(self._log.undelete, token)
+
+    async def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
+        """See `SnapshotStore.purge`."""
+        moment = now or self._clock()
+        return await self._run(lambda: self._log.purge(older_than=older_than, now=moment))
+
+    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+        """See `SnapshotStore.forget`."""
+        async with self._turn(session_id):
+            return await self._run(self._forget, session_id, policy, dry_run)
+
+    def _forget(self, session_id: str, policy: RetentionPolicy, dry_run: bool) -> ForgetResult:
+        decisions = plan(self._history(session_id), policy, self._clock())
+        result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
+        if result.forgotten and not dry_run:
+            with self._log.exclusively(session_id):
+                rewrite.forget(self._log, session_id, self.session_keys(session_id), set(result.forgotten))
+        return result
+
+    # Caring ----------------------------------------------------------------------------------------------
+
+    async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
+        """See `SnapshotStore.check`."""
+        return await self._run(self._check, session_id, repair)
+
+    def _check(self, session_id: str | None, repair: bool) -> CheckReport:
+        entries = [e for e in self._log.sessions() if session_id in (None, e.session_id)]
+        if session_id is not None and not entries:
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        reports = [check.inspect(self._log, entry, self.session_keys, repair=repair) for entry in entries]
+        return check.combine(reports)
+
+    async def compact(self, session_id: str) -> None:
+        """Compress a session's frames as well as possible, and seal them with the primary key.
+
+        Content, numbers and roots stay. This is also how a store is re-encrypted after its key was rotated.
+        """
+        async with self._turn(session_id):
+            await self._run(self._compact, session_id)
+
+    def _compact(self, session_id: str, *, newest_too: bool = True) -> None:
+        with self._log.exclusively(session_id):
+            rewrite.recompress(self._log, session_id, self.session_keys(session_id), newest_too=newest_too)
+
+    async def aclose(self) -> None:
+        """See `SnapshotStore.aclose`."""
+        if not self._closed:
+            self._closed = True
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._log.close)
+
+    async def __aenter__(self) -> Self:
+        await self._run(lambda: None)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _decode(document: Document, session_id: str) -> SessionSnapshot:
+    return load_document(document.raw(session_id))
+
+
+def _ref(head: Head, session_id: str, *, written: bool = True, notices: tuple[str, ...] = ()) -> SnapshotRef:
+    return SnapshotRef(
+        session_id=session_id,
+        seq=head.seq,
+        root=head.root,
+        size_bytes=head.size_bytes,
+        written=written,
+        notices=notices,
+    )

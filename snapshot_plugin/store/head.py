@@ -1,0 +1,189 @@
+"""What a writer remembers of a session's newest snapshot, so that the next save costs only what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from snapshot_plugin.codec.document import (
+    CHAIN_START,
+    GROUPS,
+    Digest,
+    Document,
+    chain_from,
+    message_line,
+    meta_line,
+    removed,
+    root_of,
+    section_key,
+    section_line,
+)
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.model.splice import Splice, splice_between
+from snapshot_plugin.store.log import Tip
+
+__all__ = ["Head", "Step"]
+
+_ELSEWHERE = ("messages", "version", "session_id", "updated_at")
+_SLACK = 64 * 1024
+_ABSENT = object()
+
+
+class _Section(NamedTuple):
+    digest: bytes
+    size: int
+
+
+class Step(NamedTuple):
+    """The change from a head to a new snapshot, encoded but not yet stored."""
+
+    snapshot: SessionSnapshot
+    splice: Splice
+    full: bool
+    payload: bytes
+    digests: list[bytes]
+    sizes: list[int]
+    chain: list[bytes]
+    sections: dict[bytes, _Section]
+    root: str
+    changed: bool
+    written: int
+    message_bytes: int
+
+    @property
+    def live(self) -> int:
+        """How many bytes the snapshot has once the step is taken; the rest of what was written is dead."""
+        return self.message_bytes + sum(section.size for section in self.sections.values())
+
+
+class Head:
+    """The newest snapshot as last seen: its content, digests, and place in the log."""
+
+    def __init__(self, digest: Digest) -> None:
+        self._digest = digest
+        self.seq = 0
+        self.root = ""
+        self.tip: Tip | None = None
+        self.after_damage = False
+        """What stands at the end of the log cannot be read: build nothing behind it."""
+        self.size_bytes = 0
+        self.snapshot: SessionSnapshot | None = None
+        self._rebase = True
+        self._written = 0
+        self._message_bytes = 0
+        self._digests: list[bytes] = []
+        self._sizes: list[int] = []
+        self._chain: list[bytes] = []
+        self._sections: dict[bytes, _Section] = {}
+
+    @classmethod
+    def found(cls, document: Document, snapshot: SessionSnapshot, digest: Digest, *, written: int) -> Head:
+        """A head from what was loaded. One of an older version, or behind damage, starts over with a full frame."""
+        head = cls(digest)
+        head.snapshot = snapshot
+        head._rebase = document.version != CURRENT_VERSION
+        head._digests = [digest(line) for line in document.messages]
+        head._sizes = [len(line) for line in document.messages]
+        head._chain = chain_from(CHAIN_START, head._digests, digest)
+        head._sections = {key: _Section(digest(line), len(line)) for key, line in document.sections.items()}
+        head._written, head._message_bytes = written, sum(head._sizes)
+        return head
+
+    def rebase(self) -> None:
+        """Make the next frame stand alone, whatever is changed."""
+        self._rebase = True
+
+    def step_to(self, snapshot: SessionSnapshot) -> Step:
+        """Encode the change to *snapshot*. When more than half of what was written is dead, write all again."""
+        step = self._step(snapshot, full=self._rebase)
+        if not step.full and self._written + step.written > 2 * step.live + _SLACK:
+            return self._step(snapshot, full=True)
+        return step
+
+    def _step(self, snapshot: SessionSnapshot, *, full: bool) -> Step:
+        old = None if full else self.snapshot
+        splice = splice_between(old.messages if old else (), snapshot.messages)
+        lines = [message_line(message) for message in snapshot.messages[splice.at : splice.at + splice.insert]]
+        sections, section_lines = self._changed_sections(old, snapshot)
+        digests = [self._digest(line) for line in lines]
+        start = self._chain[splice.at - 1] if splice.at else CHAIN_START
+        after = splice.at + splice.delete
+        kept_tail = [] if full else self._digests[after:]
+        kept_bytes = 0 if full else self._message_bytes - sum(self._sizes[splice.at : after])
+        chain = chain_from(start, digests + kept_tail, self._digest)
+        link = chain[-1] if chain else start
+        return Step(
+            snapshot=snapshot,
+            splice=splice,
+            full=full,
+            payload=b"\n".join([meta_line(snapshot), *section_lines, *lines, b""]),
+            digests=digests,
+            sizes=[len(line) for line in lines],
+            chain=chain,
+            sections=sections,
+            root=root_of(link, (section.digest for section in sections.values()), self._digest),
+            changed=bool(lines or splice.delete or section_lines or self.snapshot is None),
+            written=sum(map(len, lines)) + sum(map(len, section_lines)),
+            message_bytes=kept_bytes + sum(map(len, lines)),
+        )
+
+    def _changed_sections(
+        self, old: SessionSnapshot | None, new: SessionSnapshot
+    ) -> tuple[dict[bytes, _Section], list[bytes]]:
+        sections = dict(self._sections) if old else {}
+        lines = []
+        for path, value in _differences(old, new):
+            line = section_line(path, None if value is _ABSENT else value)
+            key = section_key(line)
+            if value is _ABSENT:
+                if sections.pop(key, None):
+                    lines.append(removed(key))
+            elif key not in sections or sections[key].digest != self._digest(line):
+                sections[key] = _Section(self._digest(line), len(line))
+                lines.append(line)
+        return sections, lines
+
+    def accept(self, step: Step, *, seq: int, frame_id: str, size_bytes: int) -> None:
+        """The step is durable: it is the head now. Costs what changed."""
+        at, delete, _ = step.splice
+        if step.full:
+            at, delete = 0, len(self._digests)
+        self._message_bytes = step.message_bytes
+        self._written = step.written if step.full else self._written + step.written
+        self._digests[at : at + delete] = step.digests
+        self._sizes[at : at + delete] = step.sizes
+        self._chain[at:] = step.chain
+        self._sections = step.sections
+        self.snapshot, self.root, self._rebase = step.snapshot, step.root, False
+        self.seq, self.tip, self.size_bytes = seq, Tip(seq, frame_id), size_bytes
+        self.after_damage = False
+
+
+def _differences(old: SessionSnapshot | None, new: SessionSnapshot) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The sections that are not the same objects as before: candidates, to be compared as bytes.
+
+    A section at its default is absent, as in `Value.raw`.
+    """
+    before, after = _fields(old), _fields(new)
+    for name in sorted(before.keys() | after.keys()):
+        left, right = before.get(name, _ABSENT), after.get(name, _ABSENT)
+        if left is right:
+            continue
+        if name in GROUPS:
+            yield from _entries(name, left, right)
+        else:
+            yield (name,), new.raw(only=name).get(name, _ABSENT)
+
+
+def _entries(group: str, left: Any, right: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    left, right = (side if isinstance(side, dict) else {} for side in (left, right))
+    for key in sorted(left.keys() | right.keys()):
+        if left.get(key, _ABSENT) is not (value := right.get(key, _ABSENT)):
+            yield (group, key), value
+
+
+def _fields(snapshot: SessionSnapshot | None) -> dict[str, Any]:
+    if snapshot is None:
+        return {}
+    fields = {**snapshot.__dict__, **(snapshot.__pydantic_extra__ or {})}
+    return {name: value for name, value in fields.items() if name not in _ELSEWHERE}

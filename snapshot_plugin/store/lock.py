@@ -1,0 +1,61 @@
+"""One writer at a time: a kernel lock on a file, freed by the kernel when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from snapshot_plugin.errors import SessionLocked
+
+__all__ = ["locked"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, session_id: str, timeout: float) -> Iterator[None]:
+    """Hold the lock file at *path*, creating it where needed.
+
+    If the directory was moved to the trash while we waited, the lock we got guards nothing: try the new one.
+
+    Raises:
+        SessionLocked: another writer held it for all of *timeout* seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            _wait(fd, session_id, deadline)
+            if _still_there(fd, path):
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def _wait(fd: int, session_id: str, deadline: float) -> None:
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise SessionLocked(
+                    f"another writer holds session {session_id}", session_id=session_id, hint="try again"
+                ) from None
+            time.sleep(pause)  # in a worker thread, never on the event loop
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        else:
+            return
+
+
+def _still_there(fd: int, path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), there)

@@ -1,0 +1,145 @@
+"""The port between the store and what holds its frames: files, memory, later objects or rows.
+
+A log keeps opaque frames of many sessions in **segments**, each a run of frames one behind the other. It is
+synchronous: the store calls it from worker threads, one hop for a whole save. It never looks into a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.scan import Piece, scan
+from snapshot_plugin.store.base import Trashed
+
+__all__ = ["FrameLog", "Segment", "SessionEntry", "Tip", "TipSeeker", "pieces_of", "tip_of"]
+
+
+class Tip(NamedTuple):
+    """The end of a session's log as a writer saw it: highest number, and the id of the last frame.
+
+    It names the last frame whose header can be read, whole or damaged: if anyone appends, the tip changes.
+    """
+
+    seq: int
+    id: str
+
+
+class Segment(NamedTuple):
+    """A run of frames under one name."""
+
+    name: str
+    first: int
+    last: int
+    """The highest number its name promises; a segment that still grows only promises its first."""
+    rewritten: bool
+    read: Callable[[], bytes]
+
+
+class SessionEntry(NamedTuple):
+    """A session as a listing finds it: no body is opened. `problem` says why it cannot be one."""
+
+    session_id: str
+    size_bytes: int
+    problem: str | None = None
+
+
+class FrameLog(Protocol):
+    """Where frames are kept. Every method may raise `StoreUnavailable`."""
+
+    def exclusively(self, session_id: str) -> AbstractContextManager[None]:
+        """Keep every other writer of this session out, in this process and in others; `SessionLocked` if one stays.
+
+        `append`, `replace` and `quarantine` are called inside it.
+        """
+
+    def tip(self, session_id: str) -> Tip | None:
+        """The present end of the session's log; None when it has no frames."""
+
+    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+        """Add a frame at the end: durable on return, not there (or whole) if it raises.
+
+        With *fresh*, begin a new segment. Returns True when an older segment was thereby finished.
+        """
+
+    def segments(self, session_id: str) -> list[Segment]:
+        """The session's segments, oldest first; empty when there is no such session.
+
+        Readers take no lock: a segment that is replaced meanwhile raises `FileNotFoundError` from its `read`.
+        """
+
+    def tail(self, session_id: str) -> bytes | None:
+        """The newest frame, found without reading the whole log; None when the end is not a frame."""
+
+    def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
+        """Put *frames*, the last one numbered *hi*, in the place of whole segments that follow each other.
+
+        Readers see the old or the new. The old segments are removed once the new one was read back.
+        """
+
+    def sessions(self) -> list[SessionEntry]:
+        """Every session there is: names and sizes, no bodies."""
+
+    def quarantine(self, session_id: str, segment: Segment) -> str:
+        """Copy a segment to a place outside the log, durably, and say where."""
+
+    def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        """Move the whole session to the trash."""
+
+    def trash(self) -> list[Trashed]:
+        """What is in the trash, newest first."""
+
+    def undelete(self, token: str) -> str:
+        """Bring a session back from the trash; `Conflict` if its place is taken."""
+
+    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
+        """Remove for ever what was discarded longer ago than that."""
+
+    def leftovers(self, session_id: str) -> list[str]:
+        """Names a crash left behind, which mean nothing."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+def pieces_of(data: bytes, following: Segment | None) -> list[Piece]:
+    """The pieces of a segment. Frames that the following segment numbers again were never acknowledged."""
+    pieces = []
+    for piece in scan(data):
+        if following and piece.header and piece.header.hi >= following.first:
+            pieces.append(piece._replace(kind="unfinished"))
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+class TipSeeker:
+    """Finds the tip while segments are read, newest first. Numbers of unreadable frames count as used."""
+
+    def __init__(self) -> None:
+        self.tip: Tip | None = None
+        self._used = 0
+
+    def see(self, segment: Segment, pieces: Sequence[Piece]) -> None:
+        """Take in the next older segment."""
+        if self.tip and self.tip.id:
+            return
+        headers = [piece.header for piece in pieces if piece.kind == "frame" and piece.header]
+        if segment.rewritten or headers or any(piece.kind == "damage" for piece in pieces):
+            self._used = max([self._used, segment.last, *(header.hi for header in headers)])
+        if used := self._used:
+            self.tip = Tip(used, headers[-1].id if headers else "")
+
+
+def tip_of(segments: Sequence[Segment]) -> Tip | None:
+    """The tip, read from the newest segments only."""
+    seeker, following = TipSeeker(), None
+    for segment in reversed(segments):
+        seeker.see(segment, pieces_of(segment.read(), following))
+        if seeker.tip and seeker.tip.id:
+            break
+        following = segment
+    return seeker.tip

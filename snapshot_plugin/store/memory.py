@@ -1,0 +1,132 @@
+"""A store that lives and dies with its process: for tests, and for sessions nobody wants kept."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.scan import last_frame
+from snapshot_plugin.errors import Conflict, SnapshotNotFound
+from snapshot_plugin.store.base import Trashed
+from snapshot_plugin.store.engine import Limits, LogStore
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
+
+__all__ = ["MemoryLog", "MemoryStore", "open_url"]
+
+
+class MemoryLog:
+    """`FrameLog` in a dict: one segment a session, the same frames as on disk."""
+
+    def __init__(self) -> None:
+        self._frames: dict[str, tuple[bytes, ...]] = {}
+        self._last: dict[str, int] = {}
+        self._trash: dict[str, tuple[Trashed, tuple[bytes, ...], int]] = {}
+        self._aside: list[tuple[str, bytes]] = []
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def exclusively(self, session_id: str) -> Iterator[None]:
+        """See `FrameLog`. One lock serves all sessions."""
+        _ = session_id
+        with self._lock:
+            yield
+
+    def segments(self, session_id: str) -> list[Segment]:
+        """See `FrameLog`."""
+        frames = self._frames.get(session_id)
+        if frames is None:
+            return []
+        return [Segment("memory", 1, self._last[session_id], rewritten=True, read=lambda: b"".join(frames))]
+
+    def tip(self, session_id: str) -> Tip | None:
+        """See `FrameLog`."""
+        frames = self._frames.get(session_id)
+        if frames and (piece := last_frame(frames[-1])) and piece.header:
+            return Tip(self._last[session_id], piece.header.id)
+        return tip_of(self.segments(session_id))
+
+    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+        """See `FrameLog`."""
+        _ = fresh
+        self._frames[session_id] = (*self._frames.get(session_id, ()), frame)
+        self._last[session_id] = header.hi
+        return False
+
+    def tail(self, session_id: str) -> bytes | None:
+        """See `FrameLog`."""
+        return self._frames[session_id][-1] if self._frames.get(session_id) else None
+
+    def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
+        """See `FrameLog`."""
+        _ = old
+        self._frames[session_id] = tuple(frames)
+        self._last[session_id] = hi
+
+    def quarantine(self, session_id: str, segment: Segment) -> str:
+        """See `FrameLog`."""
+        self._aside.append((session_id, segment.read()))
+        return "memory"
+
+    def leftovers(self, session_id: str) -> list[str]:
+        """See `FrameLog`: nothing is ever left."""
+        _ = session_id
+        return []
+
+    def sessions(self) -> list[SessionEntry]:
+        """See `FrameLog`."""
+        return [SessionEntry(session_id, sum(map(len, frames))) for session_id, frames in self._frames.items()]
+
+    def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        """See `FrameLog`."""
+        frames, last = self._frames.pop(session_id), self._last.pop(session_id)
+        size = sum(map(len, frames))
+        trashed = Trashed(session_id=session_id, token=token, deleted_at=now, size_bytes=size)
+        self._trash[token] = (trashed, frames, last)
+        return trashed
+
+    def trash(self) -> list[Trashed]:
+        """See `FrameLog`."""
+        return sorted((trashed for trashed, *_ in self._trash.values()), key=lambda t: t.deleted_at, reverse=True)
+
+    def undelete(self, token: str) -> str:
+        """See `FrameLog`."""
+        if token not in self._trash:
+            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
+        trashed, frames, last = self._trash[token]
+        if trashed.session_id in self._frames:
+            raise Conflict(f"there is a new session {trashed.session_id}", session_id=trashed.session_id)
+        del self._trash[token]
+        self._frames[trashed.session_id], self._last[trashed.session_id] = frames, last
+        return trashed.session_id
+
+    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
+        """See `FrameLog`."""
+        gone = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
+        for trashed in gone:
+            del self._trash[trashed.token]
+        return gone
+
+    def close(self) -> None:
+        """See `FrameLog`."""
+
+
+class MemoryStore(LogStore):
+    """Snapshots in memory. Keeps every promise of the contract except outliving its process."""
+
+    def __init__(
+        self,
+        frames: MemoryLog | None = None,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        super().__init__(frames or MemoryLog(), limits=limits, clock=clock)
+
+
+def open_url(url: str) -> MemoryStore:
+    """``memory:`` — a new, empty store."""
+    _ = url
+    return MemoryStore()

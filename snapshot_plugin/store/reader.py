@@ -1,0 +1,166 @@
+"""Find a snapshot in a log: the last full frame at or before it, and every frame after that up to it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from snapshot_plugin.codec.document import Document
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, open_frame
+from snapshot_plugin.codec.scan import Piece
+from snapshot_plugin.errors import (
+    Damaged,
+    InvalidSnapshotVersion,
+    SnapshotCorrupted,
+    SnapshotError,
+    SnapshotNotFound,
+    SnapshotTampered,
+    WrongKey,
+)
+from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.store.base import Finding
+from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_of
+
+__all__ = ["Found", "Item", "find", "session_items"]
+
+_ATTEMPTS = 20
+_ERRORS = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered, WrongKey)}
+
+
+class Item(NamedTuple):
+    """A frame or a stretch of damage, where it stands."""
+
+    kind: str
+    header: Header | None
+    data: bytes
+    segment: Segment
+    offset: int
+
+    def finding(self, session_id: str, kind: str, detail: str) -> Finding:
+        """Something to say about this place."""
+        return Finding(
+            session_id=session_id, kind=kind, detail=detail, file=self.segment.name, offset=self.offset,
+            seq=self.header.hi if self.header else None,
+        )  # fmt: skip
+
+
+class Found(NamedTuple):
+    """A snapshot put together, and what stands after it that could not be used."""
+
+    document: Document
+    header: Header
+    size_bytes: int
+    written: int
+    skipped: tuple[Finding, ...]
+    tip: Tip
+
+
+def session_items(log: FrameLog, session_id: str) -> list[Item]:
+    """Everything in a session's log, oldest first, unfinished saves included."""
+    items: list[Item] = []
+    following = None
+    for segment in reversed(log.segments(session_id)):
+        data = segment.read()
+        items[:0] = [_item(piece, data, segment) for piece in pieces_of(data, following)]
+        following = segment
+    return items
+
+
+def _item(piece: Piece, data: bytes, segment: Segment) -> Item:
+    return Item(piece.kind, piece.header, data[piece.start : piece.end], segment, piece.start)
+
+
+def find(log: FrameLog, session_id: str, keys: SessionKeys | None, *, at: int | None = None) -> Found:
+    """The newest snapshot that is whole, or the one numbered *at*. Segments are read newest first, as needed.
+
+    Raises:
+        SnapshotNotFound: there is no such session, or no such number.
+        SnapshotCorrupted, SnapshotTampered, WrongKey: nothing that was asked for can be read.
+        InvalidSnapshotVersion: it was written by a newer release.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return _Search(log.segments(session_id), session_id, keys, at).run()
+        except FileNotFoundError:  # a segment was replaced while we read: look again
+            continue
+    raise SnapshotCorrupted(f"session {session_id} keeps changing while it is read", session_id=session_id)
+
+
+class _Search:
+    def __init__(self, segments: list[Segment], session_id: str, keys: SessionKeys | None, at: int | None) -> None:
+        self._segments, self._session_id, self._keys, self._at = segments, session_id, keys, at
+        self._items: list[Item] = []
+        self._findings: list[Finding] = []
+        self._tip = TipSeeker()
+
+    def run(self) -> Found:
+        following = None
+        for segment in reversed(self._segments):
+            data = segment.read()
+            pieces = pieces_of(data, following)
+            self._tip.see(segment, pieces)
+            items = [_item(piece, data, segment) for piece in pieces if piece.kind != "unfinished"]
+            self._items = items + self._items
+            for index in reversed(range(len(items))):
+                if self._begins_here(items[index]) and (found := self._follow(index)):
+                    return found
+                if self._at is not None and self._is_past(items[index]):
+                    self._fail()
+            following = segment
+        return self._fail()
+
+    def _begins_here(self, item: Item) -> bool:
+        return bool(item.header and item.header.full and (self._at is None or item.header.hi <= self._at))
+
+    def _is_past(self, item: Item) -> bool:
+        return bool(item.header and item.header.full and self._at is not None and item.header.lo <= self._at)
+
+    def _follow(self, start: int) -> Found | None:
+        """Build on from the full frame at *start* until the end, the wanted number, or damage."""
+        document, last, size, written = Document(), None, 0, 0
+        for item in self._items[start:]:
+            header, payload = self._open(item, last)
+            if header is None:
+                break
+            document.apply(header, payload)
+            last, size, written = header, size + len(item.data), written + len(payload)
+            if header.hi == self._at:
+                break
+        if last is None or (self._at is not None and last.hi != self._at):
+            return None
+        tip = self._tip.tip or Tip(last.hi, last.id)
+        return Found(document, last, size, written, tuple(self._findings), tip)
+
+    def _open(self, item: Item, last: Header | None) -> tuple[Header | None, bytes]:
+        try:
+            if item.kind == "damage":
+                raise SnapshotCorrupted("bytes that are not a frame")
+            header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
+            _check_order(header, last)
+        except (Damaged, WrongKey) as error:
+            finding = item.finding(self._session_id, error.code, error.message)
+            if finding not in self._findings:
+                self._findings.append(finding)
+            return None, b""
+        if header.v > CURRENT_VERSION:
+            raise InvalidSnapshotVersion(
+                f"snapshot {header.hi} of session {self._session_id} has version {header.v}; "
+                f"this release reads up to {CURRENT_VERSION}", session_id=self._session_id,
+            )  # fmt: skip
+        return header, payload
+
+    def _fail(self) -> Found:
+        where = f"session {self._session_id}" + (f", snapshot {self._at}" if self._at is not None else "")
+        if not self._items:
+            raise SnapshotNotFound(f"there is no session {self._session_id}", session_id=self._session_id)
+        known = {item.header.hi for item in self._items if item.header}
+        if self._at is not None and self._at not in known and all(item.kind == "frame" for item in self._items):
+            raise SnapshotNotFound(f"{where} does not exist or was forgotten", session_id=self._session_id)
+        kind: type[SnapshotError] = _ERRORS[self._findings[0].kind] if self._findings else SnapshotCorrupted
+        detail = self._findings[0].detail if self._findings else "frames it needs are damaged"
+        raise kind(f"{where} cannot be read: {detail}", session_id=self._session_id)
+
+
+def _check_order(header: Header, last: Header | None) -> None:
+    if last is not None and (header.lo != last.hi + 1 or (header.prev != last.root and not header.full)):
+        raise SnapshotCorrupted(f"snapshot {header.hi} does not follow snapshot {last.hi}")

@@ -1,0 +1,113 @@
+"""Write a session's past again: forget snapshots, compress better, seal with another key. Roots never change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from snapshot_plugin.codec.document import Document, removed
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
+from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.model.splice import splice_between
+from snapshot_plugin.store.log import FrameLog, Segment
+from snapshot_plugin.store.reader import Item, session_items
+
+__all__ = ["forget", "joined", "recompress"]
+
+
+def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[int]) -> None:
+    """Merge every forgotten snapshot into the next one that stays. Segments without a change are left alone.
+
+    Raises:
+        SnapshotCorrupted: the session is damaged; repair it first. Nothing was changed.
+    """
+    items = [item for item in session_items(log, session_id) if item.kind != "unfinished"]
+    if any(item.kind == "damage" for item in items):
+        raise SnapshotCorrupted(
+            f"session {session_id} is damaged", session_id=session_id, hint="check(repair=True) first"
+        )
+    kept = list(_merged(items, session_id, keys, gone))
+    dropped = {item.segment.name for item in items if item.header and item.header.hi in gone}
+    rewritten = {item.segment.name for item, frame in kept if frame is not item.data}
+    segments = log.segments(session_id)
+    touched = [index for index, segment in enumerate(segments) if segment.name in dropped | rewritten]
+    span = segments[touched[0] : touched[-1] + 1]
+    names = {segment.name for segment in span}
+    frames = [(item, frame) for item, frame in kept if item.segment.name in names]
+    highest = max(_number(item) for item, _ in frames)
+    log.replace(session_id, span, [frame for _, frame in frames], highest)
+
+
+def _number(item: Item) -> int:
+    return item.header.hi if item.header else 0
+
+
+def _merged(
+    items: Sequence[Item], session_id: str, keys: SessionKeys | None, gone: set[int]
+) -> Iterator[tuple[Item, bytes]]:
+    """Each snapshot that stays, with its frame: as it was, or standing for those before it too."""
+    document = Document()
+    base: Document | None = None
+    last: Header | None = None
+    waiting = False
+    for item in items:
+        header, payload = open_frame(item.data, session_id=session_id, keys=keys)
+        if not waiting and header.hi in gone:
+            base = document.copy() if last else None
+        document.apply(header, payload)
+        if header.hi in gone:
+            waiting = True
+            continue
+        frame = _standing_for(header, document, base, last, keys) if waiting else item.data
+        yield item, frame
+        last, waiting = header, False
+
+
+def _standing_for(
+    header: Header, document: Document, base: Document | None, last: Header | None, keys: SessionKeys | None
+) -> bytes:
+    """One frame that leads from *base* (nothing, if None) straight to *document*."""
+    full = header.full or base is None
+    before = Document() if base is None or header.full else base
+    splice = splice_between(before.messages, document.messages)
+    sections = [line for key, line in document.sections.items() if before.sections.get(key) != line]
+    gone = [removed(key) for key in before.sections if key not in document.sections]
+    messages = document.messages[splice.at : splice.at + splice.insert]
+    merged = replace(
+        header, lo=last.hi + 1 if last else 1, prev=last.root if last else "", full=full,
+        at=splice.at, delete=splice.delete, insert=splice.insert,
+    )  # fmt: skip
+    payload = b"\n".join([document.meta, *sections, *gone, *messages, b""])
+    return encode_frame(merged, payload, keys, effort="best")
+
+
+def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> list[bytes]:
+    """The same snapshots with the numbers between them closed: what is missing counts as forgotten."""
+    out, last = [], 0
+    for frame in frames:
+        header, payload = open_frame(frame, session_id=session_id, keys=keys)
+        if header.lo != last + 1:
+            frame = encode_frame(replace(header, lo=last + 1), payload, keys)  # noqa: PLW2901 — the same snapshot
+        out.append(frame)
+        last = header.hi
+    return out
+
+
+def recompress(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newest_too: bool) -> None:
+    """Encode finished segments again, smaller. With *newest_too* every segment, sealed with the primary key.
+
+    A segment with damage in it is left as it is.
+    """
+    items = session_items(log, session_id)
+    segments = log.segments(session_id)
+    for segment in segments if newest_too else [s for s in segments[:-1] if not s.rewritten]:
+        here = [item for item in items if item.segment.name == segment.name and item.kind != "unfinished"]
+        if here and all(item.kind == "frame" for item in here):
+            _again(log, session_id, keys, segment, here)
+
+
+def _again(log: FrameLog, session_id: str, keys: SessionKeys | None, segment: Segment, items: list[Item]) -> None:
+    opened = [open_frame(item.data, session_id=session_id, keys=keys) for item in items]
+    frames = [encode_frame(header, payload, keys, effort="best") for header, payload in opened]
+    log.replace(session_id, [segment], frames, max(segment.last, _number(items[-1])))

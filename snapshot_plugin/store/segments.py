@@ -1,0 +1,314 @@
+"""Frames in files: segments that grow at the end, and ranges that replace them (docs/reference/format.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.codec.scan import last_frame, scan
+from snapshot_plugin.errors import SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_data, sync_dir, write_all
+from snapshot_plugin.store.lock import locked
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
+
+__all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
+
+SEGMENT_BYTES = 4 << 20
+SEGMENT_FRAMES = 256
+_NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
+_FIRST_LOOK = 1 << 16
+
+
+class _File(NamedTuple):
+    name: str
+    first: int
+    last: int
+    generation: int
+
+
+class _Tail(NamedTuple):
+    """Where this writer's last frame stands, to recognise it again without reading the segment."""
+
+    name: str
+    start: int
+    end: int
+    opening: bytes
+    frames: int
+    tip: Tip
+
+
+class SegmentFiles:
+    """The part of `FrameLog` that reads and writes one session's files."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_frames: int = SEGMENT_FRAMES,
+        lock_timeout: float = 30.0,
+    ) -> None:
+        self.sessions_dir = root / "sessions"
+        self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
+        self._lock_timeout = lock_timeout
+        self._tails: dict[str, _Tail] = {}
+
+    def directory(self, session_id: str) -> Path:
+        """Where the session's files are. A link there is refused: it could lead anywhere."""
+        path = self.sessions_dir / dirname_of(session_id)
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise StoreUnavailable(
+                f"{path} should be the directory of session {session_id} and is not one",
+                session_id=session_id, hint="move it away; nothing was written",
+            )  # fmt: skip
+        return path
+
+    @contextlib.contextmanager
+    def exclusively(self, session_id: str) -> Iterator[None]:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        with contextlib.ExitStack() as stack:
+            with disk_errors(f"opening session {session_id}", session_id=session_id):
+                make_private_dir(directory)
+                lock = locked(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
+                try:
+                    stack.enter_context(lock)
+                except FileNotFoundError:  # deleted between the two: make it again
+                    make_private_dir(directory)
+                    lock = locked(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
+                    stack.enter_context(lock)
+            yield
+
+    def segments(self, session_id: str) -> list[Segment]:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        return [
+            Segment(
+                file.name, file.first, file.last, file.generation > 0, _Reader(directory / file.name, session_id)
+            )
+            for file in self._files(directory, session_id)
+        ]
+
+    def _files(self, directory: Path, session_id: str) -> list[_File]:
+        with disk_errors(f"reading session {session_id}", session_id=session_id):
+            try:
+                names = [path.name for path in directory.iterdir()]
+            except FileNotFoundError:
+                return []
+        return _present(names)
+
+    def tip(self, session_id: str) -> Tip | None:
+        """See `FrameLog`. Usually one look: our own last frame is still the last one."""
+        directory = self.directory(session_id)
+        files = self._files(directory, session_id)
+        tail = self._tails.get(session_id)
+        if tail and files and files[-1].name == tail.name and _ends_with(directory / tail.name, tail):
+            return tail.tip
+        self._tails.pop(session_id, None)
+        tip = tip_of(self.segments(session_id))
+        if tip and (found := self._locate(directory, files, tip)):
+            self._tails[session_id] = found
+        return tip
+
+    def _locate(self, directory: Path, files: Sequence[_File], tip: Tip) -> _Tail | None:
+        """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""
+        if not files or files[-1].generation:
+            return None
+        data = (directory / files[-1].name).read_bytes()
+        pieces = list(scan(data))
+        last = pieces[-1] if pieces else None
+        if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
+            return None
+        return _tail(files[-1].name, data[last.start :], last.start, len(pieces), tip)
+
+    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        tail = None if fresh else self._tails.get(session_id)
+        if tail and (tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames):
+            tail = None
+        # Until this succeeds the tail is in doubt; whoever comes after an error starts a new segment.
+        previous = self._tails.pop(session_id, None)
+        with disk_errors(f"saving session {session_id}", session_id=session_id):
+            if tail:
+                _extend(directory / tail.name, tail.end, frame)
+                name, start, frames = tail.name, tail.end, tail.frames + 1
+            else:
+                name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
+                self._create(directory, name, frame)
+        self._tails[session_id] = _tail(name, frame, start, frames, Tip(header.hi, header.id))
+        return previous is not None and tail is None
+
+    def _create(self, directory: Path, name: str, frame: bytes) -> None:
+        path = directory / name
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
+        except FileExistsError:  # what an interrupted save left: no frame in it was ever acknowledged
+            replace_file(path, frame)
+            return
+        try:
+            write_all(fd, frame)
+            os.fsync(fd)
+            sync_dir(directory)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        finally:
+            os.close(fd)
+
+    def tail(self, session_id: str) -> bytes | None:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        files = self._files(directory, session_id)
+        if not files:
+            return None
+        with disk_errors(f"reading session {session_id}", session_id=session_id):
+            fd = os.open(directory / files[-1].name, os.O_RDONLY | _OPEN)
+            try:
+                return _last_frame_of(fd)
+            finally:
+                os.close(fd)
+
+    def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        names = [segment.name for segment in old]
+        generation = 1 + max(file.generation for file in _present(names))
+        path = directory / f"{old[0].first:010d}-{hi:010d}.{generation}.snap.gz"
+        content = b"".join(frames)
+        with disk_errors(f"rewriting session {session_id}", session_id=session_id):
+            replace_file(path, content)
+            if path.read_bytes() != content:
+                path.unlink()
+                raise SnapshotCorrupted("what was written does not read back", session_id=session_id)
+            for name in names:
+                (directory / name).unlink()
+        self._tails.pop(session_id, None)
+
+    def quarantine(self, session_id: str, segment: Segment) -> str:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        target = directory / "quarantine" / segment.name
+        with disk_errors(f"setting a file of session {session_id} aside", session_id=session_id):
+            make_private_dir(target.parent)
+            while target.exists():
+                target = target.with_name(target.name + "+")
+            replace_file(target, segment.read())
+        return str(target.relative_to(directory))
+
+    def leftovers(self, session_id: str) -> list[str]:
+        """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
+        names = [path.name for path in self.directory(session_id).iterdir()]
+        present = {file.name for file in _present(names)}
+        return sorted(
+            name for name in names if name.endswith(".tmp") or (_NAME.fullmatch(name) and name not in present)
+        )
+
+    def sessions(self) -> list[SessionEntry]:
+        """See `FrameLog`. Directories without frames are not sessions yet."""
+        out = []
+        with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
+            for entry in entries:
+                session_id = session_id_of(entry.name)
+                if session_id is None or not entry.is_dir(follow_symlinks=False):
+                    out.append(
+                        SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
+                    )
+                elif size := _size(entry.path):
+                    out.append(SessionEntry(session_id, size))
+        return out
+
+    def forget_tail(self, session_id: str) -> None:
+        """Believe nothing of what is on disk any more."""
+        self._tails.pop(session_id, None)
+
+
+class _Reader:
+    def __init__(self, path: Path, session_id: str) -> None:
+        self._path, self._session_id = path, session_id
+
+    def __call__(self) -> bytes:
+        try:
+            with os.fdopen(os.open(self._path, os.O_RDONLY | _OPEN), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreUnavailable(
+                f"reading {self._path.name} failed: {error.strerror}", session_id=self._session_id
+            ) from error
+
+
+def _present(names: Iterable[str]) -> list[_File]:
+    """The files that count: those no rewritten range of a higher generation covers, in order."""
+    files = [_parse(match) for name in names if (match := _NAME.fullmatch(name))]
+    ranges = [file for file in files if file.generation]
+    return sorted(
+        (file for file in files if not any(_covers(wide, file) for wide in ranges)), key=lambda file: file.first
+    )
+
+
+def _parse(match: re.Match[str]) -> _File:
+    first, last, generation = match.groups()
+    return _File(match[0], int(first), int(last or first), int(generation or 0))
+
+
+def _covers(wide: _File, file: _File) -> bool:
+    return wide.generation > file.generation and wide.first <= file.first <= wide.last
+
+
+def _tail(name: str, frame: bytes, start: int, frames: int, tip: Tip) -> _Tail:
+    _header, body, size = read_header(frame)
+    return _Tail(name, start, start + size, frame[:body], frames, tip)
+
+
+def _ends_with(path: Path, tail: _Tail) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | _OPEN)
+    except OSError:
+        return False
+    try:
+        return os.fstat(fd).st_size == tail.end and os.pread(fd, len(tail.opening), tail.start) == tail.opening
+    finally:
+        os.close(fd)
+
+
+def _extend(path: Path, end: int, frame: bytes) -> None:
+    """Write *frame* at *end* and sync once. On an error, take back what was written as far as possible."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | _OPEN)
+    try:
+        try:
+            write_all(fd, frame)
+            sync_data(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, end)
+            raise
+    finally:
+        os.close(fd)
+
+
+def _last_frame_of(fd: int) -> bytes | None:
+    size = os.fstat(fd).st_size
+    look = _FIRST_LOOK
+    while True:
+        at = max(0, size - look)
+        end = os.pread(fd, size - at, at)
+        if piece := last_frame(end):
+            return end[piece.start : piece.end]
+        if at == 0:
+            return None
+        look *= 8
+
+
+def _size(directory: str) -> int:
+    with os.scandir(directory) as entries:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries if _NAME.fullmatch(entry.name))

@@ -1,0 +1,86 @@
+"""Deleted sessions: a directory move there, a directory move back, and in the end a real removal."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ulid import ULID
+
+from snapshot_plugin.errors import Conflict, SnapshotNotFound
+from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.store.base import Trashed
+from snapshot_plugin.store.files import disk_errors, make_private_dir, sync_dir
+
+__all__ = ["TrashDir"]
+
+
+class TrashDir:
+    """``trash/<name>.<ulid>/``: the ULID is the token, and the time it was deleted."""
+
+    def __init__(self, root: Path) -> None:
+        self._trash, self._sessions = root / "trash", root / "sessions"
+
+    def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        """See `FrameLog`. One rename: the session is there, or in the trash."""
+        stamp = str(ULID.from_datetime(now)).lower()[:10] + token[10:]
+        name = dirname_of(session_id)
+        with disk_errors(f"deleting session {session_id}", session_id=session_id):
+            make_private_dir(self._trash)
+            (self._sessions / name).rename(self._trash / f"{name}.{stamp}")
+            sync_dir(self._trash)
+            sync_dir(self._sessions)
+        return _entry(self._trash / f"{name}.{stamp}") or Trashed(
+            session_id=session_id, token=stamp, deleted_at=now
+        )
+
+    def trash(self) -> list[Trashed]:
+        """See `FrameLog`."""
+        if not self._trash.is_dir():
+            return []
+        with disk_errors("reading the trash"):
+            found = [entry for path in self._trash.iterdir() if (entry := _entry(path))]
+        return sorted(found, key=lambda entry: entry.token, reverse=True)
+
+    def undelete(self, token: str) -> str:
+        """See `FrameLog`."""
+        entry = next((entry for entry in self.trash() if entry.token == token), None)
+        if entry is None:
+            raise SnapshotNotFound(
+                f"nothing in the trash has the token {token}", hint="list what is there with trash()"
+            )
+        name = dirname_of(entry.session_id)
+        place = self._sessions / name
+        with disk_errors(f"bringing session {entry.session_id} back", session_id=entry.session_id):
+            if place.exists():
+                raise Conflict(
+                    f"there is a new session {entry.session_id}",
+                    session_id=entry.session_id,
+                    hint="delete it first",
+                )
+            (self._trash / f"{name}.{token}").rename(place)
+            sync_dir(self._sessions)
+            sync_dir(self._trash)
+        return entry.session_id
+
+    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
+        """See `FrameLog`."""
+        gone = [entry for entry in self.trash() if now - entry.deleted_at >= older_than]
+        with disk_errors("emptying the trash"):
+            for entry in gone:
+                shutil.rmtree(self._trash / f"{dirname_of(entry.session_id)}.{entry.token}")
+        return gone
+
+
+def _entry(path: Path) -> Trashed | None:
+    name, _, token = path.name.rpartition(".")
+    session_id = session_id_of(name)
+    try:
+        deleted_at = ULID.from_str(token.upper()).datetime.astimezone(UTC)
+    except ValueError:
+        return None
+    if session_id is None:
+        return None
+    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    return Trashed(session_id=session_id, token=token, deleted_at=deleted_at, size_bytes=size)
