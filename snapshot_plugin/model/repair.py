@@ -1,0 +1,138 @@
+"""Make an interrupted session fit to go on, without touching what is stored.
+
+A provider rejects every further turn of a conversation in which a tool call has no result, and an agent that
+was killed leaves such calls behind. What we cannot know, we say: nobody can tell whether the tool took effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model.value import Value
+
+__all__ = ["Notice", "is_outcome_unknown", "repair"]
+
+_MARK = FrozenDict({"snapshot_plugin": FrozenDict({"synthetic": "outcome-unknown"})})
+_TEXT = (
+    "Interrupted: the session ended while this tool call was open. "
+    "Its outcome is unknown; it may or may not have taken effect."
+)
+_NOTE = freeze({"type": "content", "content": {"type": "text", "text": _TEXT}, "_meta": _MARK})
+_CALL_ID_NAMES = ("tool_call_id", "toolCallId", "tool_use_id")
+"""How frameworks spell the reference from a tool's result to its call."""
+
+
+class Notice(Value):
+    """Something `repair` did, or saw and left alone. The index is the message's place in the given snapshot.
+
+    * ``tool-call-closed``: a call without an outcome is now a failed one that says so
+    * ``tail-dropped``: a message at the end held nothing and is gone
+    * ``result-without-call``: a tool's result names a call that is not there; it was left as it is
+    """
+
+    kind: Literal["tool-call-closed", "tail-dropped", "result-without-call"]
+    message_index: int
+    detail: str
+
+
+def repair(snapshot: SessionSnapshot) -> tuple[SessionSnapshot, tuple[Notice, ...]]:
+    """Return *snapshot* with open tool calls closed and an empty tail dropped, and a notice for each change.
+
+    For sessions that are not running: in a live one an open call is no accident. No words are ever lost, and
+    repairing again changes nothing. When there is nothing to change, the same snapshot is returned.
+    """
+    kept = _without_torn_tail(snapshot.messages)
+    notices = [
+        Notice(kind="tail-dropped", message_index=index, detail=f"an empty {snapshot.messages[index].role} message")
+        for index in range(len(kept), len(snapshot.messages))
+    ]
+    notices += _results_without_call(kept)
+    changed = dict(_closed(kept))
+    for index, message in changed.items():
+        notices += _closing_notices(index, kept[index], message)
+    if changed or len(kept) < len(snapshot.messages):
+        messages = tuple(changed.get(index, message) for index, message in enumerate(kept))
+        snapshot = snapshot.evolve(messages=messages)
+    return snapshot, tuple(sorted(notices, key=lambda notice: notice.message_index))
+
+
+def is_outcome_unknown(call: ToolCallBlock) -> bool:
+    """Whether `repair` closed this call, so that its failure is our note and not the tool's own."""
+    content = call.content if isinstance(call.content, list) else ()
+    return any(isinstance(item, dict) and item.get("_meta") == _MARK for item in content)
+
+
+def _without_torn_tail(messages: Sequence[Message]) -> Sequence[Message]:
+    end = len(messages)
+    while end and _is_empty(messages[end - 1]):
+        end -= 1
+    return messages[:end]
+
+
+def _is_empty(message: Message) -> bool:
+    if message.role == "assistant":
+        return all(_says_nothing(block) for block in message.content)
+    return not message.content
+
+
+def _says_nothing(block: Block) -> bool:
+    """Only an empty text or thought with nothing attached: a thought's signature, say, is worth keeping."""
+    return isinstance(block, TextBlock | ThoughtBlock) and block.raw() in (
+        {"type": block.type, "text": ""},
+        {"type": block.type},
+    )
+
+
+def _closed(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
+    """The messages with orphaned calls, with these closed. From the end, to know whether a result follows."""
+    answered: set[str] = set()
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if message.role == "tool":
+            answered |= _answered_by(message)
+            continue
+        closed = {
+            place: _close(block)
+            for place, block in enumerate(message.content)
+            if isinstance(block, ToolCallBlock) and block.is_open and block.tool_call_id not in answered
+        }
+        if closed:
+            content = tuple(closed.get(place, block) for place, block in enumerate(message.content))
+            yield index, message.evolve(content=content)
+        answered -= _calls(message)
+
+
+def _close(call: ToolCallBlock) -> ToolCallBlock:
+    said = call.content if isinstance(call.content, list) else [] if call.content is None else [call.content]
+    return call.evolve(status="failed", content=FrozenList([*said, _NOTE]))
+
+
+def _closing_notices(index: int, before: Message, after: Message) -> Iterator[Notice]:
+    for old, new in zip(before.content, after.content, strict=True):
+        if old is not new and isinstance(old, ToolCallBlock):
+            detail = f"tool call {old.tool_call_id!r} was {old.status or 'without status'}; its outcome is unknown"
+            yield Notice(kind="tool-call-closed", message_index=index, detail=detail)
+
+
+def _results_without_call(messages: Sequence[Message]) -> Iterator[Notice]:
+    called: set[str] = set()
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            called |= _calls(message)
+            continue
+        for missing in sorted(_answered_by(message) - called):
+            detail = f"a tool's result names the call {missing!r}, which is not there"
+            yield Notice(kind="result-without-call", message_index=index, detail=detail)
+
+
+def _calls(message: Message) -> set[str]:
+    return {block.tool_call_id for block in message.content if isinstance(block, ToolCallBlock)}
+
+
+def _answered_by(message: Message) -> set[str]:
+    named = ({**message.metadata, **(message.model_extra or {})}.get(name) for name in _CALL_ID_NAMES)
+    return _calls(message) | {name for name in named if isinstance(name, str)}
