@@ -12,7 +12,6 @@ import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol
 
 from snapshot_plugin.errors import KeyMissing, MissingExtra
@@ -80,7 +79,7 @@ class KeyFile:
             if not stat.S_ISREG(mode):
                 raise KeyMissing(f"{what} is not a regular file")
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise KeyMissing(f"{what} is open to other users", hint=f"chmod 600 {Path(self.path).name}")
+                raise KeyMissing(f"{what} is open to other users", hint=f"chmod 600 {os.fspath(self.path)}")
             return file.read(_MAX_BYTES + 1)
 
 

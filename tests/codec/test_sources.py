@@ -162,6 +162,16 @@ def test_a_pipe_nobody_writes_to_does_not_hang(tmp_path: Path) -> None:
     complaint(KeyFile(tmp_path / "pipe"))
 
 
+def test_a_pipe_is_no_key_file_even_if_it_holds_a_key(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    fd = os.open(tmp_path / "pipe", os.O_RDWR)
+    try:
+        os.write(fd, SECRET.encode())
+        complaint(KeyFile(tmp_path / "pipe"))
+    finally:
+        os.close(fd)
+
+
 def test_a_file_that_is_too_long_for_a_key_is_refused(tmp_path: Path) -> None:
     assert key_file(tmp_path / "key", b"x" * 65536).secret() == b"x" * 65536
     complaint(key_file(tmp_path / "key", b"x" * 65537))
@@ -182,11 +192,27 @@ def test_a_command_that_fails_gives_no_key_even_if_it_printed_one() -> None:
 def test_a_command_that_hangs_is_ended() -> None:
     waiting = "import sys, threading; print(sys.argv[1], flush=True); threading.Event().wait(90)"
     source = CommandKey([sys.executable, "-c", waiting, SECRET], timeout=0.5)
-    assert SECRET not in complaint(source)
+    text = complaint(source)
+    assert SECRET not in text
+    assert "0.5 seconds" in text
 
 
-def test_a_command_gets_no_standard_input() -> None:
-    reading = [sys.executable, "-c", "import sys; print(len(sys.stdin.read()), 'bytes')"]
+@pytest.fixture
+def protocol_on_standard_input() -> Iterator[None]:
+    reader, writer = os.pipe()
+    os.write(writer, b"a message for us")
+    os.close(writer)
+    before = os.dup(0)
+    os.dup2(reader, 0)
+    yield
+    os.dup2(before, 0)
+    os.close(before)
+    os.close(reader)
+
+
+@pytest.mark.usefixtures("protocol_on_standard_input")
+def test_a_command_does_not_eat_our_standard_input() -> None:
+    reading = [sys.executable, "-c", "import os; print(len(os.read(0, 100)), 'bytes')"]
     assert CommandKey(reading).secret() == b"0 bytes"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.keys import Keyset, generate_key, pack, unpack
+from snapshot_plugin.codec.keys import Keyset, Slot, generate_key, pack, unpack
 from snapshot_plugin.codec.sources import EnvironmentKey, KeySource, Passphrase
 from snapshot_plugin.errors import (
     InvalidInput,
@@ -183,6 +183,20 @@ def test_the_source_may_be_of_another_kind_than_the_slot(chain: Keychain) -> Non
     assert opens(chain, Key(OWNER.text, kind="environment"))
 
 
+def test_slots_of_the_same_kind_are_tried_first(chain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain.add(OWNER, GUEST, now=NOW)
+    tried: list[str] = []
+    unwrap = Slot.unwrap
+
+    def noting(slot: Slot, secret: bytes) -> bytes | None:
+        tried.append(slot.kind)
+        return unwrap(slot, secret)
+
+    monkeypatch.setattr(Slot, "unwrap", noting)
+    chain.unlock(GUEST)
+    assert tried == ["command"]
+
+
 @pytest.mark.parametrize("name", ["keyset.json", "slot"])
 def test_a_damaged_file_is_corruption(name: str, keys: Path, chain: Keychain) -> None:
     flip(keys / name if name == "keyset.json" else only_slot(keys))
@@ -193,6 +207,12 @@ def test_a_damaged_file_is_corruption(name: str, keys: Path, chain: Keychain) ->
 @pytest.mark.parametrize("content", [b"", b"{", b"\0" * 400, b"x" * (2**20 + 1)])
 def test_a_keyset_that_is_none_is_corruption(content: bytes, keys: Path, chain: Keychain) -> None:
     (keys / "keyset.json").write_bytes(content)
+    with pytest.raises(SnapshotCorrupted):
+        chain.unlock(OWNER)
+
+
+def test_a_keyset_beyond_all_measure_is_not_even_read(keys: Path, chain: Keychain) -> None:
+    rewrite(keys / "keyset.json", padding="x" * 2**20)
     with pytest.raises(SnapshotCorrupted):
         chain.unlock(OWNER)
 
@@ -312,7 +332,9 @@ def test_a_bad_slot_hides_no_good_one(
     assert not good.damaged
 
 
-@pytest.mark.parametrize("name", [".DS_Store", "keyset.json.123.tmp", "copy of a slot.json", "README", "x.json~"])
+@pytest.mark.parametrize(
+    "name", [".DS_Store", "keyset.json.123.tmp", "copy of a slot.json", "01jcs10t00000000000000000c.json.1.tmp"]
+)
 def test_other_files_mean_nothing(name: str, keys: Path, chain: Keychain) -> None:
     (keys / name).write_bytes(b"junk")
     assert opens(chain, OWNER)
@@ -640,7 +662,8 @@ def test_an_interrupted_creation_can_be_repeated(
     assert interrupted_everywhere(prepared, create, proof, failure, monkeypatch) >= 9
 
 
-def test_a_new_slot_is_durable_before_the_old_one_goes(chain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def disk_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
 
     def noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -652,8 +675,19 @@ def test_a_new_slot_is_durable_before_the_old_one_goes(chain: Keychain, monkeypa
 
     for name in ("fsync", "rename", "unlink"):
         monkeypatch.setattr(os, name, noting(name, getattr(os, name)))
-    chain.change(OWNER, own_slot(chain).id, GUEST, now=NOW)
-    assert calls == ["fsync", "rename", "fsync", "unlink", "fsync"]
+    return calls
+
+
+def test_a_new_slot_is_durable_before_the_old_one_goes(chain: Keychain, disk_calls: list[str]) -> None:
+    own = own_slot(chain).id
+    disk_calls.clear()
+    chain.change(OWNER, own, GUEST, now=NOW)
+    assert disk_calls == ["fsync", "rename", "fsync", "unlink", "fsync"]
+
+
+def test_new_keys_are_durable_before_they_are_handed_out(tmp_path: Path, disk_calls: list[str]) -> None:
+    Keychain.create(tmp_path / "keys", STORE, OWNER, now=NOW)
+    assert disk_calls[-2:] == ["rename", "fsync"]
 
 
 def test_a_directory_that_cannot_be_written_says_so(chain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
