@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.model.meta import summary_of
@@ -41,11 +43,18 @@ def plain_digest(data: bytes) -> bytes:
 
 
 def _line(data: Any) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        return text.encode()
-    except UnicodeEncodeError:  # lone surrogates: JSON can escape what UTF-8 cannot carry
+        return to_json(data)
+    except ValueError:  # lone surrogates: JSON can escape what UTF-8 cannot carry
         return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+def parsed(line: bytes) -> Any:
+    """The JSON value of a line. Raises ValueError if it is none."""
+    try:
+        return from_json(line, cache_strings="keys")
+    except ValueError:  # escaped lone surrogates, which only the standard library takes
+        return json.loads(line)
 
 
 def message_line(message: Message) -> bytes:
@@ -130,7 +139,7 @@ class Document:
     def summary(self) -> dict[str, Any]:
         """What lists show."""
         try:
-            return dict(json.loads(self.meta)["meta"])
+            return dict(parsed(self.meta)["meta"])
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotCorrupted("a frame has no summary") from error
 
@@ -151,11 +160,11 @@ class Document:
     def _raw(self, session_id: str) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for line in self.sections.values():
-            entry = json.loads(line)
+            entry = parsed(line)
             *group, name = entry["section"]
             target = out.setdefault(group[0], {}) if group else out
             target[name] = entry["value"]
-        out["messages"] = [json.loads(line)["message"] for line in self.messages]
+        out["messages"] = [parsed(line)["message"] for line in self.messages]
         return {
             **out,
             "version": self.version,

@@ -126,7 +126,7 @@ class LogStore:
         """See `SnapshotStore.save`."""
         if snapshot.version != CURRENT_VERSION:
             raise InvalidSnapshot(
-                f"a snapshot of session {snapshot.session_id} has version {snapshot.version}, not {CURRENT_VERSION}",
+                f"session {snapshot.session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
                 session_id=snapshot.session_id, hint="bring it up to date with snapshot_plugin.migrate first",
             )  # fmt: skip
         async with self._turn(snapshot.session_id):
@@ -339,8 +339,7 @@ class LogStore:
             await self._run(self._compact, session_id)
 
     def _compact(self, session_id: str, *, newest_too: bool = True) -> None:
-        with self._log.exclusively(session_id):
-            rewrite.recompress(self._log, session_id, self.session_keys(session_id), newest_too=newest_too)
+        rewrite.recompress(self._log, session_id, self.session_keys(session_id), newest_too=newest_too)
 
     async def aclose(self) -> None:
         """See `SnapshotStore.aclose`."""

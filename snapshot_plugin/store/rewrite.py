@@ -10,7 +10,7 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
 from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.model.splice import splice_between
-from snapshot_plugin.store.log import FrameLog, Segment
+from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
 from snapshot_plugin.store.reader import Item, session_items
 
 __all__ = ["forget", "joined", "recompress"]
@@ -97,17 +97,30 @@ def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -
 def recompress(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newest_too: bool) -> None:
     """Encode finished segments again, smaller. With *newest_too* every segment, sealed with the primary key.
 
-    A segment with damage in it is left as it is.
+    A segment with damage in it is left as it is. The lock is taken only to put a finished file in place, so
+    whoever saves meanwhile does not wait for the compression; a segment that grew meanwhile is done over.
     """
-    items = session_items(log, session_id)
     segments = log.segments(session_id)
-    for segment in segments if newest_too else [s for s in segments[:-1] if not s.rewritten]:
-        here = [item for item in items if item.segment.name == segment.name and item.kind != "unfinished"]
-        if here and all(item.kind == "frame" for item in here):
-            _again(log, session_id, keys, segment, here)
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is None and not newest_too:
+            return
+        if newest_too or not segment.rewritten:
+            while not _again(log, session_id, keys, segment, following):
+                pass
 
 
-def _again(log: FrameLog, session_id: str, keys: SessionKeys | None, segment: Segment, items: list[Item]) -> None:
-    opened = [open_frame(item.data, session_id=session_id, keys=keys) for item in items]
+def _again(
+    log: FrameLog, session_id: str, keys: SessionKeys | None, segment: Segment, following: Segment | None
+) -> bool:
+    """Write one segment again; False if it changed meanwhile."""
+    data = segment.read()
+    pieces = [piece for piece in pieces_of(data, following) if piece.kind != "unfinished"]
+    if not pieces or any(piece.kind != "frame" for piece in pieces):
+        return True
+    opened = [open_frame(data[piece.start : piece.end], session_id=session_id, keys=keys) for piece in pieces]
     frames = [encode_frame(header, payload, keys, effort="best") for header, payload in opened]
-    log.replace(session_id, [segment], frames, max(segment.last, _number(items[-1])))
+    with log.exclusively(session_id):
+        if segment.read() != data:
+            return False
+        log.replace(session_id, [segment], frames, max(segment.last, opened[-1][0].hi))
+    return True
