@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from snapshot_plugin.cli.demo_session import ANSWER
+
+
+def _asnap(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "snapshot_plugin", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_demo_kills_a_session_and_brings_every_word_back() -> None:
+    done = _asnap("demo", "--fast")
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.split("kill -9")
+    assert "agent" in before
+    assert ANSWER in after
+    assert "nothing lost" in after
+
+
+@pytest.mark.parametrize("args", [("--help",), ("demo", "--help")])
+def test_help_is_there_and_exits_with_zero(args: tuple[str, ...]) -> None:
+    done = _asnap(*args)
+    assert done.returncode == 0
+    assert "Usage: " in done.stdout
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert _asnap("no-such-command").returncode == 2
