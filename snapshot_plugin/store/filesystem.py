@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import anyio.to_thread
@@ -35,6 +35,8 @@ from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
 from snapshot_plugin.store.trash import TrashDir
+
+T = TypeVar("T")
 
 __all__ = ["FORMAT", "FilesystemStore", "open_url"]
 
@@ -118,15 +120,13 @@ class FilesystemStore(LogStore):
                 if not marker.exists():  # of several processes that try at once, one makes it
                     self._make(marker)
         data = _read_marker(marker)
-        self._keyset = self._unlock(data)
         make_private_dir(self.path / "sessions")
+        self._keyset = self._unlock(data)
         self._store_id = data["id"]
 
     def _make(self, marker: Path) -> None:
-        now, store_id = self._clock(), new_id()
-        if self._source:
-            Keychain.create(self.path / "keys", store_id, self._source, now=now)
-        data = {"created": rfc3339(now), "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
+        now, store_id = rfc3339(self._clock()), new_id()
+        data = {"created": now, "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
         replace_file(marker, json.dumps(data, sort_keys=True).encode() + b"\n")
 
     def _unlock(self, data: dict[str, Any]) -> Keyset | None:
@@ -134,6 +134,8 @@ class FilesystemStore(LogStore):
         if data["encrypted"]:
             if self._source is None:
                 raise KeyMissing(f"the store {self.path} is encrypted")
+            if not keys.exists() and not self._files.sessions():  # its maker was interrupted before this step
+                return Keychain.create(keys, data["id"], self._source, now=self._clock())
             return Keychain(keys, store_id=data["id"]).unlock(self._source)
         if keys.exists():
             raise SnapshotCorrupted(f"{self.path} has keys, and its STORE.json says it is not encrypted")
@@ -151,12 +153,23 @@ class FilesystemStore(LogStore):
             raise WrongKey(f"the store {self.path} is not encrypted", hint="create a new store with key=…")
         return Keychain(self.path / "keys", store_id=self._store_id)
 
-    async def reload_keys(self) -> None:
-        """Use the keys as they are on disk now, after a rotation."""
+    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+        try:
+            return await super()._run(work, *args)
+        except WrongKey:
+            # Another process may have rotated the key since we read it: look once more.
+            if self._keyset is None:
+                raise
+            await super()._run(self._reload_keys)
+            return await super()._run(work, *args)
+
+    async def rotate_key(self) -> None:
+        """Seal new frames with a new data key from now on; older frames stay readable. See `compact` for those."""
+        await self._run(lambda: self.keychain.rotate(self._source))
         await self._run(self._reload_keys)
 
     def _reload_keys(self) -> None:
-        self._keyset = self.keychain.unlock(self._source) if self._source else None
+        self._keyset = self.keychain.unlock(self._source)
         self._keys.clear()
 
     def session_keys(self, session_id: str) -> SessionKeys | None:

@@ -15,7 +15,6 @@ from snapshot_plugin.errors import (
     SnapshotError,
     SnapshotNotFound,
     SnapshotTampered,
-    WrongKey,
 )
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store.base import Finding
@@ -24,7 +23,7 @@ from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_
 __all__ = ["Found", "Item", "find", "session_items"]
 
 _ATTEMPTS = 20
-_ERRORS = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered, WrongKey)}
+_ERRORS = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
 
 class Item(NamedTuple):
@@ -75,7 +74,8 @@ def find(log: FrameLog, session_id: str, keys: SessionKeys | None, *, at: int | 
 
     Raises:
         SnapshotNotFound: there is no such session, or no such number.
-        SnapshotCorrupted, SnapshotTampered, WrongKey: nothing that was asked for can be read.
+        SnapshotCorrupted, SnapshotTampered: nothing that was asked for can be read.
+        WrongKey: a frame is sealed with a key this writer does not have (yet): not damage, so no fallback.
         InvalidSnapshotVersion: it was written by a newer release.
     """
     for _ in range(_ATTEMPTS):
@@ -137,7 +137,7 @@ class _Search:
                 raise SnapshotCorrupted("bytes that are not a frame")
             header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
             _check_order(header, last)
-        except (Damaged, WrongKey) as error:
+        except Damaged as error:
             finding = item.finding(self._session_id, error.code, error.message)
             if finding not in self._findings:
                 self._findings.append(finding)
