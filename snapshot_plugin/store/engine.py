@@ -16,19 +16,16 @@ from typing import Any, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.codec.document import Document, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_meta
 from snapshot_plugin.errors import (
     Conflict,
-    Damaged,
     InvalidSnapshot,
     SnapshotCorrupted,
     SnapshotError,
     SnapshotNotFound,
     StoreUnavailable,
 )
-from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy, plan
@@ -37,8 +34,9 @@ from snapshot_plugin.model.value import rfc3339
 from snapshot_plugin.store import check, rewrite
 from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.head import Head, Step
+from snapshot_plugin.store.heads import Heads, overtaken
 from snapshot_plugin.store.log import FrameLog, SessionEntry
-from snapshot_plugin.store.reader import Found, find
+from snapshot_plugin.store.reader import find
 
 __all__ = ["GRACE", "Limits", "LogStore"]
 
@@ -82,7 +80,7 @@ class LogStore:
         self._limits = limits or Limits()
         self._clock = clock
         self._writer = new_id()
-        self._heads: dict[str, Head] = {}
+        self._heads = Heads(frames, self.session_keys, limit=self._limits.heads)
         self._turns: dict[str, anyio.Lock] = {}
         self._closed = False
 
@@ -136,7 +134,7 @@ class LogStore:
         self, snapshot: SessionSnapshot, trigger: str, tags: tuple[str, ...], base: int | None
     ) -> SnapshotRef:
         session_id = snapshot.session_id
-        head = self._heads.get(session_id) or self._remember(session_id, self._open_head(session_id))
+        head = self._heads.base(session_id)
         if base is not None and base != head.seq:
             raise Conflict(f"session {session_id} is at snapshot {head.seq}, not {base}", session_id=session_id)
         step = head.step_to(snapshot)
@@ -149,6 +147,7 @@ class LogStore:
             self._confirm(head, session_id)
             finished = self._log.append(session_id, frame, header, fresh=head.after_damage)
         head.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
+        self._heads.accepted(session_id, head)
         if finished:
             self._segment_finished(session_id)
         return _ref(head, session_id, notices=self._limits.notices(step))
@@ -165,39 +164,7 @@ class LogStore:
         """The head we build on must still be the end of the log."""
         tip = self._log.tip(session_id)
         if tip != head.tip:
-            now = f"is at snapshot {tip.seq}" if tip else "was deleted"
-            raise Conflict(
-                f"session {session_id} {now}, and this writer last saw {head.seq}", session_id=session_id
-            )
-
-    def _open_head(self, session_id: str) -> Head:
-        keys = self.session_keys(session_id)
-        digest = keys.digest if keys else plain_digest
-        try:
-            found = find(self._log, session_id, keys)
-        except (SnapshotNotFound, Damaged):
-            head = Head(digest)
-            head.tip = self._log.tip(session_id)
-            head.after_damage = head.tip is not None
-            return head
-        snapshot = _decode(found.document, session_id)
-        return self._head_of(found, snapshot, keys)
-
-    def _head_of(self, found: Found, snapshot: SessionSnapshot, keys: SessionKeys | None) -> Head:
-        head = Head.found(found.document, snapshot, keys.digest if keys else plain_digest, written=found.written)
-        head.seq, head.root, head.tip = found.header.hi, found.header.root, found.tip
-        head.size_bytes = found.size_bytes
-        if found.skipped:
-            head.after_damage = True
-            head.rebase()
-        return head
-
-    def _remember(self, session_id: str, head: Head) -> Head:
-        self._heads.pop(session_id, None)
-        self._heads[session_id] = head
-        while len(self._heads) > self._limits.heads:
-            self._heads.pop(next(iter(self._heads)))
-        return head
+            raise overtaken(session_id, tip)
 
     def _segment_finished(self, session_id: str) -> None:
         """A segment will not grow any more; a store may compress it better now."""
@@ -214,21 +181,17 @@ class LogStore:
             return await self._run(self._read, session_id, at, strict)
 
     def _read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
-        keys = self.session_keys(session_id)
-        found = find(self._log, session_id, keys, at=at)
+        found, snapshot = self._heads.load(session_id, at)
         if found.skipped and strict:
-            first = found.skipped[0]
-            raise SnapshotCorrupted(f"session {session_id}: {first.detail}", session_id=session_id)
+            self._heads.forget(session_id)
+            raise SnapshotCorrupted(f"session {session_id}: {found.skipped[0].detail}", session_id=session_id)
         for finding in found.skipped:
             log.warning("session %s: skipped damage in %s: %s", session_id, finding.file, finding.detail)
-        snapshot = _decode(found.document, session_id)
-        head = self._head_of(found, snapshot, keys)
-        if at is None:
-            self._remember(session_id, head)
+        header, size = found.header, found.size_bytes
         return StoredSnapshot(
             snapshot=snapshot,
-            ref=_ref(head, session_id, written=False),
-            meta=check.meta_of(found.header, found.document.summary(), found.size_bytes),
+            ref=SnapshotRef(session_id=session_id, seq=header.hi, root=header.root, size_bytes=size, written=False),
+            meta=check.meta_of(header, found.document.summary(), size),
             skipped=found.skipped,
         )
 
@@ -288,7 +251,7 @@ class LogStore:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         with self._log.exclusively(session_id):
             trashed = self._log.discard(session_id, token=new_id(), now=self._clock())
-        self._heads.pop(session_id, None)
+        self._heads.forget(session_id)
         return trashed
 
     async def trash(self) -> Sequence[Trashed]:
@@ -356,10 +319,6 @@ class LogStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _decode(document: Document, session_id: str) -> SessionSnapshot:
-    return load_document(document.raw(session_id))
 
 
 def _ref(head: Head, session_id: str, *, written: bool = True, notices: tuple[str, ...] = ()) -> SnapshotRef:
