@@ -1,0 +1,282 @@
+"""Asking the process that owns a session: one private socket per manager, one JSON line each way.
+
+Only processes of the same user are answered, and only an answer from a process of the same user is believed: the
+directory lets nobody else in, and both ends ask the kernel who is on the other side. Sizes and waits are bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup, TaskStatus
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from snapshot_plugin.errors import InvalidInput, SnapshotError, StoreUnavailable
+from snapshot_plugin.manager.lease import Owner
+from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.value import JsonObject, Value
+
+__all__ = ["Answer", "Handler", "ask_owner", "serve_control"]
+
+_log = logging.getLogger(__name__)
+
+MAX_LINE: Final = 64 * 1024
+"""The longest request and the longest answer, in bytes."""
+
+_MAX_PATH: Final = 100  # macOS ends at 103, Linux at 107
+_MAX_CLIENTS: Final = 16
+_REQUEST_TIMEOUT: Final = 5.0
+_ACCEPT_PAUSE: Final = 0.2
+_MAX_REASON: Final = 1000
+_SETTLED: Final = 60  # seconds; a socket younger than that may be about to listen
+
+_CALL_FAILED: Final = (
+    OSError,  # nobody listens there, or not to us
+    anyio.BrokenResourceError,  # hung up
+    anyio.IncompleteRead,  # hung up in mid-line
+    anyio.DelimiterNotFound,  # a line without end
+    ValueError,  # not JSON, or not the shape of an answer
+    RecursionError,  # JSON nested without end
+)
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Does what a request asks and returns the result. What it raises is sent back as a refusal."""
+
+
+class Answer(Value):
+    """What came of asking.
+
+    ``done``: `result` is what the owner returned. ``refused``: it said no; `code` and `reason` are its error.
+    ``unreachable``: there is nobody to ask, or no answer came; whether the request was carried out is not known.
+    """
+
+    outcome: Literal["done", "refused", "unreachable"]
+    result: JsonObject = FrozenDict()
+    code: str | None = None
+    reason: str | None = None
+
+
+async def serve_control(
+    handler: Handler,
+    *,
+    name: str,
+    environ: Mapping[str, str] = os.environ,
+    task_status: TaskStatus[Path] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer requests until cancelled, then remove the socket. Starts with its path: ``await tasks.start(…)``.
+
+    Args:
+        handler: called for each request, several at a time.
+        name: unique for this manager, e.g. a new id.
+        environ: where ``XDG_RUNTIME_DIR`` is looked up.
+        task_status: told the path of the socket once it can be connected to.
+
+    Raises:
+        StoreUnavailable: there is no place for a socket that only this user can reach.
+    """
+    path = await anyio.to_thread.run_sync(_socket_path, name, environ)
+    try:
+        listener = await anyio.create_unix_listener(path, mode=0o600)
+        await anyio.to_thread.run_sync(_sweep, path)
+    except OSError as error:
+        raise StoreUnavailable(f"the control socket {path} could not be opened: {error.strerror}") from error
+    try:
+        async with listener, anyio.create_task_group() as clients:
+            task_status.started(path)
+            await _accept(listener, clients, handler)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def ask_owner(
+    owner: Owner,
+    request: Mapping[str, Any],
+    *,
+    timeout: float,  # noqa: ASYNC109 — part of the promise, reported when over
+) -> Answer:
+    """Send *request* to the process that owns a session, and wait for its answer at most *timeout* seconds.
+
+    Never raises for what the other side is or does; see `Answer`.
+
+    Raises:
+        InvalidInput: *request* is not JSON, or longer than 64 KiB.
+    """
+    line = _line(request)
+    if not owner.is_here:
+        return _unreachable(f"it runs on {owner.host}")
+    if owner.control is None:
+        return _unreachable("it has no control socket")
+    try:
+        with anyio.fail_after(timeout):
+            return await _ask(owner.control, line)
+    except TimeoutError:
+        return _unreachable(f"no answer within {timeout:g} s")
+    except _CALL_FAILED as error:
+        return _unreachable(f"{type(error).__name__}: {error}")
+
+
+# --- the asking side ---------------------------------------------------------------------------------------------
+
+
+async def _ask(path: str, line: bytes) -> Answer:
+    async with await anyio.connect_unix(path) as stream:
+        if not _is_same_user(stream):
+            return _unreachable("the socket belongs to another user")
+        await stream.send(line)
+        answer = await _receive(stream)
+    if answer.get("ok") is True:
+        return Answer.model_validate({"outcome": "done", "result": answer.get("result")})
+    return Answer.model_validate(
+        {"outcome": "refused", "code": answer.get("code"), "reason": answer.get("message")}
+    )
+
+
+def _unreachable(reason: str) -> Answer:
+    return Answer(outcome="unreachable", reason=reason)
+
+
+# --- the answering side ------------------------------------------------------------------------------------------
+
+
+async def _accept(listener: SocketListener, clients: TaskGroup, handler: Handler) -> None:
+    free = anyio.Semaphore(_MAX_CLIENTS)
+
+    async def serve(stream: SocketStream) -> None:
+        try:
+            async with stream:
+                await _serve_client(stream, handler)
+        finally:
+            free.release()
+
+    while True:
+        await free.acquire()
+        try:
+            stream = await listener.accept()
+        except anyio.BrokenResourceError as error:  # out of file descriptors, say: that passes
+            free.release()
+            _log.warning("the control socket could not accept: %s", error.__cause__)
+            await anyio.sleep(_ACCEPT_PAUSE)
+        else:
+            clients.start_soon(serve, stream)
+
+
+async def _serve_client(stream: SocketStream, handler: Handler) -> None:
+    if not _is_same_user(stream):
+        _log.warning("a process of another user tried the control socket")
+        return
+    with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.IncompleteRead):  # the client's own loss
+        await stream.send(await _answer(stream, handler))
+
+
+async def _answer(stream: SocketStream, handler: Handler) -> bytes:
+    try:
+        with anyio.fail_after(_REQUEST_TIMEOUT):
+            request = await _receive(stream)
+    except (anyio.DelimiterNotFound, ValueError, RecursionError):
+        return _refusal(InvalidInput(f"a request is one line of JSON, an object, at most {MAX_LINE} bytes"))
+    try:
+        return _line({"ok": True, "result": await handler(request)})
+    except SnapshotError as error:
+        return _refusal(error)
+    except Exception as error:  # noqa: BLE001 — a request must not end the server
+        _log.exception("a control request failed")
+        return _refusal(SnapshotError(f"{type(error).__name__}: {error}"))
+
+
+def _refusal(error: SnapshotError) -> bytes:
+    return _line({"ok": False, "code": error.code, "message": str(error)[:_MAX_REASON]})
+
+
+# --- both sides --------------------------------------------------------------------------------------------------
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    try:
+        line = json.dumps(message, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"a control message is not JSON: {error}") from error
+    if len(line) > MAX_LINE:
+        raise InvalidInput(f"a control message of {len(line)} bytes is over the limit of {MAX_LINE}")
+    return line
+
+
+async def _receive(stream: SocketStream) -> dict[str, Any]:
+    message = json.loads(await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_LINE))
+    if not isinstance(message, dict):
+        raise ValueError("not an object")  # noqa: TRY004 — treated as bad JSON is
+    return message
+
+
+def _is_same_user(stream: SocketStream) -> bool:
+    """Whether the process at the other end runs as this user; the kernel vouches for it."""
+    peer = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 — no database in sight here
+    if sys.platform == "linux":
+        _pid, uid, _gid = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    else:  # pragma: no cover — macOS: struct xucred, whose second word is the user
+        _version, uid = struct.unpack_from("II", peer.getsockopt(0, 1, 76))
+    return bool(uid == os.geteuid())
+
+
+# --- where the socket is -----------------------------------------------------------------------------------------
+
+
+def _socket_path(name: str, environ: Mapping[str, str]) -> Path:
+    for directory in _places(environ):
+        path = directory / f"{name}.sock"
+        if len(os.fsencode(path)) <= _MAX_PATH and _is_private(directory):
+            return path
+    raise StoreUnavailable(
+        "there is no place for a control socket that only this user can reach",
+        hint="set XDG_RUNTIME_DIR to a short path of a directory of your own",
+    )
+
+
+def _places(environ: Mapping[str, str]) -> list[Path]:
+    runtime = Path(environ.get("XDG_RUNTIME_DIR", ""))
+    temporary = [Path(environ.get("TMPDIR", "/tmp")), Path("/tmp")]  # noqa: S108 — checked to be ours below
+    own = [runtime / "asnap"] if runtime.is_absolute() else []
+    return own + [place / f"asnap-{os.geteuid()}" for place in temporary if place.is_absolute()]
+
+
+def _is_private(directory: Path) -> bool:
+    """Make *directory* if need be; True when it is ours, no link, and nobody else can enter it."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _sweep(ours: Path) -> None:
+    """Remove the sockets that killed processes left behind."""
+    newest_of_old = ours.stat().st_mtime - _SETTLED
+    for path in ours.parent.glob("*.sock"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < newest_of_old and _is_dead(path):
+                path.unlink()
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
