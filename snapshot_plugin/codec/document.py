@@ -64,7 +64,8 @@ def message_line(message: Message) -> bytes:
 
 def section_line(path: Sequence[str], value: Any) -> bytes:
     """The payload line that sets a section."""
-    return _line({"section": list(path), "value": value})
+    # Encoded apart, so that the key has the same bytes whatever the value needs.
+    return _line({"section": list(path)})[:-1] + b',"value":' + _line(value) + b"}"
 
 
 def meta_line(snapshot: SessionSnapshot) -> bytes:

@@ -30,7 +30,7 @@ from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.value import as_utc, rfc3339
 from snapshot_plugin.store import check, rewrite
 from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.head import Head, Step
@@ -264,7 +264,7 @@ class LogStore:
 
     async def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`."""
-        moment = now or self._clock()
+        moment = as_utc(now) if now else self._clock()
         return await self._run(lambda: self._log.purge(older_than=older_than, now=moment))
 
     async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
