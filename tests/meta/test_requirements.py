@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirements import PREFIXES, REQUIREMENTS, Requirement, prefix_of, report
+
+ROOT = Path(__file__).parents[2]
+
+
+class Mark(NamedTuple):
+    requirement_id: str
+    place: str
+
+
+def marks_in(source: str, place: str = "test_example.py") -> Iterator[Mark]:
+    """Every id named by a requirement mark: on a test, a test class, a parameter, a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement":
+            yield from (Mark(_literal(argument, place), f"{place}:{node.lineno}") for argument in node.args)
+
+
+def _literal(argument: ast.expr, place: str) -> str:
+    assert isinstance(argument, ast.Constant), f"{place}:{argument.lineno}: name requirements by plain text"
+    return str(argument.value)
+
+
+def marked_files() -> list[Path]:
+    return [*sorted((ROOT / "tests").rglob("test_*.py")), *sorted((ROOT / "snapshot_plugin/testing").glob("*.py"))]
+
+
+def all_marks() -> list[Mark]:
+    files = [(file, str(file.relative_to(ROOT))) for file in marked_files()]
+    return [mark for file, place in files for mark in marks_in(file.read_text("utf-8"), place)]
+
+
+def unproven(requirements: tuple[Requirement, ...], marks: list[Mark]) -> list[str]:
+    proven = {mark.requirement_id for mark in marks}
+    return [one.id for one in requirements if one.status == "done" and one.id not in proven]
+
+
+def unknown(requirements: tuple[Requirement, ...], marks: list[Mark]) -> list[Mark]:
+    known = {one.id for one in requirements}
+    return [mark for mark in marks if mark.requirement_id not in known]
+
+
+def test_every_promise_that_is_claimed_done_has_a_test_that_names_it() -> None:
+    assert unproven(REQUIREMENTS, all_marks()) == []
+
+
+def test_every_mark_names_a_promise_that_was_made() -> None:
+    assert unknown(REQUIREMENTS, all_marks()) == []
+
+
+def test_every_promise_has_an_id_of_its_own() -> None:
+    times = Counter(one.id for one in REQUIREMENTS)
+    assert [name for name, count in times.items() if count > 1] == []
+
+
+def test_every_id_begins_with_the_prefix_of_its_source() -> None:
+    assert [one.id for one in REQUIREMENTS if prefix_of(one.id) is None] == []
+    assert {prefix_of(one.id) for one in REQUIREMENTS} == set(PREFIXES)
+
+
+@pytest.mark.parametrize("part", ["id", "source", "promise"])
+def test_no_part_of_a_promise_is_empty(part: str) -> None:
+    assert [one.id for one in REQUIREMENTS if not getattr(one, part).strip()] == []
+
+
+def test_promises_made_on_a_page_of_ours_name_a_file_that_exists() -> None:
+    places = {one.source.split(": ")[0].split(", ")[0] for one in REQUIREMENTS}
+    ours = [place for place in places if place.startswith(("docs/", "snapshot_plugin/"))]
+    assert ours
+    assert [place for place in ours if not (ROOT / place).exists()] == []
+
+
+def test_the_eighteen_scenarios_of_the_technical_specification_are_all_listed() -> None:
+    scenarios = [one.id for one in REQUIREMENTS if one.id.startswith("GASOLINE-TEST-")]
+    assert scenarios == [f"GASOLINE-TEST-{number:02}" for number in range(1, 19)]
+
+
+EXAMPLE = section("a page: a section", done("STORE-SAVE-REF", "a receipt"), to_do("STORE-SAVE-DELTA", "a cost"))
+
+
+def test_a_promise_claimed_done_without_a_test_is_found() -> None:
+    assert unproven(EXAMPLE, []) == ["STORE-SAVE-REF"]
+
+
+def test_a_mark_that_names_no_promise_is_found() -> None:
+    stray = Mark("STORE-SAVE-REFF", "test_example.py:1")
+    assert unknown(EXAMPLE, [stray]) == [stray]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '@pytest.mark.requirement("A", "B")\ndef test_it(): ...',
+        '@pytest.mark.requirement("A")\n@pytest.mark.requirement("B")\nclass TestIt: ...',
+        'pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A", "B")]',
+        'pytest.param(1, marks=pytest.mark.requirement("A", "B"))',
+    ],
+)
+def test_marks_are_found_wherever_pytest_sees_them(source: str) -> None:
+    assert sorted(mark.requirement_id for mark in marks_in(source)) == ["A", "B"]
+
+
+def test_a_mark_in_a_comment_or_a_string_proves_nothing() -> None:
+    assert list(marks_in("# @pytest.mark.requirement('A')\n'@pytest.mark.requirement(\"A\")'")) == []
+
+
+def test_the_report_counts_and_names_what_is_open() -> None:
+    more = section(
+        "a page: a section",
+        to_do("STORE-SAVE-TRIGGER", "a reason"),
+        to_do("STORE-FORGET", "a policy"),
+        to_do("STORE-FORGET-REASONS", "an explanation"),
+        to_do("GASOLINE-P-EDGE-FULL", "an edge"),
+        to_do("GASOLINE-PERF-SAVE", "a budget"),
+    )
+    assert report((*EXAMPLE, *more)) == [
+        "requirements: 1 done, 6 open",
+        "STORE: SAVE-(DELTA TRIGGER) FORGET FORGET-(REASONS)",
+        "GASOLINE: PERF-(SAVE)",
+        "GASOLINE-P: EDGE-(FULL)",
+    ]
+
+
+def ids_in(lines: list[str]) -> Iterator[str]:
+    """The report read back: ``SAVE-(REF DELTA)`` is two ids."""
+    prefix = group = ""
+    for word in " ".join(lines).replace("(", " ( ").replace(")", " ) ").split():
+        if word.endswith(":"):
+            prefix = word[:-1]
+        elif word.endswith("-"):
+            group = word
+        elif word == ")":
+            group = ""
+        elif word != "(":
+            yield f"{prefix}-{group}{word}"
+
+
+def test_the_report_names_every_open_promise_of_this_project() -> None:
+    lines = report(REQUIREMENTS)
+    assert sorted(ids_in(lines[1:])) == sorted(one.id for one in REQUIREMENTS if one.status == "open")
+    assert max(len(line) for line in lines) <= 116

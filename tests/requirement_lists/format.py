@@ -1,0 +1,134 @@
+"""The on-disk format: what `docs/reference/format.md` promises to every reader and writer."""
+
+from __future__ import annotations
+
+from tests.requirement_lists.requirement import section, to_do
+
+__all__ = ["FORMAT"]
+
+_PAGE = "docs/reference/format.md: "
+
+_DIRECTORY = section(
+    _PAGE + "1. The directory",
+    to_do("FORMAT-PAGE-READER", "The page is enough for a reader in under 60 lines of standard library."),
+    to_do("FORMAT-DIR-LAYOUT", "A store has STORE.json, sessions, trash, and keys if it is encrypted."),
+    to_do("FORMAT-DIR-MODES", "Directories have mode 0700, files 0600."),
+    to_do("FORMAT-DIR-TMP", "Names that end in .tmp mean nothing."),
+    to_do("FORMAT-STORE-FILE", "STORE.json says format, id, time of creation, and whether it is encrypted."),
+    to_do("FORMAT-STORE-UNKNOWN", "A store of an unknown format is refused."),
+    to_do("FORMAT-NAME-ENCODING", "A directory name is the percent-encoded session id; upper case is encoded too."),
+    to_do("FORMAT-NAME-CASE", "Ids that differ only in case have names that differ in more."),
+    to_do("FORMAT-NAME-DOT", "A leading dot is encoded."),
+    to_do("FORMAT-NAME-EMPTY", "An empty id is refused."),
+    to_do("FORMAT-NAME-DOTS", "The ids . and .. are refused."),
+    to_do("FORMAT-NAME-CONTROL", "An id with a control character is refused."),
+    to_do("FORMAT-NAME-LONG", "An id that takes over 200 bytes encoded is refused."),
+    to_do("FORMAT-SEGMENT-NAME", "A segment is named after its first sequence number, in at least ten digits."),
+    to_do("FORMAT-SEGMENT-RANGE", "A rewritten range replaces the files of lower generation that begin in it."),
+)
+
+_FRAME = section(
+    _PAGE + "2. A frame",
+    to_do("FORMAT-FRAME-GZIP", "One frame is one gzip member; gzip -t passes on every store."),
+    to_do("FORMAT-FRAME-ZCAT", "zcat of a plain store's segments gives JSON lines."),
+    to_do("FORMAT-FRAME-CONSTANTS", "The first ten bytes are fixed; others are refused."),
+    to_do("FORMAT-FRAME-EXTRA", "The header rides in the FEXTRA field under SN, with exact lengths."),
+    to_do("FORMAT-FRAME-LENGTH", "The frame length covers the whole member, so segments are sliced by it."),
+    to_do("FORMAT-FRAME-CRC", "CRC-32 and length of the payload are checked."),
+    to_do("FORMAT-HEADER-JSON", "The header is JSON with sorted keys, no spaces, ASCII."),
+    to_do("FORMAT-HEADER-V", "v is the schema version of the payload."),
+    to_do("FORMAT-HEADER-ID", "id is the snapshot's own and stays when the frame is rewritten."),
+    to_do("FORMAT-HEADER-SID", "sid must be the session's, so a frame in another session's place is refused."),
+    to_do("FORMAT-HEADER-LO-HI", "lo follows the hi before; lo < hi where snapshots were forgotten."),
+    to_do("FORMAT-HEADER-SPLICE", "at, del, ins say how the messages before become these."),
+    to_do("FORMAT-HEADER-FULL", "A full frame stands alone; the first one is full, and so is one of another v."),
+    to_do("FORMAT-HEADER-PREV", "prev is the root of the snapshot before."),
+    to_do("FORMAT-HEADER-SUM", "sum covers every byte of a plain frame."),
+    to_do("FORMAT-HEADER-TIME", "t is when it was saved, in UTC."),
+    to_do("FORMAT-HEADER-WRITER", "w is the writer, one for each time a store is opened."),
+    to_do("FORMAT-HEADER-TRIGGER", "trigger is why it was taken."),
+    to_do("FORMAT-HEADER-TAGS", "tags are those of the snapshot."),
+    to_do("FORMAT-ORDER-HI", "Order is given by hi alone; clocks may run backwards."),
+    to_do("FORMAT-PAYLOAD-LINES", "The payload is meta, changed sections, inserted messages, one JSON per line."),
+    to_do("FORMAT-PAYLOAD-META", "Each frame repeats what lists show."),
+    to_do("FORMAT-PAYLOAD-GROUPS", "Entries of plugins, memory and metadata are sections of their own."),
+    to_do("FORMAT-PAYLOAD-REMOVED", "A section without value was removed."),
+    to_do("FORMAT-PAYLOAD-SURROGATE", "A lone surrogate survives, as an ASCII line."),
+)
+
+_ENCRYPTED = section(
+    _PAGE + "3. Encrypted frames",
+    to_do(
+        "FORMAT-SEAL-STORED", "An encrypted frame holds its ciphertext in stored blocks, so gzip -t needs no key."
+    ),
+    to_do("FORMAT-SEAL-AAD", "Every byte before the ciphertext is authenticated."),
+    to_do("FORMAT-SEAL-MOVED", "A frame that was moved, renamed or edited does not open."),
+    to_do("FORMAT-SEAL-EXACT", "A frame whose bytes differ from re-assembling its ciphertext is refused."),
+    to_do("FORMAT-SEAL-PLAIN", "A plain frame in an encrypted store is refused."),
+    to_do("FORMAT-SEAL-FRAME-KEY", "The frame key is derived from data key, store id and session id as written."),
+    to_do(
+        "FORMAT-SEAL-DIGEST-KEY",
+        "The digest key is derived from digest secret, store id and session id as written.",
+    ),
+    to_do("FORMAT-SEAL-HIDDEN", "Nothing of the content is in the clear."),
+    to_do(
+        "FORMAT-KEYS-SUM", "A wrong sum in a key file is corruption; a right one over wrong content is tampering."
+    ),
+    to_do("FORMAT-KEYS-KEYSET", "The keyset is sealed under the master key and bound to its store."),
+    to_do("FORMAT-KEYS-PRIMARY", "New frames use the primary key; the others read older frames."),
+    to_do("FORMAT-KEYS-DIGEST", "The digest secret never changes, so roots survive a rotation."),
+    to_do("FORMAT-KEYS-SLOT", "A slot wraps the master key and is bound to store, slot id and kind."),
+    to_do("FORMAT-KEYS-PLACE", "A slot file moved or renamed is refused."),
+    to_do("FORMAT-KEYS-KIND", "Any source may open any slot."),
+    to_do("FORMAT-KEYS-HKDF", "A generated key is stretched with HKDF as written."),
+    to_do("FORMAT-KEYS-SCRYPT", "Any other secret is stretched with scrypt as written, text in NFC."),
+    to_do("FORMAT-KEYS-HOSTILE", "Hostile scrypt parameters are refused before anything is derived."),
+    to_do("FORMAT-KEYS-EVERY", "Every slot that can be read is tried before one that cannot is reported."),
+    to_do("FORMAT-KEYS-ONE-SLOT", "Adding, removing or changing a passphrase writes one slot and no frame."),
+    to_do("FORMAT-KEYS-ROTATE", "Rotating the data key writes the keyset and no frame."),
+    to_do("FORMAT-KEYS-WHOLE", "The keys directory appears whole or not at all."),
+    to_do("FORMAT-KEYS-DURABLE", "A new slot is durable before the one it replaces goes."),
+    to_do("FORMAT-KEYS-LOCK", "Two never change keys at once."),
+)
+
+_DIGESTS = section(
+    _PAGE + "4. Digests",
+    to_do("FORMAT-ROOT-FORMULA", "The root is the formula over message and section lines as written."),
+    to_do("FORMAT-ROOT-CONTENT", "Only content counts: not time, header or meta."),
+    to_do("FORMAT-ROOT-REWRITE", "Forgetting, merging, recompressing and re-keying keep every root."),
+    to_do("FORMAT-ROOT-CHAIN", "prev links roots into a chain, and a break in it is damage."),
+)
+
+_READING = section(
+    _PAGE + "5. Reading",
+    to_do("FORMAT-READ-UNFINISHED", "A proper beginning of a frame at the end of a segment is ignored."),
+    to_do("FORMAT-READ-ZEROS", "Zeros at the end of a segment are ignored."),
+    to_do("FORMAT-READ-DAMAGE", "Anything else that is wrong is damage and is said."),
+    to_do("FORMAT-READ-RESYNC", "Behind damage the next frame is found again."),
+    to_do("FORMAT-READ-BIT", "Every single flipped bit is noticed."),
+    to_do("FORMAT-READ-TRUNCATION", "At every truncation length the newest whole snapshot loads."),
+    to_do("FORMAT-READ-FALLBACK", "The newest snapshot that can be read is the one to fall back to."),
+    to_do("FORMAT-READ-BOMB", "A payload that inflates beyond its declared length is refused."),
+    to_do("FORMAT-READ-LIMIT", "Frames and payloads over the limit are refused before anything is allocated."),
+)
+
+_WRITING = section(
+    _PAGE + "6. Writing",
+    to_do("FORMAT-WRITE-LOCK", "The lock that counts is that of the directory that stands there now."),
+    to_do("FORMAT-WRITE-HEAD", "A writer whose head is not the one on disk gets a conflict."),
+    to_do("FORMAT-WRITE-ONE-SYNC", "A frame is appended and synced once before it is acknowledged."),
+    to_do(
+        "FORMAT-WRITE-NEW-SEGMENT", "A new segment is created exclusively, written, synced, its directory synced."
+    ),
+    to_do("FORMAT-WRITE-DOUBT", "After any error nothing is appended behind a doubtful tail."),
+    to_do("FORMAT-WRITE-REWRITE", "A rewrite is synced, read back and renamed before old files go."),
+)
+
+_THREATS = section(
+    _PAGE + "7. What the format cannot see",
+    to_do("FORMAT-THREAT-EDIT", "Edited, swapped, moved or renamed frames are refused in an encrypted store."),
+    to_do("FORMAT-THREAT-PLAIN", "Plain frames put into an encrypted store are refused."),
+    to_do("FORMAT-THREAT-ROLLBACK", "A rollback is seen by who pinned sequence number and root."),
+)
+
+FORMAT = (*_DIRECTORY, *_FRAME, *_ENCRYPTED, *_DIGESTS, *_READING, *_WRITING, *_THREATS)

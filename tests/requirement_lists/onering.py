@@ -1,0 +1,141 @@
+"""oneringai: a persistent session with one line."""
+
+from __future__ import annotations
+
+from tests.requirement_lists.requirement import section, to_do
+
+__all__ = ["ONERING"]
+
+_PAGE = "oneringai-persistent-sessions.md: "
+
+_GOALS = section(
+    _PAGE + "Goals",
+    to_do("ONERING-GOAL-FULL", "The whole context is kept: history, memory, plugins, tool state, permissions."),
+    to_do("ONERING-GOAL-RECOVERY", "Where it is switched on, the last session is there again at the start."),
+    to_do("ONERING-GOAL-BACKENDS", "Storage is an interface with room for other backends."),
+    to_do("ONERING-GOAL-PLACE", "Everything of one agent is kept in one predictable place."),
+    to_do("ONERING-GOAL-OPT-IN", "An agent that does not use it behaves as before."),
+)
+
+_PLACE = section(
+    _PAGE + "Storage Location",
+    to_do("ONERING-PLACE-PER-AGENT", "Each agent id has a place of its own."),
+    to_do("ONERING-PLACE-SESSION", "The session's state is kept there."),
+    to_do("ONERING-PLACE-MEMORY", "Working-memory entries are kept apart from the session's other state."),
+    to_do("ONERING-PLACE-PLUGINS", "Each plugin's state is kept by itself."),
+    to_do("ONERING-PLACE-PLATFORM", "The default place follows the platform's own rules."),
+)
+
+_LAYERS = section(
+    _PAGE + "Layer Diagram",
+    to_do("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
+    to_do("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
+    to_do("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
+    to_do("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),
+)
+
+_STATE = section(
+    _PAGE + "IAgentPersistenceStorage",
+    to_do("ONERING-STATE-VERSION", "The state carries a format version."),
+    to_do("ONERING-STATE-AGENT-ID", "The state names its agent."),
+    to_do("ONERING-STATE-AGENT-TYPE", "The state names the type of agent, so that a load can be validated."),
+    to_do("ONERING-STATE-CREATED", "The state knows when the session began."),
+    to_do("ONERING-STATE-ACTIVE", "The state knows when the session was last active."),
+    to_do("ONERING-STATE-CONTEXT", "The state holds the serialized context."),
+    to_do("ONERING-STATE-MEMORY", "The state holds working memory where there is any, and does without."),
+    to_do("ONERING-STATE-PLUGINS", "The state holds each plugin's state by name."),
+    to_do("ONERING-STATE-METADATA", "The state holds the session's metadata."),
+    to_do("ONERING-STATE-MEMORY-VERSION", "The memory document says its version."),
+    to_do("ONERING-STATE-MEMORY-STATS", "How many memory entries there are, and how large, can be told."),
+    to_do("ONERING-STORAGE-SAVE", "Storage saves the full state."),
+    to_do("ONERING-STORAGE-LOAD", "Storage loads the full state, or says that there is none."),
+    to_do("ONERING-STORAGE-EXISTS", "Storage tells whether there is a state, without loading it."),
+    to_do("ONERING-STORAGE-DELETE", "Storage deletes all of an agent's state."),
+    to_do("ONERING-STORAGE-PATH", "Storage tells where the state is, for people."),
+    to_do("ONERING-STORAGE-MODIFIED", "Storage tells when the state last changed, or that there is none."),
+)
+
+_OPTIONS = section(
+    _PAGE + "New Feature Flag, Configuration",
+    to_do("ONERING-OPTION-OFF", "Persistence is off unless it is asked for."),
+    to_do("ONERING-OPTION-STORE", "The store can be chosen; the default is files."),
+    to_do("ONERING-OPTION-INTERVAL", "auto_save_interval: 30 seconds unless set."),
+    to_do("ONERING-OPTION-INTERVAL-OFF", "auto_save_interval: zero (off) switches saving by itself off."),
+    to_do("ONERING-OPTION-EXIT", "save_on_exit: on unless switched off."),
+    to_do("ONERING-OPTION-ENTER", "load_on_enter: on unless switched off."),
+    to_do("ONERING-OPTION-SHORT", "One word is enough to get everything with its defaults."),
+    to_do("ONERING-OPTION-LONG", "Options can be given in place of that word."),
+)
+
+_USAGE = section(
+    _PAGE + "Usage Examples",
+    to_do("ONERING-USAGE-FIRST", "The first run starts empty and is saved without any further call."),
+    to_do("ONERING-USAGE-SECOND", "The second run with the same agent id has the full context of the first."),
+    to_do("ONERING-USAGE-ADVANCED", "Another interval is respected."),
+    to_do("ONERING-USAGE-BACKEND", "A custom backend is used when given."),
+    to_do("ONERING-USAGE-MANUAL", "With all automatic things off, load and save happen when called and only then."),
+)
+
+_FILES = section(
+    _PAGE + "File Formats",
+    to_do("ONERING-FILE-SYSTEM-PROMPT", "The system prompt is kept."),
+    to_do("ONERING-FILE-INSTRUCTIONS", "The instructions are kept."),
+    to_do("ONERING-FILE-HISTORY", "The history is kept."),
+    to_do("ONERING-FILE-TOOL-CALLS", "Tool calls are kept, in their place in the history."),
+    to_do("ONERING-FILE-TOOLS-ENABLED", "Which tools are enabled is kept."),
+    to_do("ONERING-FILE-TOOLS-NAMESPACES", "Namespaces of tools are kept."),
+    to_do("ONERING-FILE-TOOLS-PRIORITIES", "Priorities of tools are kept."),
+    to_do("ONERING-FILE-APPROVALS", "Approvals are kept."),
+    to_do("ONERING-FILE-BLOCKLIST", "The block list is kept."),
+    to_do("ONERING-FILE-ALLOWLIST", "The allow list is kept."),
+    to_do("ONERING-FILE-CONTEXT-PLUGINS", "Plugin state inside the context is kept."),
+    to_do("ONERING-FILE-MODEL", "The model is kept."),
+    to_do("ONERING-FILE-MAX-TOKENS", "The context window size is kept."),
+    to_do("ONERING-FILE-STRATEGY", "The context strategy is kept."),
+    to_do("ONERING-FILE-TITLE", "The title is kept."),
+    to_do("ONERING-FILE-TAGS", "The tags are kept."),
+    to_do(
+        "ONERING-FILE-MEMORY-ENTRY",
+        "A memory entry keeps key, description, value, scope, size, priority, pin, times.",
+    ),
+)
+
+_MIGRATION = section(
+    _PAGE + "Migration Support",
+    to_do("ONERING-MIGRATE-V0", "A state from before versions is migrated."),
+    to_do("ONERING-MIGRATE-V1", "A state of version 1 loads."),
+    to_do("ONERING-MIGRATE-UNKNOWN", "A state of an unknown version is an error that names the version."),
+)
+
+_ERRORS = section(
+    _PAGE + "Error Handling",
+    to_do("ONERING-ERROR-MISSING", "A missing session is no error: the agent starts fresh."),
+    to_do("ONERING-ERROR-CORRUPTED", "A corrupted session is said aloud and does not bring the agent down."),
+    to_do("ONERING-ERROR-VERSION", "A version mismatch is migrated; if that fails the agent starts fresh."),
+    to_do("ONERING-ERROR-STORAGE", "A storage error reaches the caller with a clear message."),
+)
+
+_CONSIDERATIONS = section(
+    _PAGE + "Considerations",
+    to_do("ONERING-CARE-LAZY", "Opening a session with 100 MB of memory entries is fast."),
+    to_do("ONERING-CARE-DEBOUNCE", "Not every change is a save."),
+    to_do("ONERING-CARE-LOOP", "The event loop is never blocked."),
+    to_do("ONERING-CARE-AGENT-ID", "An agent id is made safe for the file system."),
+    to_do("ONERING-CARE-CREDENTIALS", "Credentials are not stored in a session."),
+    to_do("ONERING-CARE-AUTH-APART", "Connector authentication is kept apart from sessions."),
+    to_do("ONERING-CARE-ONE-WRITER", "One agent per agent id at a time."),
+    to_do("ONERING-CARE-PROCESSES", "A second process is kept out by a lock."),
+)
+
+ONERING = (
+    *_GOALS,
+    *_PLACE,
+    *_LAYERS,
+    *_STATE,
+    *_OPTIONS,
+    *_USAGE,
+    *_FILES,
+    *_MIGRATION,
+    *_ERRORS,
+    *_CONSIDERATIONS,
+)

@@ -1,0 +1,179 @@
+"""orbitmesh: sessions of ACP agents that outlive restarts and crashes."""
+
+from __future__ import annotations
+
+from tests.requirement_lists.requirement import section, to_do
+
+__all__ = ["ORBIT"]
+
+_PAGE = "orbitmesh-acp-session-persistence.md: "
+
+_USE = section(
+    _PAGE + "Use Cases",
+    to_do("ORBIT-USE-LONG", "A project that takes days keeps its conversation over any number of restarts."),
+    to_do("ORBIT-USE-RESTART", "Sessions come back after the orchestrator was restarted."),
+    to_do("ORBIT-USE-CRASH", "Sessions come back after the orchestrator was killed."),
+    to_do("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
+    to_do("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
+    to_do("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
+    to_do("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
+    to_do("ORBIT-USE-NO-LOSS", "A planned restart loses no session."),
+)
+
+_MODEL = section(
+    _PAGE + "Data Model",
+    to_do("ORBIT-MODEL-ID", "A snapshot carries the session's own id."),
+    to_do("ORBIT-MODEL-PROVIDER", "A snapshot says which kind of provider ran it."),
+    to_do("ORBIT-MODEL-CREATED", "A snapshot knows when its session began."),
+    to_do("ORBIT-MODEL-UPDATED", "A snapshot knows when its session last changed."),
+    to_do("ORBIT-MODEL-VERSION", "A snapshot carries its schema version."),
+    to_do("ORBIT-MODEL-CONFIG", "A snapshot carries the configuration of the session."),
+    to_do("ORBIT-MODEL-AGENT-ID", "A snapshot carries the id the agent itself gave the session."),
+    to_do("ORBIT-MODEL-MESSAGES", "A snapshot carries the whole conversation, in order."),
+    to_do("ORBIT-MODEL-TASK", "A snapshot carries the current task."),
+    to_do("ORBIT-MODEL-METRICS", "A snapshot carries the metrics of the session."),
+    to_do("ORBIT-MODEL-METADATA", "A snapshot carries free metadata: tool state, files touched, anything."),
+    to_do("ORBIT-MODEL-ROLE", "A message says who spoke."),
+    to_do("ORBIT-MODEL-BLOCKS", "A message is a list of typed content blocks."),
+    to_do("ORBIT-MODEL-TIME", "A message carries its time."),
+)
+
+_STORE = section(
+    _PAGE + "Phase 1: Snapshot Storage",
+    to_do("ORBIT-STORE-SAVE", "A store saves a snapshot."),
+    to_do("ORBIT-STORE-LOAD", "A store loads a snapshot by session id."),
+    to_do("ORBIT-STORE-DELETE", "A store deletes a session."),
+    to_do("ORBIT-STORE-LIST", "A store lists what it has."),
+    to_do("ORBIT-STORE-FILES", "There is a store that keeps plain files under a directory of the caller's choice."),
+    to_do("ORBIT-STORE-SWAP", "The store is an interface: another backend can take its place."),
+    to_do("ORBIT-STORE-INDEX", "Listing does not read whole conversations."),
+    to_do("ORBIT-STORE-READABLE", "What is on disk is JSON that a person can read with common tools."),
+    to_do("ORBIT-STORE-GZIP", "Snapshots are compressed with gzip."),
+    to_do("ORBIT-STORE-VERSIONED", "Stored data says its schema version, so that it can be migrated."),
+)
+
+_MANAGER = section(
+    _PAGE + "Phase 2: Snapshot Manager",
+    to_do("ORBIT-MANAGER-SNAPSHOT", "The manager saves a session on request."),
+    to_do("ORBIT-MANAGER-START", "The manager saves a session by itself at an interval, in the background."),
+    to_do("ORBIT-MANAGER-STOP", "Saving by itself can be stopped for one session by its id."),
+    to_do("ORBIT-MANAGER-RESTORE", "The manager gives back the snapshot of a session."),
+    to_do("ORBIT-MANAGER-CONCURRENT", "The manager may be used for many sessions at once."),
+)
+
+_PROVIDER = section(
+    _PAGE + "Phase 3: ACP Provider Integration",
+    to_do("ORBIT-ACP-SNAPSHOTTABLE", "A session takes part by giving its own snapshot, and by nothing else."),
+    to_do("ORBIT-ACP-USER-MESSAGE", "What the user sends is tracked as a user message with its time."),
+    to_do("ORBIT-ACP-ANSWER", "What the agent answers is tracked as an assistant message with its time."),
+    to_do("ORBIT-ACP-EVENT", "A significant event leads to a snapshot without waiting for the interval."),
+    to_do("ORBIT-ACP-BACKGROUND", "Taking a snapshot never holds up what the user sent."),
+    to_do("ORBIT-ACP-LOAD", "A session is rebuilt from its snapshot: configuration, history, task, metrics."),
+    to_do("ORBIT-ACP-LOAD-ERROR", "Rebuilding a session that has no snapshot is an error for who asked."),
+    to_do("ORBIT-ACP-RESUME", "On resume the agent is asked to load the session by the agent's own id."),
+)
+
+_FACTORY = section(
+    _PAGE + "Phase 4: Provider Factory Integration",
+    to_do("ORBIT-FACTORY-RESUMABLE", "A provider that can load sessions says so by its interface."),
+    to_do("ORBIT-FACTORY-RESUME", "Create-or-resume resumes when there is a snapshot and the provider can."),
+    to_do("ORBIT-FACTORY-CREATE", "Create-or-resume creates a session when there is no snapshot."),
+    to_do("ORBIT-FACTORY-FALLBACK", "Create-or-resume creates a session when the provider cannot resume."),
+)
+
+_CONFIG = section(
+    _PAGE + "Phase 5: Auto-Snapshot Configuration",
+    to_do("ORBIT-CONFIG-ENABLE", "enable_persistence: off unless switched on."),
+    to_do("ORBIT-CONFIG-INTERVAL", "snapshot_interval: five minutes unless set."),
+    to_do("ORBIT-CONFIG-EXIT", "snapshot_on_exit: on unless switched off."),
+    to_do("ORBIT-CONFIG-PATH", "storage_path: a place of the user's own unless set."),
+    to_do("ORBIT-CONFIG-MAX", "max_snapshots_per_session: the last ten are kept unless set."),
+    to_do("ORBIT-CONFIG-STARTS", "A started session is saved by itself if persistence is on, else not."),
+    to_do("ORBIT-CONFIG-STOPS", "A stopped session is saved once more, and no longer by itself."),
+)
+
+_PROTOCOL = section(
+    _PAGE + "ACP Protocol Considerations",
+    to_do("ORBIT-PROTOCOL-CAPABILITY", "Whether the agent can load is read from what it advertises at initialize."),
+    to_do("ORBIT-PROTOCOL-FALLBACK", "An agent that cannot load gets a new session instead of an error."),
+    to_do("ORBIT-PROTOCOL-WARNING", "It is said aloud when persistence was asked for and the agent cannot load."),
+    to_do(
+        "ORBIT-PROTOCOL-PEER", "It is tested against a published agent whose load support is unknown beforehand."
+    ),
+)
+
+_ERRORS = section(
+    _PAGE + "Error Handling",
+    to_do("ORBIT-ERROR-NOT-FOUND", "A snapshot that is not there has an error of its own."),
+    to_do("ORBIT-ERROR-VERSION", "A snapshot of an incompatible version has an error of its own."),
+    to_do("ORBIT-ERROR-NO-LOAD", "An agent that cannot load sessions has an error of its own."),
+    to_do("ORBIT-ERROR-CORRUPTED", "A corrupted snapshot has an error of its own."),
+)
+
+_TESTING = section(
+    _PAGE + "Testing",
+    to_do("ORBIT-TEST-SERIAL", "What is serialized deserializes to the same value."),
+    to_do("ORBIT-TEST-STORAGE", "Save, load and delete are tested together."),
+    to_do("ORBIT-TEST-VERSIONS", "Each released version is tested to load."),
+    to_do("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
+    to_do("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
+    to_do("ORBIT-TEST-CRASH", "Recovery after a crash is tested."),
+    to_do("ORBIT-TEST-COMPATIBILITY", "Agents with and without load support are tested."),
+)
+
+_SECURITY = section(
+    _PAGE + "Security & Privacy",
+    to_do("ORBIT-SECURITY-0600", "Files can be read and written by their owner only."),
+    to_do("ORBIT-SECURITY-ENVIRONMENT", "Values of environment variables never get into a snapshot."),
+    to_do("ORBIT-SECURITY-ENCRYPT", "Snapshots can be encrypted at rest."),
+    to_do("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),
+    to_do("ORBIT-SECURITY-KEYCHAIN", "The key can come from the system's keychain."),
+    to_do("ORBIT-SECURITY-RETENTION", "Old snapshots go by themselves."),
+    to_do("ORBIT-SECURITY-PERIOD", "How long snapshots are kept can be configured."),
+)
+
+_MIGRATION = section(
+    _PAGE + "Migration & Compatibility",
+    to_do("ORBIT-MIGRATE-OLD", "A document of an older version is migrated when it is read."),
+    to_do("ORBIT-MIGRATE-CURRENT", "A document of the current version is read as it is."),
+    to_do("ORBIT-MIGRATE-UNKNOWN", "A document of an unknown version is refused."),
+)
+
+_WATCH = section(
+    _PAGE + "Monitoring & Observability",
+    to_do("ORBIT-EVENT-CREATED", "snapshot_created tells the session and the size."),
+    to_do("ORBIT-EVENT-RESTORED", "session_restored tells the session and how old the snapshot was."),
+    to_do("ORBIT-EVENT-FAILED", "snapshot_failed tells that a save failed, with an error code."),
+    to_do("ORBIT-METRIC-SAVES", "How many saves succeeded and failed is counted."),
+    to_do("ORBIT-METRIC-SIZE", "The sizes of snapshots are kept as a distribution."),
+    to_do("ORBIT-METRIC-RESTORES", "How many restores succeeded and failed is counted."),
+    to_do("ORBIT-METRIC-SAVE-TIME", "How long saves take is kept as a distribution."),
+    to_do("ORBIT-METRIC-RESTORE-TIME", "How long restores take is kept as a distribution."),
+)
+
+_FUTURE = section(
+    _PAGE + "Success Criteria, Future Enhancements",
+    to_do("ORBIT-SUCCESS-STATE", "Metrics and state are the same after a restore."),
+    to_do("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
+    to_do("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
+    to_do("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
+    to_do("ORBIT-FUTURE-BROWSER", "There is a way to browse and manage snapshots."),
+    to_do("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
+)
+
+ORBIT = (
+    *_USE,
+    *_MODEL,
+    *_STORE,
+    *_MANAGER,
+    *_PROVIDER,
+    *_FACTORY,
+    *_CONFIG,
+    *_PROTOCOL,
+    *_ERRORS,
+    *_TESTING,
+    *_SECURITY,
+    *_MIGRATION,
+    *_WATCH,
+    *_FUTURE,
+)

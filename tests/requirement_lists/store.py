@@ -1,0 +1,142 @@
+"""The store contract: what `snapshot_plugin/store/base.py` promises of every store, and what the model adds."""
+
+from __future__ import annotations
+
+from tests.requirement_lists.requirement import section, to_do
+
+__all__ = ["STORE"]
+
+_PAGE = "snapshot_plugin/store/base.py: "
+
+_CONTRACT = section(
+    _PAGE + "the store contract",
+    to_do("STORE-DURABLE-KILL", "When save returned, the snapshot survives kill -9."),
+    to_do("STORE-DURABLE-POWER", "When save returned, the snapshot survives a power cut."),
+    to_do("STORE-DURABLE-WHOLE", "When save raised, the snapshot is not there, or it is there whole."),
+    to_do("STORE-ORDER-GROWS", "Sequence numbers only grow and are never used twice."),
+    to_do("STORE-ORDER-CLOCK", "A clock that runs backwards changes no order."),
+    to_do("STORE-ORDER-CALLS", "Saves through one store object happen in the order of the calls."),
+    to_do("STORE-CONFLICT-STALE", "A save based on a snapshot that is no longer the head is refused."),
+    to_do("STORE-CONFLICT-BASE", "A save with another base than the head is refused; base 0 means must not exist."),
+    to_do("STORE-CONFLICT-NOTHING", "A refused save writes nothing."),
+    to_do("STORE-CONFLICT-SEEN-NOTHING", "A store object that has seen nothing takes the present head as base."),
+    to_do("STORE-CONFLICT-REWRITTEN", "A stalled writer is refused after another one saved, forgot and rewrote."),
+    to_do("STORE-CONFLICT-PROCESSES", "Two processes that save at once never lose an acknowledged snapshot."),
+    to_do("STORE-UNCHANGED", "Saving what is already the head writes nothing and says so."),
+    to_do("STORE-UNCHANGED-TAGS", "With tags even an unchanged session is saved."),
+    to_do("STORE-NOT-FOUND-SESSION", "A session never saved, or deleted, is not found."),
+    to_do("STORE-NOT-FOUND-SEQ", "A number never used, forgotten, or after the head is not found."),
+    to_do("STORE-EMPTY-LIST", "The list of an empty store is empty."),
+    to_do(
+        "STORE-CORRUPT-FALLBACK", "Loading the newest falls back to the newest whole one and names what it skipped."
+    ),
+    to_do("STORE-CORRUPT-STRICT", "With strict, damage of the newest raises."),
+    to_do("STORE-CORRUPT-AT", "Damage of a snapshot asked for by number raises."),
+    to_do("STORE-CORRUPT-ALL", "If nothing is whole, loading raises."),
+    to_do("STORE-CORRUPT-TAMPERED", "Bytes that are well-formed and that the key disowns are tampering."),
+    to_do("STORE-CORRUPT-TOO-NEW", "A snapshot of a newer release is refused as such, never half-read."),
+    to_do("STORE-READ-ONLY", "Reading never changes anything on disk."),
+    to_do("STORE-CANCEL", "A cancelled save happened whole or not at all, and the store stays usable."),
+    to_do("STORE-ERRORS", "What the disk refuses is StoreUnavailable; everything raised is a SnapshotError."),
+    to_do("STORE-SHARED", "Several store objects and processes work on one place."),
+)
+
+_VERBS = section(
+    _PAGE + "SnapshotStore",
+    to_do("STORE-SAVE-REF", "save returns session, number, root, size."),
+    to_do("STORE-SAVE-DELTA", "The cost of a save follows what changed, not how long the session is."),
+    to_do("STORE-SAVE-SECTIONS", "A state section that did not change is not written again."),
+    to_do(
+        "STORE-SAVE-SPLICE",
+        "Append, edit in the middle, truncation and a summary in place of a prefix are splices.",
+    ),
+    to_do("STORE-SAVE-TRIGGER", "The trigger of a save is shown in history."),
+    to_do("STORE-LOAD-AT", "Every snapshot that was kept loads by its number, exactly as saved."),
+    to_do("STORE-READ-WHERE", "read says where the snapshot was and what was skipped."),
+    to_do("STORE-LIST-NEWEST", "list gives the newest of every session, last changed first."),
+    to_do("STORE-LIST-DAMAGED", "A damaged session is listed as damaged, never left out."),
+    to_do("STORE-HISTORY", "history gives every snapshot of a session, newest first."),
+    to_do("STORE-DELETE-TRASH", "delete moves to a trash that can be listed."),
+    to_do("STORE-UNDELETE", "undelete brings the session back; a conflict if a new one has its place."),
+    to_do("STORE-PURGE", "purge removes for ever what is older than the grace period, and says what."),
+    to_do("STORE-FORGET", "forget drops what a policy does not keep; the rest keeps number, content and root."),
+    to_do("STORE-FORGET-REASONS", "forget gives a reason for each snapshot that stays."),
+    to_do("STORE-FORGET-DRY-RUN", "A dry run says what would go and changes nothing."),
+    to_do("STORE-CHECK", "check verifies everything, down to every root, and changes nothing."),
+    to_do("STORE-CHECK-FINDINGS", "check says where, what, and which snapshots it costs."),
+    to_do("STORE-REPAIR", "repair puts damage aside and keeps the snapshots that are whole."),
+    to_do("STORE-CLOSE", "Saving after close is refused."),
+    to_do("STORE-URL", "open_store picks the backend by scheme and can be extended by entry point."),
+    to_do("STORE-TOO-LARGE-NOTICE", "A message over 1 MB or a session over 100 MB is saved whole with a notice."),
+    to_do("STORE-BACKENDS", "Both built-in stores pass the same suite, on asyncio and on trio."),
+    to_do("STORE-KIT", "A third party runs the suite on a backend of its own with a few lines."),
+    to_do("STORE-MODEL", "Random edits, forgets, rewrites and reopenings agree with a plain list."),
+)
+
+_FAULTS = section(
+    "snapshot_plugin/store/base.py: errors, and the faults a store lives with",
+    to_do("STORE-FAULT-READ-ONLY", "A read-only directory is StoreUnavailable and nothing is lost."),
+    to_do("STORE-FAULT-FULL-BYTES", "A disk full by bytes is StoreUnavailable and nothing is lost."),
+    to_do("STORE-FAULT-FULL-INODES", "A disk full by inodes is StoreUnavailable and nothing is lost."),
+    to_do("STORE-FAULT-FSYNC", "An error of fsync is never acknowledged, and that descriptor is not synced again."),
+    to_do("STORE-FAULT-SHORT-WRITE", "Short writes are completed."),
+    to_do("STORE-FAULT-SIGKILL", "SIGKILL at any instant leaves the old snapshot or the new one."),
+    to_do("STORE-FAULT-SYMLINK", "A symlink where a directory should be is refused."),
+    to_do("STORE-FAULT-JUNK", "Trailing junk is noticed and costs no acknowledged snapshot."),
+    to_do("STORE-FAULT-SWAPPED", "Frames moved between sessions are noticed."),
+    to_do("STORE-FAULT-20MB", "A tool output of 20 MB survives."),
+    to_do("STORE-FAULT-100K", "100 000 messages survive."),
+    to_do("STORE-FAULT-EMOJI", "Ids with emoji work."),
+)
+
+_VALUES = section(
+    "snapshot_plugin/model: what a snapshot is",
+    to_do("STORE-VALUE-FROZEN", "A snapshot cannot be changed, at any depth."),
+    to_do("STORE-VALUE-UNKNOWN-FIELDS", "Unknown fields survive a round trip."),
+    to_do("STORE-VALUE-UNKNOWN-BLOCKS", "Unknown block kinds survive a round trip."),
+    to_do("STORE-VALUE-NAN", "NaN and infinities are refused with the path to them."),
+    to_do("STORE-VALUE-SURROGATE", "Lone surrogates survive or are refused clearly."),
+    to_do("STORE-VALUE-NAIVE", "A naive datetime has one stated outcome."),
+    to_do("STORE-VALUE-MCP-SECRETS", "Environment and headers of MCP servers never get in."),
+    to_do("STORE-VALUE-LINEAGE", "A session can be forked at any message and knows its parent."),
+    to_do("STORE-VALUE-DIFF", "Two snapshots can be compared."),
+    to_do("STORE-VALUE-REPAIR", "Orphaned tool calls are closed and torn tails dropped, each with a notice."),
+    to_do("STORE-VALUE-REPAIR-PURE", "Repair never edits the snapshot it is given."),
+    to_do("STORE-VALUE-REDACT", "Secret shapes are found, and reported by kind, never by value."),
+    to_do(
+        "STORE-VALUE-POLICY", "Retention keeps last, within, hourly, daily, weekly, monthly, tags, pins, the head."
+    ),
+    to_do("STORE-VALUE-POLICY-EMPTY", "An empty policy is refused."),
+)
+
+_MIGRATION = section(
+    "docs/reference/migrations.md: Versions and migrations",
+    to_do("STORE-MIGRATE-GAPS", "A chain with a gap, a double or a wrong order is refused."),
+    to_do("STORE-MIGRATE-DRY-RUN", "A dry run names the steps and runs none."),
+    to_do("STORE-MIGRATE-INPUT", "Migration never changes its input."),
+    to_do("STORE-MIGRATE-GOLDEN", "Golden files of each version load for ever and are never edited."),
+    to_do("STORE-MIGRATE-FOREIGN", "The published session files of two other tools load as version 0."),
+    to_do("STORE-MIGRATE-NOTHING-LOST", "What a step does not know is kept, secrets excepted."),
+)
+
+_KEYS = section(
+    "snapshot_plugin/codec/keys.py: keys",
+    to_do("STORE-KEY-SOURCES", "A key comes from passphrase, key file, environment, command or keyring."),
+    to_do("STORE-KEY-FIVE-ERRORS", "Wrong key, missing key, tampered, corrupt and too new are five errors."),
+    to_do("STORE-KEY-CLOSED", "A key that cannot be had never turns encryption off."),
+    to_do("STORE-KEY-REENCRYPT", "A store is re-encrypted under the new key on request."),
+    to_do("STORE-KEY-FAST", "The fast compressor writes the same format."),
+)
+
+_PACKAGE = section(
+    "snapshot_plugin/__init__.py, errors.py: the package",
+    to_do("STORE-NAMES", "Every public name resolves, and its type checker twin agrees."),
+    to_do("STORE-ERROR-TREE", "The error tree is the one drawn; each class has a code of its own."),
+    to_do("STORE-EXIT-CODES", "Every exit code belongs to a known error code."),
+    to_do("STORE-IMPORT-COST", "Importing the package costs under 0.2 s CPU and loads nothing heavy."),
+    to_do("STORE-IMPORT-CORE", "Store and manager never import acp, mcp, textual or starlette."),
+    to_do("STORE-PAGES-RUN", "The code of README, tutorial and how-to pages runs."),
+    to_do("STORE-PAGES-LINKS", "Every relative link in the pages leads somewhere."),
+)
+
+STORE = (*_CONTRACT, *_VERBS, *_FAULTS, *_VALUES, *_MIGRATION, *_KEYS, *_PACKAGE)

@@ -1,0 +1,207 @@
+"""openagent-terminal: history that people list, load, export and search."""
+
+from __future__ import annotations
+
+from tests.requirement_lists.requirement import section, to_do
+
+__all__ = ["TERMINAL"]
+
+_PAGE = "openagent-terminal-session-persistence.md: "
+
+_OVERVIEW = section(
+    _PAGE + "Overview",
+    to_do("TERMINAL-USE-CONTINUE", "A previous conversation can be continued."),
+    to_do("TERMINAL-USE-REVIEW", "Past interactions can be reviewed."),
+    to_do("TERMINAL-USE-EXPORT", "Conversations can be exported to Markdown."),
+    to_do("TERMINAL-USE-TOKENS", "Token usage over time can be analysed."),
+    to_do("TERMINAL-USE-CONTEXT", "Context builds up over sessions."),
+)
+
+_COMPONENTS = section(
+    _PAGE + "Architecture: Components",
+    to_do("TERMINAL-UI-LIST", "The interface shows the list of sessions."),
+    to_do("TERMINAL-UI-RESTORED", "The interface says that a session was restored."),
+    to_do("TERMINAL-UI-SWITCH", "The interface switches between sessions."),
+    to_do("TERMINAL-UI-METADATA", "A front end knows the current session and its metadata."),
+)
+
+_MODEL = section(
+    _PAGE + "Session Model (Python)",
+    to_do("TERMINAL-ROLE-USER", "A message can be the user's."),
+    to_do("TERMINAL-ROLE-ASSISTANT", "A message can be the assistant's."),
+    to_do("TERMINAL-ROLE-SYSTEM", "A message can be the system's."),
+    to_do("TERMINAL-ROLE-TOOL", "A message can be a tool's."),
+    to_do("TERMINAL-ROLE-UNKNOWN", "An unknown role is refused."),
+    to_do("TERMINAL-MESSAGE-CONTENT", "A message has content; plain text is enough."),
+    to_do("TERMINAL-MESSAGE-TIME", "A message has a timestamp, written in ISO form."),
+    to_do("TERMINAL-MESSAGE-TOKENS", "A message may have a token count."),
+    to_do("TERMINAL-MESSAGE-TOOL-CALLS", "A message may have tool calls."),
+    to_do("TERMINAL-MESSAGE-METADATA", "A message has metadata, empty unless given."),
+    to_do("TERMINAL-MESSAGE-ROUND-TRIP", "A message survives to-dict and from-dict."),
+    to_do("TERMINAL-META-ID", "Session metadata has the id."),
+    to_do("TERMINAL-META-CREATED", "Session metadata has the time of creation."),
+    to_do("TERMINAL-META-UPDATED", "Session metadata has the time of the last change."),
+    to_do("TERMINAL-META-COUNT", "Session metadata has the number of messages."),
+    to_do("TERMINAL-META-TOKENS", "Session metadata has the total of tokens."),
+    to_do("TERMINAL-META-TITLE", "Session metadata may have a title."),
+    to_do("TERMINAL-META-TAGS", "Session metadata has tags, none unless given."),
+    to_do("TERMINAL-META-ROUND-TRIP", "Session metadata survives to-dict and from-dict."),
+    to_do("TERMINAL-SESSION-ADD", "Adding a message updates count and time of change."),
+    to_do("TERMINAL-SESSION-ADD-TOKENS", "Adding a message adds its tokens to the total."),
+    to_do("TERMINAL-SESSION-ROUND-TRIP", "A session survives to-dict and from-dict."),
+)
+
+_MANAGER = section(
+    _PAGE + "Session Manager (Python)",
+    to_do("TERMINAL-MANAGER-PLACE", "Sessions live in the user's own directory unless another one is given."),
+    to_do("TERMINAL-MANAGER-MKDIR", "The directory is made when it is missing."),
+    to_do("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
+    to_do("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
+    to_do("TERMINAL-MANAGER-UNIQUE", "A session that brings no id gets a unique one."),
+    to_do("TERMINAL-MANAGER-LISTED", "A new session is in the list once it was saved."),
+    to_do("TERMINAL-MANAGER-CURRENT", "There is a current session, which save and export take when none is named."),
+    to_do("TERMINAL-MANAGER-SAVE", "Saving says whether it worked."),
+    to_do("TERMINAL-MANAGER-SAVE-NONE", "Saving when there is no session is a refusal, not a crash."),
+    to_do("TERMINAL-MANAGER-SAVE-INDEX", "Saving updates what the list shows."),
+    to_do("TERMINAL-MANAGER-LOAD", "A session is loaded by id and becomes the current one."),
+    to_do("TERMINAL-MANAGER-LOAD-MISSING", "Loading an unknown id says so."),
+    to_do("TERMINAL-MANAGER-LOAD-BAD", "Loading a damaged session says so and does not crash."),
+    to_do("TERMINAL-MANAGER-LIST", "The list is sorted by last change, newest first."),
+    to_do("TERMINAL-MANAGER-LIMIT", "The list can be limited."),
+    to_do("TERMINAL-MANAGER-DELETE", "Deleting removes a session from disk and from the list."),
+)
+
+_EXPORT = section(
+    _PAGE + "Session Manager (Python): export_to_markdown",
+    to_do("TERMINAL-EXPORT-TITLE", "The export begins with the title, or says that there is none."),
+    to_do("TERMINAL-EXPORT-HEAD", "The export's head has id, times, message count and token total."),
+    to_do("TERMINAL-EXPORT-MESSAGES", "Each message is exported under its role and time."),
+    to_do("TERMINAL-EXPORT-TOOLS", "Tool calls are exported as JSON in a fence."),
+    to_do("TERMINAL-EXPORT-NONE", "Exporting when there is no session gives nothing, not a crash."),
+)
+
+_STATE = section(
+    _PAGE + "Rust Session State (src/session.rs)",
+    to_do("TERMINAL-STATE-DEFAULT", "A front end's state starts with no session, not restored, no messages."),
+    to_do("TERMINAL-STATE-START", "Starting a session sets its id and resets the rest."),
+    to_do("TERMINAL-STATE-RESTORE", "Restoring sets id, restored flag and message count."),
+    to_do("TERMINAL-STATE-INCREMENT", "Each message raises the count."),
+    to_do("TERMINAL-STATE-CLEAR", "Clearing brings the state back to its start."),
+)
+
+_IPC = section(
+    _PAGE + "IPC Messages",
+    to_do(
+        "TERMINAL-IPC-CREATE", "session_create with an optional title is answered by session_created with the id."
+    ),
+    to_do("TERMINAL-IPC-SAVE", "session_save is answered by session_saved with success."),
+    to_do("TERMINAL-IPC-LOAD", "session_load is answered by session_loaded with id and message count."),
+    to_do("TERMINAL-IPC-LIST", "session_list with an optional limit is answered by session_list_result."),
+    to_do("TERMINAL-IPC-DELETE", "session_delete is answered by session_deleted with success."),
+    to_do("TERMINAL-IPC-EXPORT", "session_export with id and format is answered by session_exported with content."),
+    to_do("TERMINAL-IPC-TAGGED", "Messages are tagged by type in snake case."),
+    to_do("TERMINAL-IPC-INFO", "A listed session has id, title, both times, message count and tokens."),
+)
+
+_FILES = section(
+    _PAGE + "File Structure",
+    to_do("TERMINAL-FILE-SESSION", "A session file of this format loads: metadata and messages."),
+    to_do("TERMINAL-FILE-TOOL-CALL", "A tool call of this format (tool, args) loads."),
+    to_do("TERMINAL-FILE-OPTIONAL", "A message of this format without tool calls loads."),
+    to_do("TERMINAL-FILE-INDEX", "An index file of this format is told apart from a session."),
+)
+
+_INTEGRATION = section(
+    _PAGE + "Integration Points",
+    to_do("TERMINAL-BRIDGE-EXCHANGE", "After each exchange both messages are in the saved session."),
+    to_do("TERMINAL-BRIDGE-TOKENS", "The answer's token count is recorded."),
+    to_do("TERMINAL-BRIDGE-RESTORE-FLAG", "A session can be restored by an option at start-up."),
+    to_do("TERMINAL-BRIDGE-RESTORE-SAID", "Restoring says how many messages came back."),
+)
+
+_FEATURES = section(
+    _PAGE + "Core Features (Week 3)",
+    to_do("TERMINAL-FEATURE-AUTO-CREATE", "A session begins by itself with the first message."),
+    to_do("TERMINAL-FEATURE-AUTO-SAVE", "A save follows each exchange of messages."),
+    to_do("TERMINAL-FEATURE-NON-BLOCKING", "Saving does not block."),
+    to_do("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
+    to_do("TERMINAL-FEATURE-FULL-HISTORY", "Loading restores the full history."),
+    to_do("TERMINAL-FEATURE-SHOW", "A loaded session can be displayed."),
+    to_do("TERMINAL-FEATURE-RECENT", "Recent sessions are listed with date, messages and tokens."),
+)
+
+_ADVANCED = section(
+    _PAGE + "Advanced Features (Future)",
+    to_do("TERMINAL-SEARCH-TEXT", "Full text is searched across sessions."),
+    to_do("TERMINAL-SEARCH-FILTER", "A search can be narrowed by date and tags."),
+    to_do("TERMINAL-SEARCH-WITHIN", "A search can be made within one conversation."),
+    to_do("TERMINAL-TAGS-SET", "Sessions can be tagged."),
+    to_do("TERMINAL-TAGS-FILTER", "Sessions can be filtered by tag."),
+    to_do("TERMINAL-TAGS-AUTO", "Tags are suggested from the content."),
+    to_do("TERMINAL-STATS-TOKENS", "Token usage is shown over time."),
+    to_do("TERMINAL-STATS-HOURS", "The most active times are shown."),
+    to_do("TERMINAL-STATS-TOPICS", "Common topics are shown."),
+    to_do("TERMINAL-BRANCH-ANYWHERE", "A branch can be made from any point of a conversation."),
+    to_do("TERMINAL-BRANCH-COMPARE", "Two branches can be compared."),
+    to_do("TERMINAL-BRANCH-MERGE", "Two branches can be merged."),
+)
+
+_TESTS = section(
+    _PAGE + "Testing Strategy",
+    to_do("TERMINAL-TEST-TIMES", "Timestamps with and without a zone are handled."),
+    to_do("TERMINAL-TEST-CORRUPTED", "Corrupted data is handled."),
+    to_do("TERMINAL-TEST-PERMISSIONS", "File permissions are tested."),
+    to_do("TERMINAL-TEST-CONCURRENT", "Concurrent access is tested."),
+    to_do("TERMINAL-TEST-SPECIAL", "Special characters survive an export."),
+    to_do("TERMINAL-TEST-LARGE", "Large sessions are exported."),
+    to_do("TERMINAL-TEST-EMPTY", "Empty sessions are exported."),
+    to_do("TERMINAL-TEST-FLOW", "Create, add messages, save, load: nothing is lost or changed."),
+    to_do("TERMINAL-TEST-IPC", "Session commands are tested through IPC."),
+)
+
+_PERFORMANCE = section(
+    _PAGE + "Performance Considerations, Success Metrics",
+    to_do("TERMINAL-PERF-TOKENS", "Tokens that stream by are not each a save."),
+    to_do("TERMINAL-PERF-COMPLETE", "A completed message is saved."),
+    to_do("TERMINAL-PERF-BATCH", "Writes that come close together are batched."),
+    to_do("TERMINAL-PERF-MEMORY", "Sessions that are not in use are not kept in memory."),
+    to_do("TERMINAL-PERF-PAGES", "A large session can be read a page at a time."),
+    to_do("TERMINAL-PERF-INDEX", "Listing is cached or as cheap."),
+    to_do("TERMINAL-PERF-COMPRESS", "Old sessions are compressed."),
+    to_do("TERMINAL-PERF-SAVE", "A save takes under 50 ms."),
+    to_do("TERMINAL-PERF-LOAD", "A load takes under 100 ms."),
+    to_do("TERMINAL-QUALITY-COVERAGE", "Over 90 % of the lines are covered by tests."),
+    to_do("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
+    to_do("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),
+    to_do("TERMINAL-QUALITY-STATUS", "The state of a session is shown clearly."),
+)
+
+_SECURITY = section(
+    _PAGE + "Security Considerations",
+    to_do("TERMINAL-SECURITY-DIR", "Directories have mode 0700."),
+    to_do("TERMINAL-SECURITY-FILE", "Files have mode 0600."),
+    to_do("TERMINAL-SECURITY-NAMES", "File names hold nothing sensitive: no titles, no content."),
+    to_do("TERMINAL-SECURITY-ESCAPE", "Special characters are escaped."),
+    to_do("TERMINAL-SECURITY-IDS", "Session ids are validated."),
+    to_do("TERMINAL-SECURITY-TRAVERSAL", "No id leads outside the store."),
+    to_do("TERMINAL-LIMIT-SESSION", "A session over 100 MB is reported, never cut."),
+    to_do("TERMINAL-LIMIT-MESSAGE", "A message over 1 MB is reported, never cut."),
+    to_do("TERMINAL-LIMIT-SESSIONS", "Over 1000 sessions can be cleaned up automatically."),
+)
+
+TERMINAL = (
+    *_OVERVIEW,
+    *_COMPONENTS,
+    *_MODEL,
+    *_MANAGER,
+    *_EXPORT,
+    *_STATE,
+    *_IPC,
+    *_FILES,
+    *_INTEGRATION,
+    *_FEATURES,
+    *_ADVANCED,
+    *_TESTS,
+    *_PERFORMANCE,
+    *_SECURITY,
+)
