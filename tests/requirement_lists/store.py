@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["STORE"]
 
@@ -130,11 +130,11 @@ _KEYS = section(
 
 _PACKAGE = section(
     "snapshot_plugin/__init__.py, errors.py: the package",
-    to_do("STORE-NAMES", "Every public name resolves, and its type checker twin agrees."),
-    to_do("STORE-ERROR-TREE", "The error tree is the one drawn; each class has a code of its own."),
-    to_do("STORE-EXIT-CODES", "Every exit code belongs to a known error code."),
-    to_do("STORE-IMPORT-COST", "Importing the package costs under 0.2 s CPU and loads nothing heavy."),
-    to_do("STORE-IMPORT-CORE", "Store and manager never import acp, mcp, textual or starlette."),
+    done("STORE-NAMES", "Every public name resolves, and its type checker twin agrees."),
+    done("STORE-ERROR-TREE", "The error tree is the one drawn; each class has a code of its own."),
+    done("STORE-EXIT-CODES", "Every exit code belongs to a known error code."),
+    done("STORE-IMPORT-COST", "Importing the package costs under 0.2 s CPU and loads nothing heavy."),
+    done("STORE-IMPORT-CORE", "Store and manager never import acp, mcp, textual or starlette."),
     to_do("STORE-PAGES-RUN", "The code of README, tutorial and how-to pages runs."),
     to_do("STORE-PAGES-LINKS", "Every relative link in the pages leads somewhere."),
 )

@@ -1,0 +1,54 @@
+"""Every Python block of the README, the tutorial and the how-to pages runs, as a reader would paste them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = sorted([*(ROOT / "docs/tutorial").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run_blocks(page: Path) -> dict[str, Any]:
+    """Run the blocks in order in one namespace. A traceback names the line of the page."""
+    namespace: dict[str, Any] = {"__name__": page.stem}
+    text = page.read_text("utf-8")
+    for block in BLOCK.finditer(text):
+        lines_before = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.requirement("STORE-PAGES-RUN")
+def test_the_sixty_seconds_of_the_readme_run(tmp_path: Path, anyio_backend: str) -> None:
+    main = run_blocks(README)["main"]
+    anyio.run(main, tmp_path / "store", backend=anyio_backend)
+
+
+@pytest.mark.requirement("STORE-PAGES-RUN")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path) -> None:
+    assert run_blocks(page)
+
+
+def test_a_page_whose_code_is_wrong_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "wrong.md"
+    page.write_text("```python\nanswer = 42\n```\nand\n```python\nassert answer == 41\n```\n")
+    with pytest.raises(AssertionError) as caught:
+        run_blocks(page)
+    assert caught.traceback[-1].lineno == 5

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = sorted((ROOT / "snapshot_plugin").rglob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONGEST = 400
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+
+
+class Link(NamedTuple):
+    path: str
+    anchor: str
+
+
+def relative_links(page: str) -> Iterator[Link]:
+    for target in LINK.findall(FENCE.sub("", page)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            yield Link(path, anchor)
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors GitHub gives the headings of a page."""
+    headings = HEADING.findall(FENCE.sub("", page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def leads_nowhere(link: Link, page: Path) -> bool:
+    target = (page.parent / link.path).resolve() if link.path else page
+    if not target.is_relative_to(ROOT) or not target.exists():
+        return True
+    return bool(link.anchor) and link.anchor not in anchors(target.read_text("utf-8"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.requirement("STORE-PAGES-LINKS")
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = relative_links(page.read_text("utf-8"))
+    assert [link for link in links if leads_nowhere(link, page)] == []
+
+
+def test_links_are_found_outside_code_only() -> None:
+    page = "[a](b.md#c) [web](https://x.y) [d](#e)\n```sh\n[no](no.md)\n```\n"
+    assert list(relative_links(page)) == [Link("b.md", "c"), Link("", "e")]
+
+
+def test_a_link_to_nothing_is_noticed() -> None:
+    readme = ROOT / "README.md"
+    assert leads_nowhere(Link("docs/no-such-page.md", ""), readme)
+    assert leads_nowhere(Link("", "no-such-heading"), readme)
+    assert leads_nowhere(Link("../outside.md", ""), readme)
+
+
+@pytest.mark.parametrize("module", PACKAGE, ids=name_of)
+def test_every_module_says_what_it_is_for(module: Path) -> None:
+    assert ast.get_docstring(ast.parse(module.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("module", PACKAGE, ids=name_of)
+def test_no_module_is_too_long_to_read(module: Path) -> None:
+    assert len(module.read_text("utf-8").splitlines()) <= LONGEST
+
+
+def test_every_file_the_architecture_page_names_exists() -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_\-]*(?:\.py|\.md)?)`", page)
+    assert named
+    places = (ROOT, ROOT / "snapshot_plugin")
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
