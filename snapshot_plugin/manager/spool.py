@@ -46,6 +46,11 @@ class SpoolContents(NamedTuple):
     damage: str | None = None
     base: int = 0
 
+    @property
+    def last(self) -> int:
+        """The highest number that was given out, as far as the spool knows."""
+        return self.records[-1].n if self.records else self.base
+
 
 def read_spool(directory: Path, *, session_id: str, keys: SessionKeys | None = None) -> SpoolContents:
     """What the session's spool holds; nothing, if there is none. Changes nothing.
@@ -59,15 +64,8 @@ def read_spool(directory: Path, *, session_id: str, keys: SessionKeys | None = N
     data = _read(directory, session_id)
     if data is None:
         return SpoolContents()
-    found = _scan(data, session_id, keys)
-    bodies = Bodies(session_id, keys, os.urandom)
-    records: list[SpoolRecord] = []
-    damage = found.damage
-    try:
-        records.extend(SpoolRecord(raw.n, bodies.open(raw)) for raw in found.records if raw.n > found.base)
-    except Damaged as error:
-        damage = error.message
-    return SpoolContents(tuple(records), found.torn, damage, found.base)
+    found, records = _scan(data, session_id, keys)
+    return SpoolContents(records, found.torn, found.damage, found.base)
 
 
 def set_aside(directory: Path) -> Path | None:
@@ -126,7 +124,7 @@ class Spool:
         """
         spool = cls(directory, session_id=session_id, keys=keys, random=random)
         data = _read(directory, session_id)
-        found = _scan(data or b"", session_id, keys)
+        found, _ = _scan(data or b"", session_id, keys)
         with disk_errors("opening the spool", session_id=session_id):
             spool._adopt(data or b"", found)
         spool.truncate(max(found.base, after))
@@ -293,13 +291,23 @@ def _read(directory: Path, session_id: str | None) -> bytes | None:
             return None
 
 
-def _scan(data: bytes, session_id: str, keys: SessionKeys | None) -> SpoolScan:
+def _scan(data: bytes, session_id: str, keys: SessionKeys | None) -> tuple[SpoolScan, tuple[SpoolRecord, ...]]:
+    """What *data* holds, and its records opened. A record that does not open is damage like any other."""
     found = Layout(session_id).scan(data)
     if found.sealed and keys is None:
         raise KeyMissing(f"the spool of session {session_id!r} is sealed", session_id=session_id)
     if keys is not None and found.end and not found.sealed:
-        return SpoolScan(base=0, records=(), end=0, damage="it is not sealed, and the store is encrypted")
-    return found
+        return SpoolScan(base=0, records=(), end=0, damage="it is not sealed, and the store is encrypted"), ()
+    bodies = Bodies(session_id, keys, os.urandom)
+    records: list[SpoolRecord] = []
+    for index, raw in enumerate(found.records):
+        if raw.n > found.base:
+            try:
+                records.append(SpoolRecord(raw.n, bodies.open(raw)))
+            except Damaged as error:
+                whole = found._replace(records=found.records[:index], end=raw.start)
+                return whole._replace(torn=False, damage=error.message), tuple(records)
+    return found, tuple(records)
 
 
 def _copy_aside(directory: Path, data: bytes) -> Path:

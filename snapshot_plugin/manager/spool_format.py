@@ -26,10 +26,11 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class RawRecord(NamedTuple):
-    """One whole record: its number, its body as stored, and where it ends in the file."""
+    """One whole record: its number, its body as stored, and where in the file it lies."""
 
     n: int
     body: bytes
+    start: int
     end: int
 
 
@@ -127,7 +128,7 @@ class Layout:
         content = data[body : body + length]
         if _SUM.unpack_from(data, body + length) != (zlib.crc32(content, check),):
             return f"record {n} at byte {at} is not what was written"
-        return RawRecord(n, content, end)
+        return RawRecord(n, content, at, end)
 
 
 def _follows(record: RawRecord, before: list[RawRecord], base: int) -> bool:

@@ -463,6 +463,16 @@ def test_a_body_nobody_sealed_is_never_a_record(tmp_path: Path, body: bytes) -> 
         assert read_spool(tmp_path, session_id=SID, keys=keys_of(SID)).damage is not None
 
 
+def test_opening_a_spool_with_a_forged_record_keeps_it_aside_and_goes_on_before_it(tmp_path: Path) -> None:
+    first, second = sealed_bodies(tmp_path)
+    forged(tmp_path, SID, (1, first.body), (2, first.body), (3, second.body))
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys_of(SID))
+    assert spool.set_aside is not None
+    assert spool.append({"new": True}) == 2
+    spool.close()
+    assert numbers(tmp_path, keys_of(SID)) == [1, 2]
+
+
 def test_an_encrypted_store_takes_no_plain_spool_but_keeps_it_aside(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     found = read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
