@@ -1,0 +1,152 @@
+"""Take secrets out of text, JSON and snapshots.
+
+Precise shapes only (`secret_shapes`): a transcript in which harmless things are blacked out is broken, too. So
+there is no guessing by randomness; commit ids, UUIDs, signatures, and inline pictures and sounds stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.model.secret_shapes import assigned_kind, redact_text
+from snapshot_plugin.model.value import Value
+
+__all__ = ["Redaction", "RedactionReport", "redact"]
+
+T = TypeVar("T")
+
+_IDENTITIES = frozenset({"session_id", "agent_session_id", "tool_call_id"})
+_OPAQUE = frozenset({"blob", "signature", "thoughtSignature", "thought_signature", "encrypted_content"})
+_HEADERS = frozenset({"authorization", "proxy-authorization"})
+
+
+class Redaction(Value):
+    """A place where something was taken out. Never what it was."""
+
+    kind: str
+    path: str
+    count: int = 1
+
+
+class RedactionReport(Value):
+    """What `redact` took out: kinds, places and numbers."""
+
+    redactions: tuple[Redaction, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many secrets of each kind there were."""
+        counts: Counter[str] = Counter()
+        for redaction in self.redactions:
+            counts[redaction.kind] += redaction.count
+        return dict(sorted(counts.items()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing had to be taken out."""
+        return not self.redactions
+
+
+def redact(value: T) -> tuple[T, RedactionReport]:
+    """Return *value* with ``[redacted:kind]`` in the place of every secret, and a report that names none.
+
+    *value* is text, JSON, or any value of the model. It is never changed; what holds no secret stays the
+    same object, so redacting a long session and saving it costs what was found. Redacting again finds nothing.
+    The ids of sessions and tool calls are kept: they are names.
+    """
+    walk = _Walk()
+    try:
+        redacted = walk.value(value, None)
+    except RecursionError:
+        raise InvalidSnapshot("the value is nested too deeply to be searched", hint="flatten it") from None
+    return redacted, RedactionReport(redactions=tuple(walk.redactions))
+
+
+_Path = tuple[Any, str | int] | None
+"""The way to a value, from its end: the path of what it is in, and its name or number there."""
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.redactions: list[Redaction] = []
+
+    def value(self, value: Any, path: _Path) -> Any:
+        if isinstance(value, str):
+            return self._text(value, path)
+        if isinstance(value, Value):
+            return self._model(value, path)
+        if isinstance(value, dict):
+            return self._object(value, path)
+        if isinstance(value, list | tuple):
+            items = [self.value(item, (path, index)) for index, item in enumerate(value)]
+            changed = any(new is not old for new, old in zip(items, value, strict=True))
+            return type(value)(items) if changed else value
+        return value
+
+    def _text(self, text: str, path: _Path) -> str:
+        redacted, found = redact_text(text)
+        self._report(found, path)
+        return redacted if found else text
+
+    def _model(self, model: Value, path: _Path) -> Value:
+        fields = {name: item for name, item in model.__dict__.items() if name not in _IDENTITIES}
+        fields |= model.model_extra or {}
+        changes = {}
+        for name, old in fields.items():
+            field = type(model).model_fields.get(name)
+            new = self._entry(fields, name, (path, (field and field.alias) or name))
+            if new is not old:
+                changes[name] = new
+        return model.evolve(**changes) if changes else model
+
+    def _object(self, items: dict[str, Any], path: _Path) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for name in items:
+            out[_unused(self._text(name, path), out)] = self._entry(items, name, (path, name))
+        changed = any(old != new or items[old] is not out[new] for old, new in zip(items, out, strict=True))
+        return type(items)(out) if changed else items
+
+    def _entry(self, items: Mapping[str, Any], name: str, here: _Path) -> Any:
+        item = items[name]
+        if name in _OPAQUE or (name == "data" and items.get("type") in ("image", "audio", "base64")):
+            return item
+        if not isinstance(item, str):
+            return self.value(item, here)
+        kind = assigned_kind(name, item)
+        if kind:
+            self._report(Counter({kind: 1}), here)
+            return f"[redacted:{kind}]"
+        if name.lower() in _HEADERS:
+            as_header = f"authorization: {item}"
+            redacted = self._text(as_header, here)
+            return item if redacted is as_header else redacted.removeprefix("authorization: ")
+        return self._text(item, here)
+
+    def _report(self, found: Mapping[str, int], path: _Path) -> None:
+        for kind, count in found.items():
+            self.redactions.append(Redaction(kind=kind, path=_shown(path), count=count))
+
+
+def _shown(path: _Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, name = path
+        if isinstance(name, str):
+            name = redact_text(name)[0]
+            parts.append(f".{name}" if name.isidentifier() else f"[{json.dumps(name)}]")
+        else:
+            parts.append(f"[{name}]")
+    return "$" + "".join(reversed(parts))
+
+
+def _unused(name: str, taken: Mapping[str, Any]) -> str:
+    """A name for an entry whose own was a secret: two of them must not become one."""
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name} {number}", number + 1
+    return free
