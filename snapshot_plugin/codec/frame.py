@@ -70,7 +70,7 @@ class Header:
         """Read a header; anything that is not one raises `SnapshotCorrupted`."""
         try:
             return _header(json.loads(data))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SnapshotCorrupted("a frame's header is unreadable") from error
 
 
@@ -223,8 +223,9 @@ def _declared(member: bytes) -> int:
 
 
 def _checked(frame: bytes, header: Header, body: int) -> bytes:
-    blank = frame.replace(b'"sum":"' + header.sum.encode(), b'"sum":"' + _ZERO_SUM.encode(), 1)
-    if len(header.sum) != len(_ZERO_SUM) or hashlib.sha256(blank).hexdigest() != header.sum:
+    stated = header.sum.encode(errors="replace")
+    blank = frame.replace(b'"sum":"' + stated, b'"sum":"' + _ZERO_SUM.encode(), 1)
+    if len(stated) != len(_ZERO_SUM) or hashlib.sha256(blank).hexdigest() != header.sum:
         raise SnapshotCorrupted(f"the checksum of snapshot {header.hi} is wrong", session_id=header.sid)
     return frame[body:-TRAILER]
 
@@ -237,5 +238,11 @@ def _decrypted(frame: bytes, header: Header, body: int, keys: SessionKeys | None
         raise SnapshotCorrupted(
             f"the bytes of snapshot {header.hi} are not what was written", session_id=header.sid
         )
-    inner = keys.open(header.kid, bytes.fromhex(header.nonce), ciphertext, frame[:body])
+    try:
+        nonce = bytes.fromhex(header.nonce)
+    except ValueError as error:
+        raise SnapshotCorrupted(
+            f"the nonce of snapshot {header.hi} is unreadable", session_id=header.sid
+        ) from error
+    inner = keys.open(header.kid, nonce, ciphertext, frame[:body])
     return inner[len(_INNER) : -TRAILER], _declared(inner)

@@ -8,7 +8,7 @@ from typing import Any
 from snapshot_plugin.codec.document import Document, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, open_frame, open_meta
-from snapshot_plugin.errors import Damaged, SnapshotError
+from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store import rewrite
@@ -60,9 +60,11 @@ def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf, *, repair: bool
     items = session_items(log, session_id)
     findings = [*_verify(items, session_id, keys), *_leftovers(log, session_id)]
     repaired: tuple[str, ...] = ()
-    if repair and any(finding.is_damage for finding in findings):
+    # What a newer release wrote is whole: setting it aside would take it away from whoever can read it.
+    is_newer = any(finding.kind == InvalidSnapshotVersion.code for finding in findings)
+    if repair and not is_newer and any(finding.is_damage for finding in findings):
         with log.exclusively(session_id):
-            repaired = tuple(_repair(log, session_id, keys))
+            repaired = (_repair(log, session_id, keys),)
     return CheckReport(
         sessions=1,
         snapshots=sum(item.kind == "frame" for item in items),
@@ -101,71 +103,66 @@ class _Walk:
         self._session_id, self._keys = session_id, keys
         self._digest = keys.digest if keys else plain_digest
         self._document: Document | None = None
-        self.last: Header | None = None
+        self._last: Header | None = None
+        self._gap_is_explained = False
 
-    def take(self, item: Item) -> Finding | None:
-        """Verify the next item; None when it is as it should be."""
+    def take(self, item: Item) -> tuple[bool, Finding | None]:
+        """Verify the next item: whether it is a snapshot that can be read, and what is wrong if anything is."""
         if item.kind == "unfinished":
-            return item.finding(self._session_id, "unfinished", "a save that was never acknowledged")
-        if item.kind == "damage":
-            self._document = None
-            return item.finding(self._session_id, "corrupted", f"{len(item.data)} bytes that are not a frame")
+            return False, item.finding(self._session_id, "unfinished", "a save that was never acknowledged")
         try:
-            header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
+            header, finding = self._open(item)
         except SnapshotError as error:
+            header, finding = None, item.finding(self._session_id, error.code, error.message)
+        if header is None:
             self._document = None
-            return item.finding(self._session_id, error.code, error.message)
-        return self._apply(item, header, payload)
+        self._gap_is_explained = header is None
+        self._last = header or self._last
+        return header is not None, finding
 
-    def _apply(self, item: Item, header: Header, payload: bytes) -> Finding | None:
+    def _open(self, item: Item) -> tuple[Header | None, Finding | None]:
+        if item.kind == "damage":
+            raise SnapshotCorrupted(f"{len(item.data)} bytes that are not a frame")
+        header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
         if header.v > CURRENT_VERSION:
-            self._document = None
-            return item.finding(
-                self._session_id, "version_unsupported", f"version {header.v} is newer than this release"
-            )
-        before, self.last = self.last, header
+            raise InvalidSnapshotVersion(f"version {header.v} is newer than this release")
+        after, root = (self._last.hi, self._last.root) if self._last else (0, "")
+        gap = item.finding(self._session_id, "chain", f"it does not follow snapshot {after}")
         if header.full:
             self._document = Document()
-        if self._document is None:
-            return item.finding(self._session_id, "chain", "a frame it builds on is damaged or missing")
-        expected = (before.hi + 1, before.root) if before else (header.lo, header.prev)
-        if header.lo != expected[0] or (header.prev != expected[1] and not header.full):
-            if not header.full:
-                self._document = None
-            return item.finding(self._session_id, "chain", f"it does not follow snapshot {expected[0] - 1}")
-        return self._rebuild(item, header, payload, self._document)
+        elif self._document is None:
+            return None, item.finding(self._session_id, "chain", "a frame it builds on is damaged or missing")
+        elif (header.lo, header.prev) != (after + 1, root):
+            return None, gap
+        if header.hi <= after:
+            return None, gap
+        self._rebuild(header, payload, self._document)
+        return header, None if header.lo == after + 1 or self._gap_is_explained else gap
 
-    def _rebuild(self, item: Item, header: Header, payload: bytes, document: Document) -> Finding | None:
-        try:
-            document.apply(header, payload)
-            if document.root(self._digest) == header.root:
-                return None
-            detail = "the content does not have the digest it was saved with"
-        except Damaged as error:
-            detail = error.message
-        self._document = None
-        return item.finding(self._session_id, "corrupted", detail)
+    def _rebuild(self, header: Header, payload: bytes, document: Document) -> None:
+        document.apply(header, payload)
+        if document.root(self._digest) != header.root:
+            raise SnapshotCorrupted("the content does not have the digest it was saved with")
 
 
 def _verify(items: Iterable[Item], session_id: str, keys: SessionKeys | None) -> list[Finding]:
     walk = _Walk(session_id, keys)
-    return [finding for item in items if (finding := walk.take(item))]
+    return [finding for item in items if (finding := walk.take(item)[1])]
 
 
-def _repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[str]:
+def _repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
     """Copy damaged segments to quarantine, then write the session again with the snapshots that are whole."""
     segments = log.segments(session_id)
     walk, damaged, good = _Walk(session_id, keys), set(), []
     for item in session_items(log, session_id):
-        finding = walk.take(item)
-        if finding is None:
+        whole, finding = walk.take(item)
+        if whole:
             good.append(item.data)
-        elif finding.is_damage:
+        elif finding and finding.is_damage:
             damaged.add(item.segment.name)
     places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged]
     frames = rewrite.joined(good, session_id, keys)
     tip = log.tip(session_id)
     log.replace(session_id, segments, frames, tip.seq if tip else segments[-1].last)
-    return [
-        f"{session_id}: {len(frames)} whole snapshot(s) kept, the damaged file is in {place}" for place in places
-    ]
+    aside = f", what was damaged is in {', '.join(places)}" if places else ""
+    return f"{session_id}: {len(frames)} whole snapshot(s) kept{aside}"

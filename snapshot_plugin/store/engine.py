@@ -197,11 +197,15 @@ class LogStore:
 
     async def list(self) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.list`."""
-        metas = await self._run(lambda: [self._newest(entry) for entry in self._log.sessions()])
+        found = await self._run(lambda: [self._newest(entry) for entry in self._log.sessions()])
+        metas = [meta for meta in found if meta]
         return sorted(metas, key=lambda meta: (meta.sort_key, meta.session_id), reverse=True)
 
-    def _newest(self, entry: SessionEntry) -> SnapshotMeta:
-        """The newest frame alone tells what a list shows; only if it is damaged is the session opened."""
+    def _newest(self, entry: SessionEntry) -> SnapshotMeta | None:
+        """The newest frame alone tells what a list shows; only if it is damaged is the session opened.
+
+        None if the session was deleted meanwhile, or its first save never finished.
+        """
         session_id, size, problem = entry
         if problem is None:
             try:
@@ -213,17 +217,17 @@ class LogStore:
                 meta = check.meta_of(found.header, found.document.summary(), size)
                 damage = [finding.detail for finding in found.skipped]
                 return meta.evolve(state="damaged", problem=damage[0]) if damage else meta
+            except SnapshotNotFound:
+                return None
             except SnapshotError as error:
                 problem = error.message
-            except FileNotFoundError:
-                problem = "it changed while it was read"
         return self._damaged(session_id, size, problem)
 
     def _damaged(self, session_id: str, size: int, problem: str) -> SnapshotMeta:
         try:
             found = find(self._log, session_id, self.session_keys(session_id))
             meta = check.meta_of(found.header, found.document.summary(), size)
-        except (SnapshotError, FileNotFoundError):
+        except SnapshotError:
             long_ago = datetime.fromtimestamp(0, UTC)
             meta = SnapshotMeta(session_id=session_id, seq=0, saved_at=long_ago, size_bytes=size)
         return meta.evolve(state="damaged", problem=problem)
@@ -291,6 +295,9 @@ class LogStore:
         if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         reports = [check.inspect(self._log, entry, self.session_keys, repair=repair) for entry in entries]
+        for entry, report in zip(entries, reports, strict=True):
+            if report.repaired:  # what we saw before may be gone
+                self._heads.forget(entry.session_id)
         return check.combine(reports)
 
     async def compact(self, session_id: str) -> None:
