@@ -31,12 +31,14 @@ def rfc5869(key: bytes, salt: bytes, info: bytes) -> bytes:
     return hmac.digest(extracted, info + b"\x01", "sha256")
 
 
+@pytest.mark.requirement("FORMAT-SEAL-FRAME-KEY")
 def test_the_frame_key_is_the_formula_of_the_format_page() -> None:
     key = rfc5869(KEYSET.keys["k1"], STORE.encode(), "asnap frame sitzung-ü".encode())
     sealed = keys_of("sitzung-ü").seal(NONCE, b"content", b"header")
     assert AESGCM(key).decrypt(NONCE, sealed, b"header") == b"content"
 
 
+@pytest.mark.requirement("FORMAT-SEAL-DIGEST-KEY")
 def test_the_digest_is_the_formula_of_the_format_page() -> None:
     key = rfc5869(KEYSET.digest, STORE.encode(), "asnap root sitzung-ü".encode())
     assert keys_of("sitzung-ü").digest(b"line") == hmac.digest(key, b"line", "sha256")
@@ -55,6 +57,7 @@ def test_what_was_sealed_opens(data: bytes, aad: bytes) -> None:
     assert keys.open("k1", NONCE, keys.seal(NONCE, data, aad), aad) == data
 
 
+@pytest.mark.requirement("FORMAT-KEYS-PRIMARY")
 def test_new_frames_are_sealed_under_the_primary_key() -> None:
     keys = keys_of("s")
     sealed = keys.seal(NONCE, b"content", b"")
@@ -63,6 +66,7 @@ def test_new_frames_are_sealed_under_the_primary_key() -> None:
         keys.open("k0", NONCE, sealed, b"")
 
 
+@pytest.mark.requirement("FORMAT-KEYS-PRIMARY")
 def test_a_frame_under_an_older_key_still_opens_after_a_rotation() -> None:
     sealed = keys_of("s").seal(NONCE, b"content", b"")
     after = keys_of("s", keyset=KEYSET.rotated())
@@ -70,10 +74,12 @@ def test_a_frame_under_an_older_key_still_opens_after_a_rotation() -> None:
     assert after.open("k1", NONCE, sealed, b"") == b"content"
 
 
+@pytest.mark.requirement("FORMAT-KEYS-DIGEST")
 def test_a_rotation_changes_no_digest() -> None:
     assert keys_of("s", keyset=KEYSET.rotated()).digest(b"line") == keys_of("s").digest(b"line")
 
 
+@pytest.mark.requirement("FORMAT-SEAL-MOVED")
 def test_every_flipped_bit_is_tampering() -> None:
     keys, aad = keys_of("s"), b"header"
     sealed = keys.seal(NONCE, b"content", aad)
@@ -91,6 +97,7 @@ def test_a_frame_that_was_cut_off_is_tampering(size: int) -> None:
         keys.open("k1", NONCE, keys.seal(NONCE, b"content", b"")[:size], b"")
 
 
+@pytest.mark.requirement("FORMAT-SEAL-AAD")
 def test_another_header_is_tampering() -> None:
     keys = keys_of("s")
     with pytest.raises(SnapshotTampered) as caught:
@@ -118,6 +125,7 @@ def test_an_unknown_key_id_is_a_wrong_key_and_not_damage() -> None:
     assert caught.value.session_id == "s"
 
 
+@pytest.mark.requirement("FORMAT-SEAL-MOVED")
 @pytest.mark.parametrize("elsewhere", [keys_of("t"), keys_of("s", store_id="01jcother0000000000000000b")])
 def test_a_frame_opens_in_no_other_session_and_no_other_store(elsewhere: SessionKeys) -> None:
     here = keys_of("s")

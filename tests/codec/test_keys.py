@@ -55,6 +55,7 @@ def test_a_keyset_opens_with_the_master_key_that_sealed_it() -> None:
     assert Keyset.open(keyset.seal(MASTER, STORE), MASTER, STORE) == keyset
 
 
+@pytest.mark.requirement("FORMAT-KEYS-KEYSET")
 def test_a_sealed_keyset_is_what_the_format_page_says() -> None:
     keyset = Keyset(primary="b", keys={"a": b"\x01" * 32, "b": b"\x02" * 32}, digest=b"\x03" * 32)
     document = keyset.seal(MASTER, STORE)
@@ -97,6 +98,7 @@ def test_sealing_twice_never_uses_a_nonce_twice() -> None:
     assert keyset.seal(MASTER, STORE)["nonce"] != keyset.seal(MASTER, STORE)["nonce"]
 
 
+@pytest.mark.requirement("FORMAT-KEYS-KEYSET")
 @pytest.mark.parametrize(("master", "store_id"), [(b"\0" * 32, STORE), (MASTER, "01jcother0000000000000000b")])
 def test_a_keyset_of_another_master_or_store_is_tampering(master: bytes, store_id: str) -> None:
     with pytest.raises(SnapshotTampered):
@@ -165,6 +167,7 @@ def test_a_slot_stays_shut_for_another_secret(secret: bytes, other: bytes) -> No
     assert slot_for(secret).unwrap(other) is None
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SLOT", "FORMAT-KEYS-SCRYPT")
 def test_a_passphrase_slot_is_what_the_format_page_says() -> None:
     document = slot_for(WORDS, label="laptop", scrypt_n=2**15).raw()
     kdf = document["kdf"]
@@ -181,6 +184,7 @@ def test_a_passphrase_is_stretched_with_32_mib_unless_told_otherwise() -> None:
     assert slot.raw()["kdf"]["n"] == 2**15
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SLOT", "FORMAT-KEYS-HKDF")
 def test_a_generated_key_slot_is_what_the_format_page_says() -> None:
     document = slot_for(KEY, kind="key-file").raw()
     assert document["kdf"].keys() == {"name", "salt"}
@@ -204,6 +208,7 @@ def test_two_slots_for_one_secret_share_neither_salt_nor_nonce() -> None:
     assert one.nonce != two.nonce
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SCRYPT")
 def test_the_same_words_from_another_keyboard_open_the_slot() -> None:
     composed, decomposed = "schl\u00fcssel".encode(), "schlu\u0308ssel".encode()
     assert slot_for(composed).unwrap(decomposed) == MASTER
@@ -228,6 +233,7 @@ def test_a_generated_key_is_one_word_of_53_characters_and_never_the_same() -> No
     assert all(re.fullmatch(r"asnap-key-[A-Za-z0-9_-]{43}", key) for key in keys)
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SLOT")
 @pytest.mark.parametrize("change", [{"kind": "command"}, {"nonce": "A" * 16}, {"sealed": "A" * 64}])
 def test_a_slot_that_was_edited_does_not_open(change: dict[str, Any]) -> None:
     assert parsed({**slot_for(KEY).raw(), **change}).unwrap(KEY) is None
@@ -242,12 +248,14 @@ def test_a_slot_made_to_look_like_another_ones_does_not_open() -> None:
     assert moved.unwrap(KEY) is None
 
 
+@pytest.mark.requirement("FORMAT-KEYS-PLACE")
 @pytest.mark.parametrize("place", [("01jcother0000000000000000b", SLOT), (STORE, "01jcs10t00000000000000000c")])
 def test_a_slot_that_was_moved_or_renamed_is_tampering(place: tuple[str, str]) -> None:
     with pytest.raises(SnapshotTampered):
         Slot.parse(slot_for(KEY).raw(), store_id=place[0], slot_id=place[1])
 
 
+@pytest.mark.requirement("FORMAT-KEYS-HOSTILE")
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -281,6 +289,7 @@ def test_the_most_expensive_slot_that_is_allowed_needs_256_mib() -> None:
     parsed({**document, "kdf": {**document["kdf"], "n": 2**18, "r": 8, "p": 4}})
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SUM")
 @pytest.mark.parametrize(
     "change",
     [
@@ -351,6 +360,7 @@ def test_a_label_that_looks_like_a_sum_does_no_harm(label: str) -> None:
     assert unpack(pack({"label": label, "v": 1}))["label"] == label
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SUM")
 def test_the_sum_is_the_formula_of_the_format_page() -> None:
     data = pack({"v": 1, "b": 2, "a": "ü"})
     found = re.fullmatch(rb'\{"a":"\\u00fc","b":2,"sum":"([0-9a-f]{64})","v":1\}', data)
@@ -358,6 +368,7 @@ def test_the_sum_is_the_formula_of_the_format_page() -> None:
     assert hashlib.sha256(data.replace(found[1], b"0" * 64)).hexdigest().encode() == found[1]
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SUM")
 def test_every_flipped_bit_of_a_key_file_is_corruption() -> None:
     data = pack(slot_for(KEY, label="laptop").raw())
     for place in range(8 * len(data)):
@@ -380,6 +391,7 @@ def test_anything_behind_a_key_file_is_corruption(junk: bytes) -> None:
         unpack(pack({"v": 1}) + junk)
 
 
+@pytest.mark.requirement("FORMAT-KEYS-SUM")
 @pytest.mark.parametrize(
     "around", [b'["sum":"%s"]', b'[{"sum":"%s"}]', b"[" * 50_000 + b'"sum":"%s"', b'\xff"sum":"%s"']
 )

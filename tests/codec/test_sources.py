@@ -72,6 +72,7 @@ def desktop() -> Iterator[MemoryKeyring]:
     keyring.set_keyring(before)
 
 
+@pytest.mark.requirement("STORE-KEY-SOURCES", "ORBIT-SECURITY-USER-KEY", "ORBIT-SECURITY-KEYCHAIN")
 def test_every_source_gives_its_secret_without_the_line_end(tmp_path: Path, desktop: MemoryKeyring) -> None:
     desktop.set_password("asnap", "me", SECRET)
     sources: dict[str, KeySource] = {
@@ -108,6 +109,7 @@ def test_the_environment_is_read_when_the_secret_is_needed(monkeypatch: pytest.M
     assert source.secret() == SECRET.encode()
 
 
+@pytest.mark.requirement("STORE-KEY-CLOSED")
 @pytest.mark.parametrize("empty", ["", "\n", "\r\n\n"])
 def test_nothing_is_not_a_secret(empty: str, tmp_path: Path, desktop: MemoryKeyring) -> None:
     desktop.set_password("asnap", "me", empty)
@@ -276,6 +278,7 @@ def test_the_first_variable_wins() -> None:
         assert source.kind == kind
 
 
+@pytest.mark.requirement("STORE-KEY-CLOSED")
 @pytest.mark.parametrize("name", ["ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND", "ASNAP_PASSPHRASE"])
 def test_a_variable_set_to_nothing_never_turns_encryption_off(name: str) -> None:
     source = source_from_environment({name: ""})

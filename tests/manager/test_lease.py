@@ -51,6 +51,7 @@ def test_the_owner_is_known_while_it_holds_the_session_and_not_after(tmp_path: P
     assert ended_without_stop(tmp_path) is None
 
 
+@pytest.mark.requirement("MANAGER-LEASE-ONE")
 def test_a_second_taker_is_told_who_and_since_when_even_in_the_same_process(tmp_path: Path) -> None:
     lease = Lease.acquire(tmp_path, ME)
     with pytest.raises(SessionLocked) as refused:
@@ -88,6 +89,7 @@ def race(one: Popen[str], two: Popen[str]) -> tuple[Popen[str], Popen[str]]:
     return (one, two) if answers[0] == "mine" else (two, one)
 
 
+@pytest.mark.requirement("MANAGER-LEASE-ONE", "ONERING-CARE-PROCESSES")
 def test_two_processes_race_and_exactly_one_wins(tmp_path: Path) -> None:
     with python(HOLDER, tmp_path) as one, python(HOLDER, tmp_path) as two:
         assert heard(one) == heard(two) == "ready"
@@ -100,6 +102,7 @@ def test_two_processes_race_and_exactly_one_wins(tmp_path: Path) -> None:
             assert heard(winner) == "released"
 
 
+@pytest.mark.requirement("MANAGER-LEASE-KILL")
 def test_a_kill_of_the_owner_hands_the_session_to_the_other(tmp_path: Path) -> None:
     with python(HOLDER, tmp_path) as one, python(HOLDER, tmp_path) as two:
         assert heard(one) == heard(two) == "ready"

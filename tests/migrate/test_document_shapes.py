@@ -30,6 +30,7 @@ def test_the_version_inside_a_foreign_document_is_not_taken_for_ours() -> None:
     assert load_document(oneringai()).session_id == "or"
 
 
+@pytest.mark.requirement("ONERING-MIGRATE-V0")
 def test_a_foreign_document_without_its_version_is_still_known() -> None:
     raw = oneringai()
     del raw["version"], raw["context"]["version"]
@@ -37,6 +38,7 @@ def test_a_foreign_document_without_its_version_is_still_known() -> None:
     assert load_document(raw).provider_type == "oneringai"
 
 
+@pytest.mark.requirement("STORE-MIGRATE-FOREIGN", "TERMINAL-FILE-SESSION")
 def test_an_openagent_session_is_known_with_or_without_an_explicit_zero() -> None:
     assert (
         shape_of(openagent()) == shape_of(openagent(version=0)) == shape_of(openagent(version=None)) == "openagent"
@@ -54,6 +56,7 @@ def test_a_document_with_a_version_is_not_taken_for_an_unversioned_dump() -> Non
         migrate(openagent(version=99))
 
 
+@pytest.mark.requirement("ONERING-MIGRATE-UNKNOWN")
 @pytest.mark.parametrize(
     "raw",
     [oneringai(version=2), oneringai(version="1"), oneringai(context={"version": 2, "core": {"conversation": []}})],
@@ -66,6 +69,7 @@ def test_a_foreign_version_that_is_not_known_is_refused_never_half_read(raw: Raw
     assert caught.value.session_id == "or"
 
 
+@pytest.mark.requirement("TERMINAL-FILE-INDEX")
 @pytest.mark.parametrize(
     "raw",
     [

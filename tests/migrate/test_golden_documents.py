@@ -50,6 +50,19 @@ STRETCHES = [
 ]
 
 
+@pytest.mark.requirement(
+    "STORE-MIGRATE-FOREIGN",
+    "ORBIT-MIGRATE-OLD",
+    "ONERING-MIGRATE-V1",
+    "TERMINAL-FILE-SESSION",
+    "TERMINAL-FILE-TOOL-CALL",
+    "TERMINAL-FILE-OPTIONAL",
+    "ONERING-STATE-AGENT-ID",
+    "ONERING-STATE-AGENT-TYPE",
+    "ONERING-STATE-MEMORY-VERSION",
+    "ONERING-FILE-MEMORY-ENTRY",
+    "ONERING-FILE-CONTEXT-PLUGINS",
+)
 @pytest.mark.parametrize(("old", "new"), STRETCHES)
 def test_a_golden_document_migrates_to_exactly_the_expected_one(old: Path, new: Path) -> None:
     target = version_in_name(new)
@@ -57,6 +70,7 @@ def test_a_golden_document_migrates_to_exactly_the_expected_one(old: Path, new: 
     assert Chain(STEPS[:target], current=target).migrate(read(old)) == read(new)
 
 
+@pytest.mark.requirement("STORE-MIGRATE-GOLDEN", "ORBIT-TEST-VERSIONS")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_a_golden_document_of_any_version_loads_as_the_same_snapshot(path: Path) -> None:
     snapshot = load_document(read(path))
@@ -80,6 +94,7 @@ def test_every_version_has_two_golden_sessions_that_begin_with_it(version: int) 
     assert [version_in_name(path) for path in oldest].count(version) >= 2
 
 
+@pytest.mark.requirement("STORE-MIGRATE-GOLDEN")
 @pytest.mark.parametrize("name", sorted(pinned()))
 def test_a_golden_file_is_there_and_unchanged(name: str) -> None:
     assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == pinned()[name]
@@ -89,6 +104,7 @@ def test_every_golden_document_is_pinned() -> None:
     assert {path.relative_to(GOLDEN).as_posix() for path in DOCUMENTS} <= set(pinned())
 
 
+@pytest.mark.requirement("ORBIT-SECURITY-ENVIRONMENT")
 def test_no_golden_current_document_carries_an_environment_value_or_a_server_secret() -> None:
     texts = [path.read_text("utf-8") for path in DOCUMENTS if version_in_name(path) >= 2]
 

@@ -34,6 +34,7 @@ def steps(*versions: int) -> list[Step]:
     return [Step(version, f"from {version}", leave_a_trace) for version in versions]
 
 
+@pytest.mark.requirement("STORE-MIGRATE-GAPS")
 @pytest.mark.parametrize(
     "versions",
     [(0, 2, 3), (1, 2, 3), (0, 1, 1), (0, 1, 1, 2), (1, 0, 2), (0, 1), (0, 1, 2, 3), ()],
@@ -51,6 +52,7 @@ def test_the_default_chain_ends_at_the_version_the_model_writes() -> None:
     assert CHAIN.current == CURRENT_VERSION
 
 
+@pytest.mark.requirement("ORBIT-MIGRATE-OLD")
 def test_steps_run_once_each_in_order_from_the_version_of_the_document() -> None:
     chain = Chain(steps(0, 1, 2, 3, 4), current=5)
 
@@ -63,6 +65,7 @@ def test_the_chain_writes_the_version_even_if_a_step_forgets_it() -> None:
     assert chain.migrate({**SESSION, "version": 1})["version"] == 2
 
 
+@pytest.mark.requirement("STORE-MIGRATE-DRY-RUN")
 def test_a_dry_run_names_the_steps_and_runs_none() -> None:
     chain = Chain([*steps(0), Step(1, "one", explode), Step(2, "two", explode)], current=3)
 
@@ -87,6 +90,7 @@ def test_every_step_has_a_description_of_one_line() -> None:
     assert all(text and "\n" not in text for text in descriptions)
 
 
+@pytest.mark.requirement("STORE-MIGRATE-INPUT")
 def test_the_input_is_not_changed_at_any_depth() -> None:
     for raw in (unversioned(), {**SESSION, "version": 1, "config": {"custom": {"model": "m"}}}):
         before = copy.deepcopy(raw)
@@ -104,6 +108,7 @@ def test_the_result_shares_nothing_with_the_input() -> None:
     assert raw["metadata"] == {"notes": ["a"]}
 
 
+@pytest.mark.requirement("ORBIT-MIGRATE-UNKNOWN", "ORBIT-ERROR-VERSION")
 @pytest.mark.parametrize("act", [migrate, plan_migration, load_document])
 @pytest.mark.parametrize("version", [CURRENT_VERSION + 1, 10**30, "2", "two", 2.0, True, -1, 0, [2], {}])
 def test_a_newer_or_senseless_version_is_refused(act: Any, version: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ def unknown_fields(value: Any) -> Iterator[str]:
             yield from unknown_fields(inner)
 
 
+@pytest.mark.requirement("STORE-MIGRATE-INPUT")
 @moderate
 @given(OLD)
 def test_an_old_document_loads_and_is_not_changed(raw: Raw) -> None:
@@ -117,6 +119,7 @@ def test_the_same_document_always_migrates_to_the_same_bytes(raw: Raw) -> None:
     assert json.dumps(migrate(raw)) == json.dumps(migrate(copy.deepcopy(raw)))
 
 
+@pytest.mark.requirement("STORE-MIGRATE-NOTHING-LOST")
 @moderate
 @given(OLD)
 def test_fields_no_version_knows_are_kept(raw: Raw) -> None:
@@ -125,6 +128,7 @@ def test_fields_no_version_knows_are_kept(raw: Raw) -> None:
     assert set(unknown_fields(raw)) <= kept
 
 
+@pytest.mark.requirement("ORBIT-MIGRATE-CURRENT")
 @moderate
 @given(record({"version": st.just(CURRENT_VERSION), "session_id": IDS}))
 def test_a_current_document_is_returned_as_it_is(raw: Raw) -> None:

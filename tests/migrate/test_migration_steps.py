@@ -36,6 +36,7 @@ def woven(raw: Raw) -> list[tuple[str, list[str]]]:
     return [(m.role, [b.title for b in m.content if isinstance(b, ToolCallBlock)]) for m in messages]
 
 
+@pytest.mark.requirement("ONERING-FILE-TOOL-CALLS")
 def test_a_tool_call_joins_the_answer_that_follows_it() -> None:
     history = [said("user", 1), said("assistant", 4), said("user", 5), said("assistant", 8)]
 
@@ -68,6 +69,7 @@ def test_tool_calls_nobody_answered_and_calls_without_a_time_come_last() -> None
     ]
 
 
+@pytest.mark.requirement("ONERING-FILE-MEMORY-ENTRY")
 def test_two_memory_entries_of_one_key_are_both_kept() -> None:
     entries = [{"key": "k", "value": 1}, {"key": "k", "value": 2}]
 
@@ -82,6 +84,7 @@ def test_a_memory_entry_without_a_key_or_with_a_senseless_time_is_refused(entry:
         migrate(oneringai([], [], memory={"entries": [entry]}))
 
 
+@pytest.mark.requirement("TERMINAL-TEST-TIMES")
 @pytest.mark.parametrize(
     ("given", "stored"),
     [
@@ -146,6 +149,7 @@ def test_a_part_of_the_wrong_kind_is_refused(changes: Raw) -> None:
     assert caught.value.session_id == "s"
 
 
+@pytest.mark.requirement("STORE-MIGRATE-NOTHING-LOST", "ONERING-CARE-CREDENTIALS")
 def test_environment_values_and_server_secrets_are_not_carried_over_but_their_names_are() -> None:
     server = {"name": "web", "type": "http", "url": "u", "headers": {"k": "v"}, "env": {}, "args": ["x"]}
 

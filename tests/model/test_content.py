@@ -65,6 +65,7 @@ def through_json(message: Message) -> Message:
     return Message.model_validate(json.loads(json.dumps(message.raw())))
 
 
+@pytest.mark.requirement("ORBIT-MODEL-BLOCKS")
 @pytest.mark.parametrize(("kind", "raw"), KNOWN)
 def test_each_block_of_acp_is_read_and_written_under_its_own_names(kind: type, raw: dict[str, Any]) -> None:
     block = parse_block(raw)
@@ -74,6 +75,7 @@ def test_each_block_of_acp_is_read_and_written_under_its_own_names(kind: type, r
     assert parse_block(block.raw()) == block
 
 
+@pytest.mark.requirement("STORE-VALUE-UNKNOWN-FIELDS")
 @settings(deadline=None)
 @given(st.sampled_from([raw for _, raw in KNOWN]), st.dictionaries(st.text(), JSON, max_size=3))
 def test_fields_we_do_not_know_survive_in_every_block(raw: dict[str, Any], extra: dict[str, Any]) -> None:
@@ -90,6 +92,7 @@ def test_fields_we_do_not_know_survive_in_every_block(raw: dict[str, Any], extra
 NAMES = {name for kind, _ in KNOWN for name in kind.model_fields}  # type: ignore[attr-defined]
 
 
+@pytest.mark.requirement("STORE-VALUE-UNKNOWN-BLOCKS")
 @settings(deadline=None)
 @given(
     st.dictionaries(st.text(), JSON, max_size=4), JSON.filter(lambda kind: kind not in ("text", "image", "audio"))
@@ -102,6 +105,7 @@ def test_blocks_of_a_kind_we_do_not_know_are_written_back_verbatim(raw: dict[str
     assert json.dumps(through_json(message).raw()["content"]) == json.dumps([verbatim])
 
 
+@pytest.mark.requirement("STORE-VALUE-UNKNOWN-BLOCKS")
 @pytest.mark.parametrize("raw", DO_NOT_FIT)
 def test_a_block_that_does_not_fit_its_kind_is_kept_verbatim_and_loads_again(raw: dict[str, Any]) -> None:
     block = parse_block(raw)
@@ -122,6 +126,7 @@ def test_a_block_without_a_kind_is_kept_too() -> None:
     assert block.raw() == {"payload": [1]}
 
 
+@pytest.mark.requirement("STORE-VALUE-FROZEN")
 def test_the_inside_of_a_tool_call_cannot_be_changed() -> None:
     call = ToolCallBlock(tool_call_id="1", content=[{"type": "terminal"}], raw_input={"a": [1]})
 
@@ -131,6 +136,7 @@ def test_the_inside_of_a_tool_call_cannot_be_changed() -> None:
         call.raw_input["a"].append(2)
 
 
+@pytest.mark.requirement("STORE-VALUE-NAN")
 def test_what_json_cannot_carry_is_refused_even_in_a_block_we_do_not_know() -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         Message(role="user", content=[{"type": "text", "text": "x", "more": [float("nan")]}])
@@ -144,6 +150,7 @@ def test_what_is_no_block_at_all_is_refused() -> None:
         Message(role="user", content=[7])
 
 
+@pytest.mark.requirement("TERMINAL-MESSAGE-CONTENT")
 def test_plain_text_is_one_text_block() -> None:
     message = Message(role="user", content="hello")
 
@@ -165,6 +172,7 @@ def test_the_words_of_a_message_leave_out_thoughts_and_tools() -> None:
     assert message.text == "ab"
 
 
+@pytest.mark.requirement("STORE-VALUE-SURROGATE")
 @pytest.mark.parametrize("text", ["\ud83d", "a\udc00b"])
 def test_lone_surrogates_are_kept(text: str) -> None:
     message = Message(role="user", content=text, metadata={text: [text]})

@@ -40,6 +40,7 @@ def positions(found: SnapshotDiff) -> tuple[list[int], list[int], list[tuple[int
     return list(found.messages_removed), list(found.messages_added), edited
 
 
+@pytest.mark.requirement("STORE-VALUE-DIFF")
 def test_equal_snapshots_have_an_empty_diff() -> None:
     full = EMPTY.append(user("a"), title="t", memory={"a": [1]}, mine=1)
     later = full.evolve(updated_at=NOW + timedelta(hours=1))
@@ -234,6 +235,7 @@ MESSAGES = st.lists(
 )
 
 
+@pytest.mark.requirement("STORE-VALUE-DIFF")
 @settings(deadline=None, max_examples=400)
 @given(MESSAGES, MESSAGES)
 def test_the_old_messages_and_the_alignment_give_the_new_ones(old: list[Message], new: list[Message]) -> None:
@@ -250,6 +252,7 @@ def test_the_old_messages_and_the_alignment_give_the_new_ones(old: list[Message]
     assert [j for _, j in found.edited] == sorted(edits.values())
 
 
+@pytest.mark.requirement("STORE-VALUE-DIFF")
 @settings(deadline=None, max_examples=200)
 @given(MESSAGES, MESSAGES)
 def test_a_diff_is_empty_exactly_when_nothing_differs(old: list[Message], new: list[Message]) -> None:

@@ -49,6 +49,7 @@ LIST_CHANGES: list[Callable[[Any], object]] = [
 ]
 
 
+@pytest.mark.requirement("STORE-VALUE-FROZEN")
 @pytest.mark.parametrize("change", DICT_CHANGES)
 def test_a_frozen_dict_refuses_every_change(change: Callable[[Any], object]) -> None:
     frozen = freeze({"a": 1})
@@ -58,6 +59,7 @@ def test_a_frozen_dict_refuses_every_change(change: Callable[[Any], object]) -> 
     assert frozen == {"a": 1}
 
 
+@pytest.mark.requirement("STORE-VALUE-FROZEN")
 @pytest.mark.parametrize("change", LIST_CHANGES)
 def test_a_frozen_list_refuses_every_change(change: Callable[[Any], object]) -> None:
     frozen = freeze([1])
@@ -119,6 +121,7 @@ def test_copies_of_frozen_values_are_frozen() -> None:
     assert type(copy.deepcopy(frozen)["a"]) is FrozenList
 
 
+@pytest.mark.requirement("STORE-VALUE-NAN")
 @pytest.mark.parametrize(
     ("value", "path"),
     [

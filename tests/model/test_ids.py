@@ -23,6 +23,9 @@ def directory(session_id: str) -> str | None:
         return None
 
 
+@pytest.mark.requirement(
+    "FORMAT-NAME-EMPTY", "FORMAT-NAME-DOTS", "FORMAT-NAME-CONTROL", "FORMAT-NAME-LONG", "TERMINAL-SECURITY-IDS"
+)
 @pytest.mark.parametrize(
     "session_id",
     ["", ".", "..", "a\0b", "\0", "a\nb", "\x7f", "x" * 300, "é" * 100, "A" * 100, "\ud83d", None, 7, b"x"],
@@ -32,6 +35,13 @@ def test_an_id_that_not_every_store_can_hold_is_refused(session_id: Any) -> None
         check_session_id(session_id)
 
 
+@pytest.mark.requirement(
+    "FORMAT-NAME-ENCODING",
+    "FORMAT-NAME-DOT",
+    "TERMINAL-SECURITY-TRAVERSAL",
+    "TERMINAL-SECURITY-ESCAPE",
+    "ONERING-CARE-AGENT-ID",
+)
 @pytest.mark.parametrize(
     "session_id", ["a/b", "../../etc/passwd", "/", "a\\b", "🙂", "~", ".hidden", "a b", "%41", "ß"]
 )
@@ -47,6 +57,7 @@ def test_a_plain_id_is_its_own_name() -> None:
     assert dirname_of("01k9-fix_auth.2") == "01k9-fix_auth.2"
 
 
+@pytest.mark.requirement("FORMAT-NAME-CASE")
 def test_ids_that_differ_by_case_only_have_names_that_differ_on_every_disk() -> None:
     names = {dirname_of(session_id).casefold() for session_id in ("session", "Session", "SESSION", "sessioN")}
 
@@ -59,12 +70,14 @@ def test_ids_that_look_the_same_but_are_spelled_differently_stay_apart() -> None
     assert dirname_of(composed) != dirname_of(decomposed)
 
 
+@pytest.mark.requirement("FORMAT-NAME-LONG")
 def test_the_longest_name_is_accepted_and_one_more_is_not() -> None:
     assert len(dirname_of("x" * MAX_ID_BYTES)) == MAX_ID_BYTES
     with pytest.raises(InvalidSessionId):
         dirname_of("x" * (MAX_ID_BYTES + 1))
 
 
+@pytest.mark.requirement("FORMAT-NAME-ENCODING")
 @settings(deadline=None)
 @given(IDS)
 def test_the_name_of_an_id_leads_back_to_it(session_id: str) -> None:
@@ -77,6 +90,7 @@ def test_the_name_of_an_id_leads_back_to_it(session_id: str) -> None:
     assert not name.startswith(".")
 
 
+@pytest.mark.requirement("FORMAT-NAME-CASE")
 @settings(deadline=None)
 @given(IDS, IDS | st.just(""))
 def test_two_ids_never_share_a_name_not_even_after_casefolding(one: str, other: str) -> None:
@@ -101,6 +115,7 @@ def test_foreign_names_in_a_store_are_not_taken_for_sessions(name: str) -> None:
     assert session_id_of(name) is None
 
 
+@pytest.mark.requirement("TERMINAL-MANAGER-UNIQUE")
 def test_new_ids_are_lower_case_distinct_and_their_own_names() -> None:
     made = [new_id() for _ in range(100)]
 

@@ -44,6 +44,7 @@ def shape(tree: tuple[Branch, ...]) -> list[tuple[str, int, str | None]]:
     return [(branch.session_id, branch.depth, branch.broken) for branch in tree]
 
 
+@pytest.mark.requirement("STORE-VALUE-LINEAGE", "TERMINAL-BRANCH-ANYWHERE")
 def test_a_fork_takes_the_first_messages_along_and_knows_where_it_came_from() -> None:
     forked = fork(ORIGINAL, session_id="fork", seq=9, at=2, now=NOW)
 
@@ -91,6 +92,7 @@ def test_a_fork_of_a_fork_names_its_nearest_parent() -> None:
     assert second.parent == Parent(session_id="one", seq=4, message_index=1)
 
 
+@pytest.mark.requirement("STORE-VALUE-LINEAGE")
 @pytest.mark.parametrize("at", [-1, 4, 10**9])
 def test_a_position_outside_the_conversation_is_refused(at: int) -> None:
     with pytest.raises(InvalidInput):

@@ -37,6 +37,7 @@ def why(metas: list[SnapshotMeta], policy: RetentionPolicy) -> dict[int, tuple[s
     return {decision.seq: decision.reasons for decision in plan(metas, policy, NOW)}
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY", "ORBIT-CONFIG-MAX")
 def test_the_last_n_are_kept_and_the_rest_has_no_reason() -> None:
     metas = [meta(seq) for seq in (1, 2, 3, 4)]
 
@@ -60,6 +61,7 @@ def test_a_clock_that_jumps_between_two_hours_does_not_use_up_the_hours() -> Non
     assert kept(metas, RetentionPolicy(keep_hourly=3)) == [1, 4, 5]
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY", "ORBIT-SECURITY-PERIOD")
 def test_within_counts_from_now_and_keeps_times_that_lie_ahead() -> None:
     metas = [meta(1, 3 * DAY), meta(2, 2 * DAY), meta(3, -DAY), meta(4, 5 * DAY), meta(5, 9 * DAY)]
 
@@ -70,6 +72,7 @@ def test_the_longest_span_there_is_keeps_everything() -> None:
     assert kept([meta(1, 900 * DAY), meta(2)], RetentionPolicy(keep_within=timedelta.max)) == [1, 2]
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 @pytest.mark.parametrize(
     ("rule", "step"),
     [("keep_hourly", HOUR), ("keep_daily", DAY), ("keep_weekly", 7 * DAY), ("keep_monthly", 31 * DAY)],
@@ -105,12 +108,14 @@ def test_a_rule_with_places_left_also_keeps_the_oldest() -> None:
     assert reasons == {1: ("oldest daily",), 2: (), 3: ("head", "daily")}
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 def test_tagged_snapshots_are_kept_and_the_reason_names_the_tag() -> None:
     metas = [meta(1, tags=("pre-deploy", "x")), meta(2, tags=("x",)), meta(3)]
 
     assert why(metas, RetentionPolicy(keep_tags=("pre-deploy",))) == {1: ("tag pre-deploy",), 2: (), 3: ("head",)}
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 def test_nothing_of_a_pinned_session_is_forgotten() -> None:
     metas = [meta(1), meta(2), meta(3, pinned=True)]
 
@@ -142,6 +147,7 @@ def test_no_snapshots_give_no_decisions() -> None:
     assert plan([], RetentionPolicy(keep_last=1), NOW) == ()
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY-EMPTY")
 @pytest.mark.parametrize(
     "rules",
     [
@@ -212,6 +218,7 @@ RULES = st.fixed_dictionaries(
 """Each rule by itself may be off; all of them together are never empty."""
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 @settings(deadline=None)
 @given(METAS, RULES)
 def test_the_head_is_always_kept_and_every_snapshot_gets_one_decision(

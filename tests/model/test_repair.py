@@ -38,6 +38,7 @@ def only_call(snapshot: SessionSnapshot, index: int = 0) -> ToolCallBlock:
     return next(block for block in snapshot.messages[index].content if isinstance(block, ToolCallBlock))
 
 
+@pytest.mark.requirement("STORE-VALUE-REPAIR")
 @pytest.mark.parametrize("status", [None, "pending", "in_progress"])
 def test_an_open_tool_call_is_closed_as_failed_with_a_note_that_its_outcome_is_unknown(status: str | None) -> None:
     partial = {"type": "content", "content": {"type": "text", "text": "so far"}}
@@ -66,6 +67,7 @@ def test_a_tool_call_with_an_outcome_is_left_alone(status: str) -> None:
     assert not is_outcome_unknown(only_call(repaired, 1))
 
 
+@pytest.mark.requirement("STORE-VALUE-REPAIR-PURE")
 def test_the_given_snapshot_is_never_edited_and_other_messages_stay_the_same_objects() -> None:
     broken = session(said("user", "go"), said("assistant", call()), said("user", "and?"), said("assistant"))
     before = json.dumps(broken.raw())
@@ -137,6 +139,7 @@ def test_a_result_without_its_call_and_without_content_goes_with_the_torn_tail()
     assert kinds(notices) == [("tail-dropped", 1)]
 
 
+@pytest.mark.requirement("STORE-VALUE-REPAIR")
 def test_an_empty_tail_is_dropped_message_by_message() -> None:
     broken = session(
         said("user", "go"),

@@ -74,6 +74,7 @@ def through_json(value: Value) -> Value:
     return type(value).model_validate(json.loads(json.dumps(value.raw())))
 
 
+@pytest.mark.requirement("STORE-VALUE-UNKNOWN-FIELDS", "ORBIT-TEST-SERIAL")
 @settings(deadline=None)
 @given(st.sampled_from(FULL), st.dictionaries(st.text(), JSON, max_size=3))
 def test_unknown_fields_survive_a_round_trip_in_every_kind_of_value(value: Value, extra: dict[str, Any]) -> None:
@@ -94,6 +95,7 @@ def test_values_survive_copies_and_pickles(value: Value) -> None:
     assert len({value, through_json(value)}) == 1
 
 
+@pytest.mark.requirement("STORE-VALUE-FROZEN")
 @pytest.mark.parametrize(
     "change",
     [
@@ -122,6 +124,7 @@ def test_equal_means_the_same_json() -> None:
     assert message("a") != TextBlock(text="a")
 
 
+@pytest.mark.requirement("STORE-VALUE-NAN", "STORE-VALUE-NAIVE", "TERMINAL-ROLE-UNKNOWN")
 @pytest.mark.parametrize(
     ("make", "path"),
     [
@@ -170,6 +173,7 @@ def test_reading_what_others_wrote_keeps_pydantics_error() -> None:
         SessionSnapshot.model_validate({"session_id": "s"})
 
 
+@pytest.mark.requirement("TERMINAL-TEST-TIMES")
 def test_times_are_kept_in_utc_and_written_so_that_text_sorts_as_time() -> None:
     there = timezone(timedelta(hours=-5))
     value = snapshot(created_at=NOW.astimezone(there), updated_at=NOW.replace(microsecond=0))
@@ -219,6 +223,7 @@ def test_a_field_can_be_evolved_under_its_name_on_the_wire() -> None:
     assert block.raw()["mimeType"] == "b"
 
 
+@pytest.mark.requirement("STORE-VALUE-MCP-SECRETS")
 @pytest.mark.parametrize("secret", ["env", "headers", "args"])
 def test_the_secrets_of_an_mcp_server_never_come_in(secret: str) -> None:
     hidden: dict[str, Any] = {secret: {"TOKEN": "x"}}
@@ -233,6 +238,7 @@ def test_defaults_are_not_written() -> None:
     assert message("x").raw() == {"role": "user", "content": [{"type": "text", "text": "x"}]}
 
 
+@pytest.mark.requirement("FORMAT-PAYLOAD-META")
 def test_the_summary_repeats_what_lists_show_and_nothing_of_the_conversation() -> None:
     summary = summary_of(FULL[0])  # type: ignore[arg-type]
 

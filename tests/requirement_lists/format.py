@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["FORMAT"]
 
@@ -16,13 +16,13 @@ _DIRECTORY = section(
     to_do("FORMAT-DIR-TMP", "Names that end in .tmp mean nothing."),
     to_do("FORMAT-STORE-FILE", "STORE.json says format, id, time of creation, and whether it is encrypted."),
     to_do("FORMAT-STORE-UNKNOWN", "A store of an unknown format is refused."),
-    to_do("FORMAT-NAME-ENCODING", "A directory name is the percent-encoded session id; upper case is encoded too."),
-    to_do("FORMAT-NAME-CASE", "Ids that differ only in case have names that differ in more."),
-    to_do("FORMAT-NAME-DOT", "A leading dot is encoded."),
-    to_do("FORMAT-NAME-EMPTY", "An empty id is refused."),
-    to_do("FORMAT-NAME-DOTS", "The ids . and .. are refused."),
-    to_do("FORMAT-NAME-CONTROL", "An id with a control character is refused."),
-    to_do("FORMAT-NAME-LONG", "An id that takes over 200 bytes encoded is refused."),
+    done("FORMAT-NAME-ENCODING", "A directory name is the percent-encoded session id; upper case is encoded too."),
+    done("FORMAT-NAME-CASE", "Ids that differ only in case have names that differ in more."),
+    done("FORMAT-NAME-DOT", "A leading dot is encoded."),
+    done("FORMAT-NAME-EMPTY", "An empty id is refused."),
+    done("FORMAT-NAME-DOTS", "The ids . and .. are refused."),
+    done("FORMAT-NAME-CONTROL", "An id with a control character is refused."),
+    done("FORMAT-NAME-LONG", "An id that takes over 200 bytes encoded is refused."),
     to_do("FORMAT-SEGMENT-NAME", "A segment is named after its first sequence number, in at least ten digits."),
     to_do("FORMAT-SEGMENT-RANGE", "A rewritten range replaces the files of lower generation that begin in it."),
 )
@@ -61,34 +61,34 @@ _ENCRYPTED = section(
     to_do(
         "FORMAT-SEAL-STORED", "An encrypted frame holds its ciphertext in stored blocks, so gzip -t needs no key."
     ),
-    to_do("FORMAT-SEAL-AAD", "Every byte before the ciphertext is authenticated."),
-    to_do("FORMAT-SEAL-MOVED", "A frame that was moved, renamed or edited does not open."),
+    done("FORMAT-SEAL-AAD", "Every byte before the ciphertext is authenticated."),
+    done("FORMAT-SEAL-MOVED", "A frame that was moved, renamed or edited does not open."),
     to_do("FORMAT-SEAL-EXACT", "A frame whose bytes differ from re-assembling its ciphertext is refused."),
     to_do("FORMAT-SEAL-PLAIN", "A plain frame in an encrypted store is refused."),
-    to_do("FORMAT-SEAL-FRAME-KEY", "The frame key is derived from data key, store id and session id as written."),
-    to_do(
+    done("FORMAT-SEAL-FRAME-KEY", "The frame key is derived from data key, store id and session id as written."),
+    done(
         "FORMAT-SEAL-DIGEST-KEY",
         "The digest key is derived from digest secret, store id and session id as written.",
     ),
     to_do("FORMAT-SEAL-HIDDEN", "Nothing of the content is in the clear."),
-    to_do(
+    done(
         "FORMAT-KEYS-SUM", "A wrong sum in a key file is corruption; a right one over wrong content is tampering."
     ),
-    to_do("FORMAT-KEYS-KEYSET", "The keyset is sealed under the master key and bound to its store."),
-    to_do("FORMAT-KEYS-PRIMARY", "New frames use the primary key; the others read older frames."),
-    to_do("FORMAT-KEYS-DIGEST", "The digest secret never changes, so roots survive a rotation."),
-    to_do("FORMAT-KEYS-SLOT", "A slot wraps the master key and is bound to store, slot id and kind."),
-    to_do("FORMAT-KEYS-PLACE", "A slot file moved or renamed is refused."),
-    to_do("FORMAT-KEYS-KIND", "Any source may open any slot."),
-    to_do("FORMAT-KEYS-HKDF", "A generated key is stretched with HKDF as written."),
-    to_do("FORMAT-KEYS-SCRYPT", "Any other secret is stretched with scrypt as written, text in NFC."),
-    to_do("FORMAT-KEYS-HOSTILE", "Hostile scrypt parameters are refused before anything is derived."),
-    to_do("FORMAT-KEYS-EVERY", "Every slot that can be read is tried before one that cannot is reported."),
-    to_do("FORMAT-KEYS-ONE-SLOT", "Adding, removing or changing a passphrase writes one slot and no frame."),
-    to_do("FORMAT-KEYS-ROTATE", "Rotating the data key writes the keyset and no frame."),
-    to_do("FORMAT-KEYS-WHOLE", "The keys directory appears whole or not at all."),
-    to_do("FORMAT-KEYS-DURABLE", "A new slot is durable before the one it replaces goes."),
-    to_do("FORMAT-KEYS-LOCK", "Two never change keys at once."),
+    done("FORMAT-KEYS-KEYSET", "The keyset is sealed under the master key and bound to its store."),
+    done("FORMAT-KEYS-PRIMARY", "New frames use the primary key; the others read older frames."),
+    done("FORMAT-KEYS-DIGEST", "The digest secret never changes, so roots survive a rotation."),
+    done("FORMAT-KEYS-SLOT", "A slot wraps the master key and is bound to store, slot id and kind."),
+    done("FORMAT-KEYS-PLACE", "A slot file moved or renamed is refused."),
+    done("FORMAT-KEYS-KIND", "Any source may open any slot."),
+    done("FORMAT-KEYS-HKDF", "A generated key is stretched with HKDF as written."),
+    done("FORMAT-KEYS-SCRYPT", "Any other secret is stretched with scrypt as written, text in NFC."),
+    done("FORMAT-KEYS-HOSTILE", "Hostile scrypt parameters are refused before anything is derived."),
+    done("FORMAT-KEYS-EVERY", "Every slot that can be read is tried before one that cannot is reported."),
+    done("FORMAT-KEYS-ONE-SLOT", "Adding, removing or changing a passphrase writes one slot and no frame."),
+    done("FORMAT-KEYS-ROTATE", "Rotating the data key writes the keyset and no frame."),
+    done("FORMAT-KEYS-WHOLE", "The keys directory appears whole or not at all."),
+    done("FORMAT-KEYS-DURABLE", "A new slot is durable before the one it replaces goes."),
+    done("FORMAT-KEYS-LOCK", "Two never change keys at once."),
 )
 
 _DIGESTS = section(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["MANAGER"]
 
@@ -84,8 +84,8 @@ _RECOVERY = section(
     to_do("MANAGER-RECOVER-REST", "A session that cannot be recovered is reported and the rest goes on."),
     to_do("MANAGER-RECOVER-LIVE", "A session with a live owner is left alone."),
     to_do("MANAGER-RECOVER-NO-STOP", "A session that ended without a proper stop is reported."),
-    to_do("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
-    to_do("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
+    done("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
+    done("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
     to_do("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
     to_do("MANAGER-CONTROL-SILENT", "An owner that does not answer is reported as not reachable, in bounded time."),
 )

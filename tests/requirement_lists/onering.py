@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["ONERING"]
 
@@ -36,16 +36,16 @@ _LAYERS = section(
 
 _STATE = section(
     _PAGE + "IAgentPersistenceStorage",
-    to_do("ONERING-STATE-VERSION", "The state carries a format version."),
-    to_do("ONERING-STATE-AGENT-ID", "The state names its agent."),
-    to_do("ONERING-STATE-AGENT-TYPE", "The state names the type of agent, so that a load can be validated."),
-    to_do("ONERING-STATE-CREATED", "The state knows when the session began."),
-    to_do("ONERING-STATE-ACTIVE", "The state knows when the session was last active."),
-    to_do("ONERING-STATE-CONTEXT", "The state holds the serialized context."),
-    to_do("ONERING-STATE-MEMORY", "The state holds working memory where there is any, and does without."),
-    to_do("ONERING-STATE-PLUGINS", "The state holds each plugin's state by name."),
-    to_do("ONERING-STATE-METADATA", "The state holds the session's metadata."),
-    to_do("ONERING-STATE-MEMORY-VERSION", "The memory document says its version."),
+    done("ONERING-STATE-VERSION", "The state carries a format version."),
+    done("ONERING-STATE-AGENT-ID", "The state names its agent."),
+    done("ONERING-STATE-AGENT-TYPE", "The state names the type of agent, so that a load can be validated."),
+    done("ONERING-STATE-CREATED", "The state knows when the session began."),
+    done("ONERING-STATE-ACTIVE", "The state knows when the session was last active."),
+    done("ONERING-STATE-CONTEXT", "The state holds the serialized context."),
+    done("ONERING-STATE-MEMORY", "The state holds working memory where there is any, and does without."),
+    done("ONERING-STATE-PLUGINS", "The state holds each plugin's state by name."),
+    done("ONERING-STATE-METADATA", "The state holds the session's metadata."),
+    done("ONERING-STATE-MEMORY-VERSION", "The memory document says its version."),
     to_do("ONERING-STATE-MEMORY-STATS", "How many memory entries there are, and how large, can be told."),
     to_do("ONERING-STORAGE-SAVE", "Storage saves the full state."),
     to_do("ONERING-STORAGE-LOAD", "Storage loads the full state, or says that there is none."),
@@ -78,23 +78,23 @@ _USAGE = section(
 
 _FILES = section(
     _PAGE + "File Formats",
-    to_do("ONERING-FILE-SYSTEM-PROMPT", "The system prompt is kept."),
-    to_do("ONERING-FILE-INSTRUCTIONS", "The instructions are kept."),
-    to_do("ONERING-FILE-HISTORY", "The history is kept."),
-    to_do("ONERING-FILE-TOOL-CALLS", "Tool calls are kept, in their place in the history."),
-    to_do("ONERING-FILE-TOOLS-ENABLED", "Which tools are enabled is kept."),
-    to_do("ONERING-FILE-TOOLS-NAMESPACES", "Namespaces of tools are kept."),
-    to_do("ONERING-FILE-TOOLS-PRIORITIES", "Priorities of tools are kept."),
-    to_do("ONERING-FILE-APPROVALS", "Approvals are kept."),
-    to_do("ONERING-FILE-BLOCKLIST", "The block list is kept."),
-    to_do("ONERING-FILE-ALLOWLIST", "The allow list is kept."),
-    to_do("ONERING-FILE-CONTEXT-PLUGINS", "Plugin state inside the context is kept."),
-    to_do("ONERING-FILE-MODEL", "The model is kept."),
-    to_do("ONERING-FILE-MAX-TOKENS", "The context window size is kept."),
-    to_do("ONERING-FILE-STRATEGY", "The context strategy is kept."),
-    to_do("ONERING-FILE-TITLE", "The title is kept."),
-    to_do("ONERING-FILE-TAGS", "The tags are kept."),
-    to_do(
+    done("ONERING-FILE-SYSTEM-PROMPT", "The system prompt is kept."),
+    done("ONERING-FILE-INSTRUCTIONS", "The instructions are kept."),
+    done("ONERING-FILE-HISTORY", "The history is kept."),
+    done("ONERING-FILE-TOOL-CALLS", "Tool calls are kept, in their place in the history."),
+    done("ONERING-FILE-TOOLS-ENABLED", "Which tools are enabled is kept."),
+    done("ONERING-FILE-TOOLS-NAMESPACES", "Namespaces of tools are kept."),
+    done("ONERING-FILE-TOOLS-PRIORITIES", "Priorities of tools are kept."),
+    done("ONERING-FILE-APPROVALS", "Approvals are kept."),
+    done("ONERING-FILE-BLOCKLIST", "The block list is kept."),
+    done("ONERING-FILE-ALLOWLIST", "The allow list is kept."),
+    done("ONERING-FILE-CONTEXT-PLUGINS", "Plugin state inside the context is kept."),
+    done("ONERING-FILE-MODEL", "The model is kept."),
+    done("ONERING-FILE-MAX-TOKENS", "The context window size is kept."),
+    done("ONERING-FILE-STRATEGY", "The context strategy is kept."),
+    done("ONERING-FILE-TITLE", "The title is kept."),
+    done("ONERING-FILE-TAGS", "The tags are kept."),
+    done(
         "ONERING-FILE-MEMORY-ENTRY",
         "A memory entry keeps key, description, value, scope, size, priority, pin, times.",
     ),
@@ -102,9 +102,9 @@ _FILES = section(
 
 _MIGRATION = section(
     _PAGE + "Migration Support",
-    to_do("ONERING-MIGRATE-V0", "A state from before versions is migrated."),
-    to_do("ONERING-MIGRATE-V1", "A state of version 1 loads."),
-    to_do("ONERING-MIGRATE-UNKNOWN", "A state of an unknown version is an error that names the version."),
+    done("ONERING-MIGRATE-V0", "A state from before versions is migrated."),
+    done("ONERING-MIGRATE-V1", "A state of version 1 loads."),
+    done("ONERING-MIGRATE-UNKNOWN", "A state of an unknown version is an error that names the version."),
 )
 
 _ERRORS = section(
@@ -124,7 +124,7 @@ _CONSIDERATIONS = section(
     to_do("ONERING-CARE-CREDENTIALS", "Credentials are not stored in a session."),
     to_do("ONERING-CARE-AUTH-APART", "Connector authentication is kept apart from sessions."),
     to_do("ONERING-CARE-ONE-WRITER", "One agent per agent id at a time."),
-    to_do("ONERING-CARE-PROCESSES", "A second process is kept out by a lock."),
+    done("ONERING-CARE-PROCESSES", "A second process is kept out by a lock."),
 )
 
 ONERING = (

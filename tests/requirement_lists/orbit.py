@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["ORBIT"]
 
@@ -22,20 +22,20 @@ _USE = section(
 
 _MODEL = section(
     _PAGE + "Data Model",
-    to_do("ORBIT-MODEL-ID", "A snapshot carries the session's own id."),
-    to_do("ORBIT-MODEL-PROVIDER", "A snapshot says which kind of provider ran it."),
-    to_do("ORBIT-MODEL-CREATED", "A snapshot knows when its session began."),
-    to_do("ORBIT-MODEL-UPDATED", "A snapshot knows when its session last changed."),
-    to_do("ORBIT-MODEL-VERSION", "A snapshot carries its schema version."),
-    to_do("ORBIT-MODEL-CONFIG", "A snapshot carries the configuration of the session."),
-    to_do("ORBIT-MODEL-AGENT-ID", "A snapshot carries the id the agent itself gave the session."),
-    to_do("ORBIT-MODEL-MESSAGES", "A snapshot carries the whole conversation, in order."),
-    to_do("ORBIT-MODEL-TASK", "A snapshot carries the current task."),
-    to_do("ORBIT-MODEL-METRICS", "A snapshot carries the metrics of the session."),
-    to_do("ORBIT-MODEL-METADATA", "A snapshot carries free metadata: tool state, files touched, anything."),
-    to_do("ORBIT-MODEL-ROLE", "A message says who spoke."),
-    to_do("ORBIT-MODEL-BLOCKS", "A message is a list of typed content blocks."),
-    to_do("ORBIT-MODEL-TIME", "A message carries its time."),
+    done("ORBIT-MODEL-ID", "A snapshot carries the session's own id."),
+    done("ORBIT-MODEL-PROVIDER", "A snapshot says which kind of provider ran it."),
+    done("ORBIT-MODEL-CREATED", "A snapshot knows when its session began."),
+    done("ORBIT-MODEL-UPDATED", "A snapshot knows when its session last changed."),
+    done("ORBIT-MODEL-VERSION", "A snapshot carries its schema version."),
+    done("ORBIT-MODEL-CONFIG", "A snapshot carries the configuration of the session."),
+    done("ORBIT-MODEL-AGENT-ID", "A snapshot carries the id the agent itself gave the session."),
+    done("ORBIT-MODEL-MESSAGES", "A snapshot carries the whole conversation, in order."),
+    done("ORBIT-MODEL-TASK", "A snapshot carries the current task."),
+    done("ORBIT-MODEL-METRICS", "A snapshot carries the metrics of the session."),
+    done("ORBIT-MODEL-METADATA", "A snapshot carries free metadata: tool state, files touched, anything."),
+    done("ORBIT-MODEL-ROLE", "A message says who spoke."),
+    done("ORBIT-MODEL-BLOCKS", "A message is a list of typed content blocks."),
+    done("ORBIT-MODEL-TIME", "A message carries its time."),
 )
 
 _STORE = section(
@@ -49,7 +49,7 @@ _STORE = section(
     to_do("ORBIT-STORE-INDEX", "Listing does not read whole conversations."),
     to_do("ORBIT-STORE-READABLE", "What is on disk is JSON that a person can read with common tools."),
     to_do("ORBIT-STORE-GZIP", "Snapshots are compressed with gzip."),
-    to_do("ORBIT-STORE-VERSIONED", "Stored data says its schema version, so that it can be migrated."),
+    done("ORBIT-STORE-VERSIONED", "Stored data says its schema version, so that it can be migrated."),
 )
 
 _MANAGER = section(
@@ -105,17 +105,17 @@ _PROTOCOL = section(
 _ERRORS = section(
     _PAGE + "Error Handling",
     to_do("ORBIT-ERROR-NOT-FOUND", "A snapshot that is not there has an error of its own."),
-    to_do("ORBIT-ERROR-VERSION", "A snapshot of an incompatible version has an error of its own."),
+    done("ORBIT-ERROR-VERSION", "A snapshot of an incompatible version has an error of its own."),
     to_do("ORBIT-ERROR-NO-LOAD", "An agent that cannot load sessions has an error of its own."),
     to_do("ORBIT-ERROR-CORRUPTED", "A corrupted snapshot has an error of its own."),
 )
 
 _TESTING = section(
     _PAGE + "Testing",
-    to_do("ORBIT-TEST-SERIAL", "What is serialized deserializes to the same value."),
+    done("ORBIT-TEST-SERIAL", "What is serialized deserializes to the same value."),
     to_do("ORBIT-TEST-STORAGE", "Save, load and delete are tested together."),
-    to_do("ORBIT-TEST-VERSIONS", "Each released version is tested to load."),
-    to_do("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
+    done("ORBIT-TEST-VERSIONS", "Each released version is tested to load."),
+    done("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
     to_do("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
     to_do("ORBIT-TEST-CRASH", "Recovery after a crash is tested."),
     to_do("ORBIT-TEST-COMPATIBILITY", "Agents with and without load support are tested."),
@@ -124,19 +124,19 @@ _TESTING = section(
 _SECURITY = section(
     _PAGE + "Security & Privacy",
     to_do("ORBIT-SECURITY-0600", "Files can be read and written by their owner only."),
-    to_do("ORBIT-SECURITY-ENVIRONMENT", "Values of environment variables never get into a snapshot."),
+    done("ORBIT-SECURITY-ENVIRONMENT", "Values of environment variables never get into a snapshot."),
     to_do("ORBIT-SECURITY-ENCRYPT", "Snapshots can be encrypted at rest."),
-    to_do("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),
-    to_do("ORBIT-SECURITY-KEYCHAIN", "The key can come from the system's keychain."),
+    done("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),
+    done("ORBIT-SECURITY-KEYCHAIN", "The key can come from the system's keychain."),
     to_do("ORBIT-SECURITY-RETENTION", "Old snapshots go by themselves."),
     to_do("ORBIT-SECURITY-PERIOD", "How long snapshots are kept can be configured."),
 )
 
 _MIGRATION = section(
     _PAGE + "Migration & Compatibility",
-    to_do("ORBIT-MIGRATE-OLD", "A document of an older version is migrated when it is read."),
-    to_do("ORBIT-MIGRATE-CURRENT", "A document of the current version is read as it is."),
-    to_do("ORBIT-MIGRATE-UNKNOWN", "A document of an unknown version is refused."),
+    done("ORBIT-MIGRATE-OLD", "A document of an older version is migrated when it is read."),
+    done("ORBIT-MIGRATE-CURRENT", "A document of the current version is read as it is."),
+    done("ORBIT-MIGRATE-UNKNOWN", "A document of an unknown version is refused."),
 )
 
 _WATCH = section(
@@ -153,7 +153,7 @@ _WATCH = section(
 
 _FUTURE = section(
     _PAGE + "Success Criteria, Future Enhancements",
-    to_do("ORBIT-SUCCESS-STATE", "Metrics and state are the same after a restore."),
+    done("ORBIT-SUCCESS-STATE", "Metrics and state are the same after a restore."),
     to_do("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
     to_do("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     to_do("ORBIT-FUTURE-DELTA", "A save writes only what changed."),

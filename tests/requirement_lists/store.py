@@ -46,7 +46,7 @@ _VERBS = section(
     to_do("STORE-SAVE-REF", "save returns session, number, root, size."),
     to_do("STORE-SAVE-DELTA", "The cost of a save follows what changed, not how long the session is."),
     to_do("STORE-SAVE-SECTIONS", "A state section that did not change is not written again."),
-    to_do(
+    done(
         "STORE-SAVE-SPLICE",
         "Append, edit in the middle, truncation and a summary in place of a prefix are splices.",
     ),
@@ -91,39 +91,39 @@ _FAULTS = section(
 
 _VALUES = section(
     "snapshot_plugin/model: what a snapshot is",
-    to_do("STORE-VALUE-FROZEN", "A snapshot cannot be changed, at any depth."),
-    to_do("STORE-VALUE-UNKNOWN-FIELDS", "Unknown fields survive a round trip."),
-    to_do("STORE-VALUE-UNKNOWN-BLOCKS", "Unknown block kinds survive a round trip."),
-    to_do("STORE-VALUE-NAN", "NaN and infinities are refused with the path to them."),
-    to_do("STORE-VALUE-SURROGATE", "Lone surrogates survive or are refused clearly."),
-    to_do("STORE-VALUE-NAIVE", "A naive datetime has one stated outcome."),
-    to_do("STORE-VALUE-MCP-SECRETS", "Environment and headers of MCP servers never get in."),
-    to_do("STORE-VALUE-LINEAGE", "A session can be forked at any message and knows its parent."),
-    to_do("STORE-VALUE-DIFF", "Two snapshots can be compared."),
-    to_do("STORE-VALUE-REPAIR", "Orphaned tool calls are closed and torn tails dropped, each with a notice."),
-    to_do("STORE-VALUE-REPAIR-PURE", "Repair never edits the snapshot it is given."),
+    done("STORE-VALUE-FROZEN", "A snapshot cannot be changed, at any depth."),
+    done("STORE-VALUE-UNKNOWN-FIELDS", "Unknown fields survive a round trip."),
+    done("STORE-VALUE-UNKNOWN-BLOCKS", "Unknown block kinds survive a round trip."),
+    done("STORE-VALUE-NAN", "NaN and infinities are refused with the path to them."),
+    done("STORE-VALUE-SURROGATE", "Lone surrogates survive or are refused clearly."),
+    done("STORE-VALUE-NAIVE", "A naive datetime has one stated outcome."),
+    done("STORE-VALUE-MCP-SECRETS", "Environment and headers of MCP servers never get in."),
+    done("STORE-VALUE-LINEAGE", "A session can be forked at any message and knows its parent."),
+    done("STORE-VALUE-DIFF", "Two snapshots can be compared."),
+    done("STORE-VALUE-REPAIR", "Orphaned tool calls are closed and torn tails dropped, each with a notice."),
+    done("STORE-VALUE-REPAIR-PURE", "Repair never edits the snapshot it is given."),
     to_do("STORE-VALUE-REDACT", "Secret shapes are found, and reported by kind, never by value."),
-    to_do(
+    done(
         "STORE-VALUE-POLICY", "Retention keeps last, within, hourly, daily, weekly, monthly, tags, pins, the head."
     ),
-    to_do("STORE-VALUE-POLICY-EMPTY", "An empty policy is refused."),
+    done("STORE-VALUE-POLICY-EMPTY", "An empty policy is refused."),
 )
 
 _MIGRATION = section(
     "docs/reference/migrations.md: Versions and migrations",
-    to_do("STORE-MIGRATE-GAPS", "A chain with a gap, a double or a wrong order is refused."),
-    to_do("STORE-MIGRATE-DRY-RUN", "A dry run names the steps and runs none."),
-    to_do("STORE-MIGRATE-INPUT", "Migration never changes its input."),
-    to_do("STORE-MIGRATE-GOLDEN", "Golden files of each version load for ever and are never edited."),
-    to_do("STORE-MIGRATE-FOREIGN", "The published session files of two other tools load as version 0."),
-    to_do("STORE-MIGRATE-NOTHING-LOST", "What a step does not know is kept, secrets excepted."),
+    done("STORE-MIGRATE-GAPS", "A chain with a gap, a double or a wrong order is refused."),
+    done("STORE-MIGRATE-DRY-RUN", "A dry run names the steps and runs none."),
+    done("STORE-MIGRATE-INPUT", "Migration never changes its input."),
+    done("STORE-MIGRATE-GOLDEN", "Golden files of each version load for ever and are never edited."),
+    done("STORE-MIGRATE-FOREIGN", "The published session files of two other tools load as version 0."),
+    done("STORE-MIGRATE-NOTHING-LOST", "What a step does not know is kept, secrets excepted."),
 )
 
 _KEYS = section(
     "snapshot_plugin/codec/keys.py: keys",
-    to_do("STORE-KEY-SOURCES", "A key comes from passphrase, key file, environment, command or keyring."),
-    to_do("STORE-KEY-FIVE-ERRORS", "Wrong key, missing key, tampered, corrupt and too new are five errors."),
-    to_do("STORE-KEY-CLOSED", "A key that cannot be had never turns encryption off."),
+    done("STORE-KEY-SOURCES", "A key comes from passphrase, key file, environment, command or keyring."),
+    done("STORE-KEY-FIVE-ERRORS", "Wrong key, missing key, tampered, corrupt and too new are five errors."),
+    done("STORE-KEY-CLOSED", "A key that cannot be had never turns encryption off."),
     to_do("STORE-KEY-REENCRYPT", "A store is re-encrypted under the new key on request."),
     to_do("STORE-KEY-FAST", "The fast compressor writes the same format."),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["TERMINAL"]
 
@@ -27,28 +27,28 @@ _COMPONENTS = section(
 
 _MODEL = section(
     _PAGE + "Session Model (Python)",
-    to_do("TERMINAL-ROLE-USER", "A message can be the user's."),
-    to_do("TERMINAL-ROLE-ASSISTANT", "A message can be the assistant's."),
-    to_do("TERMINAL-ROLE-SYSTEM", "A message can be the system's."),
-    to_do("TERMINAL-ROLE-TOOL", "A message can be a tool's."),
-    to_do("TERMINAL-ROLE-UNKNOWN", "An unknown role is refused."),
-    to_do("TERMINAL-MESSAGE-CONTENT", "A message has content; plain text is enough."),
-    to_do("TERMINAL-MESSAGE-TIME", "A message has a timestamp, written in ISO form."),
-    to_do("TERMINAL-MESSAGE-TOKENS", "A message may have a token count."),
-    to_do("TERMINAL-MESSAGE-TOOL-CALLS", "A message may have tool calls."),
-    to_do("TERMINAL-MESSAGE-METADATA", "A message has metadata, empty unless given."),
-    to_do("TERMINAL-MESSAGE-ROUND-TRIP", "A message survives to-dict and from-dict."),
-    to_do("TERMINAL-META-ID", "Session metadata has the id."),
-    to_do("TERMINAL-META-CREATED", "Session metadata has the time of creation."),
-    to_do("TERMINAL-META-UPDATED", "Session metadata has the time of the last change."),
-    to_do("TERMINAL-META-COUNT", "Session metadata has the number of messages."),
-    to_do("TERMINAL-META-TOKENS", "Session metadata has the total of tokens."),
-    to_do("TERMINAL-META-TITLE", "Session metadata may have a title."),
-    to_do("TERMINAL-META-TAGS", "Session metadata has tags, none unless given."),
-    to_do("TERMINAL-META-ROUND-TRIP", "Session metadata survives to-dict and from-dict."),
+    done("TERMINAL-ROLE-USER", "A message can be the user's."),
+    done("TERMINAL-ROLE-ASSISTANT", "A message can be the assistant's."),
+    done("TERMINAL-ROLE-SYSTEM", "A message can be the system's."),
+    done("TERMINAL-ROLE-TOOL", "A message can be a tool's."),
+    done("TERMINAL-ROLE-UNKNOWN", "An unknown role is refused."),
+    done("TERMINAL-MESSAGE-CONTENT", "A message has content; plain text is enough."),
+    done("TERMINAL-MESSAGE-TIME", "A message has a timestamp, written in ISO form."),
+    done("TERMINAL-MESSAGE-TOKENS", "A message may have a token count."),
+    done("TERMINAL-MESSAGE-TOOL-CALLS", "A message may have tool calls."),
+    done("TERMINAL-MESSAGE-METADATA", "A message has metadata, empty unless given."),
+    done("TERMINAL-MESSAGE-ROUND-TRIP", "A message survives to-dict and from-dict."),
+    done("TERMINAL-META-ID", "Session metadata has the id."),
+    done("TERMINAL-META-CREATED", "Session metadata has the time of creation."),
+    done("TERMINAL-META-UPDATED", "Session metadata has the time of the last change."),
+    done("TERMINAL-META-COUNT", "Session metadata has the number of messages."),
+    done("TERMINAL-META-TOKENS", "Session metadata has the total of tokens."),
+    done("TERMINAL-META-TITLE", "Session metadata may have a title."),
+    done("TERMINAL-META-TAGS", "Session metadata has tags, none unless given."),
+    done("TERMINAL-META-ROUND-TRIP", "Session metadata survives to-dict and from-dict."),
     to_do("TERMINAL-SESSION-ADD", "Adding a message updates count and time of change."),
     to_do("TERMINAL-SESSION-ADD-TOKENS", "Adding a message adds its tokens to the total."),
-    to_do("TERMINAL-SESSION-ROUND-TRIP", "A session survives to-dict and from-dict."),
+    done("TERMINAL-SESSION-ROUND-TRIP", "A session survives to-dict and from-dict."),
 )
 
 _MANAGER = section(
@@ -57,7 +57,7 @@ _MANAGER = section(
     to_do("TERMINAL-MANAGER-MKDIR", "The directory is made when it is missing."),
     to_do("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
     to_do("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
-    to_do("TERMINAL-MANAGER-UNIQUE", "A session that brings no id gets a unique one."),
+    done("TERMINAL-MANAGER-UNIQUE", "A session that brings no id gets a unique one."),
     to_do("TERMINAL-MANAGER-LISTED", "A new session is in the list once it was saved."),
     to_do("TERMINAL-MANAGER-CURRENT", "There is a current session, which save and export take when none is named."),
     to_do("TERMINAL-MANAGER-SAVE", "Saving says whether it worked."),
@@ -105,10 +105,10 @@ _IPC = section(
 
 _FILES = section(
     _PAGE + "File Structure",
-    to_do("TERMINAL-FILE-SESSION", "A session file of this format loads: metadata and messages."),
-    to_do("TERMINAL-FILE-TOOL-CALL", "A tool call of this format (tool, args) loads."),
-    to_do("TERMINAL-FILE-OPTIONAL", "A message of this format without tool calls loads."),
-    to_do("TERMINAL-FILE-INDEX", "An index file of this format is told apart from a session."),
+    done("TERMINAL-FILE-SESSION", "A session file of this format loads: metadata and messages."),
+    done("TERMINAL-FILE-TOOL-CALL", "A tool call of this format (tool, args) loads."),
+    done("TERMINAL-FILE-OPTIONAL", "A message of this format without tool calls loads."),
+    done("TERMINAL-FILE-INDEX", "An index file of this format is told apart from a session."),
 )
 
 _INTEGRATION = section(
@@ -148,14 +148,14 @@ _ADVANCED = section(
 
 _TESTS = section(
     _PAGE + "Testing Strategy",
-    to_do("TERMINAL-TEST-TIMES", "Timestamps with and without a zone are handled."),
+    done("TERMINAL-TEST-TIMES", "Timestamps with and without a zone are handled."),
     to_do("TERMINAL-TEST-CORRUPTED", "Corrupted data is handled."),
     to_do("TERMINAL-TEST-PERMISSIONS", "File permissions are tested."),
     to_do("TERMINAL-TEST-CONCURRENT", "Concurrent access is tested."),
     to_do("TERMINAL-TEST-SPECIAL", "Special characters survive an export."),
     to_do("TERMINAL-TEST-LARGE", "Large sessions are exported."),
     to_do("TERMINAL-TEST-EMPTY", "Empty sessions are exported."),
-    to_do("TERMINAL-TEST-FLOW", "Create, add messages, save, load: nothing is lost or changed."),
+    done("TERMINAL-TEST-FLOW", "Create, add messages, save, load: nothing is lost or changed."),
     to_do("TERMINAL-TEST-IPC", "Session commands are tested through IPC."),
 )
 
@@ -181,9 +181,9 @@ _SECURITY = section(
     to_do("TERMINAL-SECURITY-DIR", "Directories have mode 0700."),
     to_do("TERMINAL-SECURITY-FILE", "Files have mode 0600."),
     to_do("TERMINAL-SECURITY-NAMES", "File names hold nothing sensitive: no titles, no content."),
-    to_do("TERMINAL-SECURITY-ESCAPE", "Special characters are escaped."),
-    to_do("TERMINAL-SECURITY-IDS", "Session ids are validated."),
-    to_do("TERMINAL-SECURITY-TRAVERSAL", "No id leads outside the store."),
+    done("TERMINAL-SECURITY-ESCAPE", "Special characters are escaped."),
+    done("TERMINAL-SECURITY-IDS", "Session ids are validated."),
+    done("TERMINAL-SECURITY-TRAVERSAL", "No id leads outside the store."),
     to_do("TERMINAL-LIMIT-SESSION", "A session over 100 MB is reported, never cut."),
     to_do("TERMINAL-LIMIT-MESSAGE", "A message over 1 MB is reported, never cut."),
     to_do("TERMINAL-LIMIT-SESSIONS", "Over 1000 sessions can be cleaned up automatically."),

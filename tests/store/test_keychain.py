@@ -162,6 +162,7 @@ def test_an_empty_directory_is_filled(tmp_path: Path) -> None:
 # Opening: five different errors
 
 
+@pytest.mark.requirement("STORE-KEY-FIVE-ERRORS", "STORE-KEY-CLOSED")
 def test_no_source_is_a_missing_key(chain: Keychain) -> None:
     with pytest.raises(KeyMissing):
         chain.unlock(None)
@@ -172,6 +173,7 @@ def test_a_source_with_an_empty_secret_is_a_missing_key(chain: Keychain) -> None
         chain.unlock(Key(""))
 
 
+@pytest.mark.requirement("STORE-KEY-FIVE-ERRORS")
 def test_a_key_that_opens_nothing_is_a_wrong_key(chain: Keychain) -> None:
     with pytest.raises(WrongKey):
         chain.unlock(STRANGER)
@@ -179,6 +181,7 @@ def test_a_key_that_opens_nothing_is_a_wrong_key(chain: Keychain) -> None:
         chain.unlock(Passphrase("words"))
 
 
+@pytest.mark.requirement("FORMAT-KEYS-KIND")
 def test_the_source_may_be_of_another_kind_than_the_slot(chain: Keychain) -> None:
     assert opens(chain, Key(OWNER.text, kind="environment"))
 
@@ -197,6 +200,7 @@ def test_slots_of_the_same_kind_are_tried_first(chain: Keychain, monkeypatch: py
     assert tried == ["command"]
 
 
+@pytest.mark.requirement("STORE-KEY-FIVE-ERRORS")
 @pytest.mark.parametrize("name", ["keyset.json", "slot"])
 def test_a_damaged_file_is_corruption(name: str, keys: Path, chain: Keychain) -> None:
     flip(keys / name if name == "keyset.json" else only_slot(keys))
@@ -217,6 +221,7 @@ def test_a_keyset_beyond_all_measure_is_not_even_read(keys: Path, chain: Keychai
         chain.unlock(OWNER)
 
 
+@pytest.mark.requirement("STORE-KEY-FIVE-ERRORS")
 def test_a_keyset_sealed_by_somebody_else_is_tampering(keys: Path, chain: Keychain) -> None:
     (keys / "keyset.json").write_bytes(pack(Keyset.new().seal(b"\0" * 32, STORE)))
     with pytest.raises(SnapshotTampered):
@@ -230,6 +235,7 @@ def test_a_keyset_of_another_store_is_tampering(tmp_path: Path, keys: Path, chai
         chain.unlock(OWNER)
 
 
+@pytest.mark.requirement("STORE-KEY-FIVE-ERRORS")
 def test_a_keyset_of_a_newer_release_is_refused_as_such(keys: Path, chain: Keychain) -> None:
     rewrite(keys / "keyset.json", v=2)
     with pytest.raises(InvalidSnapshotVersion):
@@ -250,6 +256,7 @@ def test_a_slot_that_would_cost_gigabytes_is_tampering(keys: Path, chain: Keycha
         chain.unlock(Passphrase("words"))
 
 
+@pytest.mark.requirement("FORMAT-KEYS-PLACE")
 def test_a_slot_that_was_renamed_is_tampering(keys: Path, chain: Keychain) -> None:
     only_slot(keys).rename(keys / "01jcs10t00000000000000000c.json")
     with pytest.raises(SnapshotTampered):
@@ -306,6 +313,7 @@ def loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
+@pytest.mark.requirement("FORMAT-KEYS-EVERY")
 @pytest.mark.parametrize(
     ("harm", "error"),
     [
@@ -352,6 +360,7 @@ def test_slots_are_listed_without_a_key(chain: Keychain) -> None:
     assert (first.problem, second.problem) == (None, None)
 
 
+@pytest.mark.requirement("FORMAT-KEYS-ONE-SLOT")
 def test_adding_a_key_writes_one_slot_file(keys: Path, chain: Keychain) -> None:
     before, keyset = contents(keys), chain.unlock(OWNER)
     added = chain.add(OWNER, GUEST, "guest", now=NOW)
@@ -359,6 +368,7 @@ def test_adding_a_key_writes_one_slot_file(keys: Path, chain: Keychain) -> None:
     assert chain.unlock(GUEST) == chain.unlock(OWNER) == keyset
 
 
+@pytest.mark.requirement("FORMAT-KEYS-ONE-SLOT")
 def test_removing_a_key_removes_one_slot_file(keys: Path, chain: Keychain) -> None:
     added = chain.add(OWNER, GUEST, "guest", now=NOW)
     before = contents(keys)
@@ -407,6 +417,7 @@ def test_a_damaged_slot_can_be_removed(keys: Path, chain: Keychain) -> None:
     assert [info.damaged for info in chain.slots()] == [False]
 
 
+@pytest.mark.requirement("FORMAT-KEYS-ONE-SLOT")
 def test_changing_a_key_leaves_one_slot_with_the_same_label(keys: Path, chain: Keychain) -> None:
     keyset, before = chain.unlock(OWNER), only_slot(keys)
     info = chain.change(OWNER, before.stem, GUEST, now=NOW)
@@ -460,6 +471,7 @@ def test_a_new_source_without_a_secret_changes_nothing(keys: Path, chain: Keycha
     assert contents(keys) == before
 
 
+@pytest.mark.requirement("FORMAT-KEYS-LOCK")
 @pytest.mark.parametrize("change", ["add", "remove", "change", "rotate"])
 def test_two_never_change_keys_at_once(change: str, keys: Path, chain: Keychain) -> None:
     own = only_slot(keys).stem
@@ -480,6 +492,7 @@ def test_two_never_change_keys_at_once(change: str, keys: Path, chain: Keychain)
 # Rotation
 
 
+@pytest.mark.requirement("FORMAT-KEYS-ROTATE")
 def test_rotating_writes_only_the_keyset(keys: Path, chain: Keychain) -> None:
     before = contents(keys)
     rotated = chain.rotate(OWNER)
@@ -487,6 +500,7 @@ def test_rotating_writes_only_the_keyset(keys: Path, chain: Keychain) -> None:
     assert chain.unlock(OWNER) == rotated
 
 
+@pytest.mark.requirement("FORMAT-KEYS-DIGEST", "FORMAT-KEYS-PRIMARY")
 def test_old_frames_open_and_digests_stay_after_a_rotation(chain: Keychain) -> None:
     before = SessionKeys(chain.unlock(OWNER), store_id=STORE, session_id="s")
     sealed = before.seal(NONCE, b"content", b"header")
@@ -644,6 +658,7 @@ def test_an_interrupted_addition_or_removal_shuts_nobody_else_out(
     assert interrupted_everywhere(prepare, change, proof, failure, monkeypatch) >= 6
 
 
+@pytest.mark.requirement("FORMAT-KEYS-WHOLE")
 @pytest.mark.parametrize("failure", failures(), ids=["io-error", "disk-full", "power-cut"])
 def test_an_interrupted_creation_can_be_repeated(
     failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -678,6 +693,7 @@ def disk_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+@pytest.mark.requirement("FORMAT-KEYS-DURABLE")
 def test_a_new_slot_is_durable_before_the_old_one_goes(chain: Keychain, disk_calls: list[str]) -> None:
     own = own_slot(chain).id
     disk_calls.clear()
