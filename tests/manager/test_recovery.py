@@ -247,6 +247,16 @@ async def test_a_session_with_a_live_owner_is_left_alone(store: FilesystemStore)
     lease.release()
 
 
+async def test_the_live_session_of_a_newer_release_is_left_alone_too(plain: FilesystemStore) -> None:
+    spooled(plain, "s", said("user", "x"))
+    live = plain.session_dir("s") / "live"
+    live.write_bytes(b"ASNAPSP9" + live.read_bytes()[8:])
+    lease = Lease.acquire(plain.session_dir("s"), Owner.this_process(since=NOW))
+    assert await recover(plain, now=NOW) == []
+    lease.release()
+    assert len(await recover(plain, now=NOW)) == 1
+
+
 async def test_sessions_that_were_stopped_properly_are_not_mentioned_or_touched(store: FilesystemStore) -> None:
     await store.save(snapshot("s", "done"))
     spooled(store, "s")

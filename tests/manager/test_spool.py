@@ -651,3 +651,23 @@ def test_after_a_failed_sync_only_a_new_file_is_synced(tmp_path: Path, monkeypat
     assert len(synced) == len(set(synced)) == 2
     spool.close()
     assert numbers(tmp_path) == [3]
+
+
+def test_a_new_file_is_synced_together_with_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(spool_module, "sync_dir", synced.append)
+    spool = Spool.open(tmp_path, session_id=SID)
+
+    def directory_syncs_of_a_flush() -> int:
+        before = len(synced)
+        spool.append({})
+        spool.append({})
+        spool.flush()
+        return len(synced) - before
+
+    assert [directory_syncs_of_a_flush(), directory_syncs_of_a_flush()] == [1, 0]
+    spool.truncate(spool.last - 1)
+    assert [directory_syncs_of_a_flush(), directory_syncs_of_a_flush()] == [1, 0]
+    spool.truncate(spool.last)
+    assert directory_syncs_of_a_flush() == 0
+    spool.close()
