@@ -1,0 +1,1 @@
+"""WHEN: takes snapshots of live sessions by itself, and brings sessions back. Start with `manager`."""

@@ -1,0 +1,158 @@
+"""Every setting of the manager, its default, and where its value came from."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager import config_values as read
+from snapshot_plugin.manager.config_layers import (
+    Layer,
+    Origin,
+    environment_layer,
+    file_layer,
+    project_layer,
+)
+from snapshot_plugin.manager.places import default_storage_path, user_config_file
+from snapshot_plugin.model.policy import RetentionPolicy
+
+__all__ = ["Origin", "SnapshotConfig"]
+
+_log = logging.getLogger(__name__)
+_DEFAULT = Origin(layer="default")
+_CODE = Origin(layer="code")
+
+
+def _setting(default: Any, reader: read.Reader) -> Any:
+    return field(default=default, metadata={"read": reader})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotConfig:
+    """How the manager behaves. A value: made in code, or with `load` from everywhere.
+
+    Durations are seconds; a timedelta or text like ``"5m"`` is understood too. What cannot be meant (an interval of
+    zero, say) raises `InvalidInput` that names the setting and where it was set.
+    """
+
+    enable_persistence: bool = _setting(False, read.switch)
+    """Whether sessions are attached by themselves when they start. Explicit calls always work."""
+    snapshot_interval: float = _setting(300.0, read.seconds)
+    """The longest time a changed session goes without a save."""
+    snapshot_on_exit: bool = _setting(True, read.switch)
+    """Save a session when it stops, and all sessions when the manager closes."""
+    snapshot_on_signal: bool = _setting(True, read.switch)
+    """With `enable_persistence`: save all sessions on SIGTERM or SIGINT before the signal does what it does."""
+    storage_path: str = field(
+        default_factory=lambda: str(default_storage_path(os.environ)), metadata={"read": read.place}
+    )
+    """The store: a directory or a URL."""
+    max_snapshots_per_session: int = _setting(10, read.count)
+    """How many snapshots of a session are kept, where `retention` says nothing else."""
+    retention: RetentionPolicy | None = field(default=None, metadata={"read": read.policy})
+    """What is kept, in place of the plain count."""
+    encryption: bool = _setting(False, read.switch)
+    """Refuse to keep sessions in the clear: the store is opened with a key or not at all."""
+    event_debounce: float = _setting(2.0, read.seconds)
+    """How long significant events are collected before one save answers them all."""
+    snapshot_timeout: float = _setting(10.0, read.seconds)
+    """How long a session's async ``snapshot`` may take."""
+    exit_timeout: float = _setting(10.0, read.seconds)
+    """How long the last saves may take, together, when the manager closes or a signal comes."""
+    retry_first: float = _setting(1.0, read.seconds)
+    """How long to wait after the first failed save; doubled with each further one."""
+    retry_max: float = _setting(60.0, read.seconds)
+    """The longest wait between two tries."""
+    max_concurrent_saves: int = _setting(2, read.count)
+    """How many sessions are saved at once. Few: threads that encode compete with the event loop."""
+    spool_flush_interval: float = _setting(1.0, read.seconds)
+    """How much of an unfinished turn a power cut may cost."""
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            object.__setattr__(self, setting.name, _checked(setting.name, getattr(self, setting.name), _CODE))
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        environ: Mapping[str, str] | None = None,
+        project_dir: Path | None = Path(),
+        user_file: Path | None = None,
+        **code: Any,
+    ) -> Self:
+        """Settings from everywhere: code, then environment, then project file, then user file, then defaults.
+
+        Reads files; do it before the event loop starts.
+
+        Args:
+            environ: default: the process's own.
+            project_dir: where to look for a project file, here and above; None for no project file.
+            user_file: default: ``config.toml`` in the user's configuration directory.
+            code: settings given here beat all others.
+        """
+        names = [setting.name for setting in fields(cls)]
+        if unknown := code.keys() - set(names):
+            raise InvalidInput(f"there is no setting {min(unknown)!r}")
+        environ = os.environ if environ is None else environ
+        layers = (
+            Layer(dict.fromkeys(code, _CODE), code),
+            environment_layer(names, environ),
+            project_layer(names, project_dir),
+            file_layer(names, user_file or user_config_file(environ)),
+            Layer({"storage_path": _DEFAULT}, {"storage_path": str(default_storage_path(environ))}),
+        )
+        return cls._from_layers(layers)
+
+    @classmethod
+    def _from_layers(cls, layers: tuple[Layer, ...]) -> Self:
+        values: dict[str, Any] = {}
+        origins: dict[str, Origin] = {}
+        for layer in layers:
+            for name in layer.values.keys() - values.keys():
+                origins[name] = layer.origin[name]
+                values[name] = _checked(name, layer.values[name], origins[name])
+        config = cls(**values)
+        notices = tuple(notice for layer in layers for notice in layer.notices)
+        object.__setattr__(config, "_origins", origins)
+        object.__setattr__(config, "_notices", notices)
+        for notice in notices:
+            _log.warning("%s", notice)
+        return config
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What `load` found and did not take: unknown settings, and those a project may not decide."""
+        found: tuple[str, ...] = getattr(self, "_notices", ())
+        return found
+
+    def origin(self, name: str) -> Origin:
+        """Where the value of a setting came from."""
+        known = {setting.name: setting for setting in fields(self)}
+        if name not in known:
+            raise InvalidInput(f"there is no setting {name!r}")
+        origins: dict[str, Origin] | None = getattr(self, "_origins", None)
+        if origins is not None:
+            return origins.get(name, _DEFAULT)
+        return _DEFAULT if getattr(self, name) == getattr(type(self)(), name) else _CODE
+
+    @property
+    def keep(self) -> RetentionPolicy:
+        """The policy that holds: `retention`, or else the newest `max_snapshots_per_session`."""
+        return self.retention or RetentionPolicy(keep_last=self.max_snapshots_per_session)
+
+
+_READERS: dict[str, read.Reader] = {setting.name: setting.metadata["read"] for setting in fields(SnapshotConfig)}
+
+
+def _checked(name: str, value: Any, origin: Origin) -> Any:
+    try:
+        return _READERS[name](value)
+    except InvalidInput as error:
+        where = "" if origin.layer == "code" else f" ({origin})"
+        raise InvalidInput(f"{name}{where}: {error.message}", hint=error.hint) from error

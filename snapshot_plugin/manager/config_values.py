@@ -1,0 +1,80 @@
+"""Reading one setting, whether it comes from code, a variable or a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.policy import RetentionPolicy
+
+__all__ = ["count", "place", "policy", "seconds", "switch"]
+
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|d|)\s*")
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+Reader = Callable[[Any], Any]
+
+
+def seconds(value: Any) -> float:
+    """A time that is neither zero nor negative: a number of seconds, a timedelta, or text like ``90``, ``5m``."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        value = float(match[1]) * _UNITS[match[2]]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(f"{value!r} is no duration", hint="use seconds, or text like 30s, 5m, 2h")
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidInput(f"{value!r} is no duration: it must be more than zero", hint="use 0.1 or more seconds")
+    return float(value)
+
+
+def switch(value: Any) -> bool:
+    """On or off."""
+    if isinstance(value, str):
+        value = _SWITCH.get(value.strip().lower(), value)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{value!r} is neither on nor off", hint="use true or false")
+    return value
+
+
+def count(value: Any) -> int:
+    """A whole number, at least one."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{value!r} is no count", hint="use a whole number, 1 or more")
+    return value
+
+
+def place(value: Any) -> str:
+    """A directory, in which ``~`` is understood, or a store's URL."""
+    if not isinstance(value, str | PathLike) or not fspath(value):
+        raise InvalidInput(f"{value!r} names no place", hint="use a directory or a store URL")
+    text = str(fspath(value))
+    return text if "://" in text else str(Path(text).expanduser())
+
+
+def policy(value: Any) -> RetentionPolicy | None:
+    """What to keep: a policy, a table of its fields, or the same as JSON text; None leaves it to the count."""
+    if isinstance(value, str):
+        value = _json(value)
+    if value is None or isinstance(value, RetentionPolicy):
+        return value
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{value!r} is no retention policy", hint="name its fields, as keep_last = 10")
+    return RetentionPolicy(**value)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"this is no retention policy: {error}", hint='as {"keep_last": 10}') from error

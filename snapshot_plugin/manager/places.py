@@ -1,0 +1,30 @@
+"""Where things are kept when nobody says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+__all__ = ["default_storage_path", "user_config_file"]
+
+_APP = "asnap"
+
+
+def default_storage_path(environ: Mapping[str, str]) -> Path:
+    """The user's own store, in the data directory."""
+    data = _xdg(environ, "XDG_DATA_HOME") or platformdirs.user_data_path(_APP, appauthor=False)
+    return data / "store"
+
+
+def user_config_file(environ: Mapping[str, str]) -> Path:
+    """The user's own settings."""
+    config = _xdg(environ, "XDG_CONFIG_HOME") or platformdirs.user_config_path(_APP, appauthor=False)
+    return config / "config.toml"
+
+
+def _xdg(environ: Mapping[str, str], name: str) -> Path | None:
+    # platformdirs looks at these on Linux only; people who set them on a Mac mean it. Relative ones are invalid.
+    place = environ.get(name, "")
+    return Path(place) / _APP if Path(place).is_absolute() else None
