@@ -1,0 +1,126 @@
+"""What the manager asks of others: a session that gives its snapshot, a provider that starts and stops sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+
+__all__ = [
+    "Adapted",
+    "Clock",
+    "ContextProvider",
+    "LocalPlace",
+    "Provider",
+    "ResumableProvider",
+    "Snapshottable",
+    "adapt",
+    "utc_now",
+]
+
+Clock = Callable[[], datetime]
+"""Tells the time of day, in UTC. Only stamped on things: nothing is scheduled by it, so it may jump."""
+
+SourceT = TypeVar("SourceT")
+SessionT = TypeVar("SessionT", bound="Snapshottable")
+SessionT_co = TypeVar("SessionT_co", bound="Snapshottable", covariant=True)
+SessionT_contra = TypeVar("SessionT_contra", bound="Snapshottable", contravariant=True)
+
+
+def utc_now() -> datetime:
+    """The time of day."""
+    return datetime.now(UTC)
+
+
+@runtime_checkable
+class Snapshottable(Protocol):
+    """A live session that can say what it is at this moment.
+
+    A plain `snapshot` is called in the event loop, because it reads live state: it must be quick and must not
+    wait for anything. An ``async def`` one may wait, and is given up after ``config.snapshot_timeout``.
+    Returning the same object as last time tells the manager, for free, that nothing changed.
+    """
+
+    @property
+    def session_id(self) -> str:
+        """Ours, stable for ever."""
+
+    def snapshot(self) -> SessionSnapshot | Awaitable[SessionSnapshot]:
+        """The session as it is now. Its ``session_id`` is this session's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted(Generic[SourceT]):
+    """Any object made `Snapshottable` by one function. Made by `adapt`."""
+
+    source: SourceT
+    session_id: str
+    take: Callable[[SourceT], SessionSnapshot | Awaitable[SessionSnapshot]]
+
+    def snapshot(self) -> SessionSnapshot | Awaitable[SessionSnapshot]:
+        """What the function makes of the object now."""
+        return self.take(self.source)
+
+
+def adapt(
+    source: SourceT,
+    take: Callable[[SourceT], SessionSnapshot | Awaitable[SessionSnapshot]],
+    *,
+    session_id: str | None = None,
+) -> Adapted[SourceT]:
+    """Make a dataclass, a pydantic model or anything else snapshottable with one function.
+
+    Args:
+        source: the session as its author wrote it.
+        take: makes a `SessionSnapshot` of it; plain or async.
+        session_id: needed only where *source* has no ``session_id`` of its own.
+    """
+    name = session_id if session_id is not None else getattr(source, "session_id", None)
+    if not isinstance(name, str):
+        raise InvalidInput(f"a {type(source).__name__} has no session_id", hint="pass adapt(…, session_id=…)")
+    return Adapted(source=source, session_id=name, take=take)
+
+
+class Provider(Protocol[SessionT]):
+    """Starts and stops sessions of one kind."""
+
+    async def create_session(self, session_id: str, config: Any) -> SessionT:
+        """Start a new session. *config* is the caller's own and is passed on as it is."""
+
+    async def stop_session(self, session: SessionT) -> None:
+        """End a session this provider started."""
+
+
+@runtime_checkable
+class ResumableProvider(Provider[SessionT], Protocol[SessionT]):
+    """A provider whose sessions can be brought back."""
+
+    async def load_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> SessionT:
+        """Bring *snapshot* back to life. Raises `AgentNoLoadSupport` if it turns out that the agent cannot."""
+
+
+@runtime_checkable
+class ContextProvider(Provider[SessionT], Protocol[SessionT]):
+    """A provider that can at least tell a new session what was said in the old one."""
+
+    async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> SessionT:
+        """Start a new session that is given *snapshot* as its past."""
+
+
+@runtime_checkable
+class LocalPlace(Protocol):
+    """A store that has a directory per session, where spool and lease live."""
+
+    def session_dir(self, session_id: str) -> Path:
+        """The session's own directory; created, private, if it is not there."""
+
+    def session_keys(self, session_id: str) -> SessionKeys | None:
+        """What seals this session's bytes; None in a plain store."""

@@ -1,0 +1,159 @@
+"""Events reach every subscriber, and no subscriber can harm another."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import anyio
+import pytest
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager.events import (
+    QUEUE_SIZE,
+    Event,
+    EventBus,
+    SessionRecovered,
+    SessionRestored,
+    SnapshotCreated,
+    SnapshotFailed,
+    SnapshotSkipped,
+)
+from tests.manager.sessions import PATIENCE, Diary
+
+pytestmark = pytest.mark.anyio
+
+_AT = datetime(2026, 1, 1, tzinfo=UTC)
+_SKIPPED = SnapshotSkipped(session_id="s", at=_AT, reason="unchanged")
+_RECOVERED = SessionRecovered(session_id="s", at=_AT, records=1)
+
+
+def test_each_event_has_the_name_the_world_knows_it_by() -> None:
+    kinds: list[type[Event]] = [SnapshotCreated, SessionRestored, SnapshotFailed, SnapshotSkipped, SessionRecovered]
+    assert [kind.name for kind in kinds] == [
+        "snapshot_created",
+        "session_restored",
+        "snapshot_failed",
+        "snapshot_skipped",
+        "session_recovered",
+    ]
+
+
+def test_a_plain_subscriber_is_told_at_once_and_only_what_it_asked_for() -> None:
+    bus, everything, recovered = EventBus(), Diary(), Diary()
+    bus.subscribe(everything)
+    bus.subscribe(recovered, SessionRecovered)
+    bus.emit(_SKIPPED)
+    bus.emit(_RECOVERED)
+    assert everything.events == [_SKIPPED, _RECOVERED]
+    assert recovered.events == [_RECOVERED]
+
+
+def test_a_subscriber_that_left_is_told_no_more() -> None:
+    bus, diary = EventBus(), Diary()
+    leave = bus.subscribe(diary)
+    leave()
+    leave()
+    bus.emit(_SKIPPED)
+    assert diary.events == []
+
+
+def test_a_subscriber_that_raises_is_logged_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    bus, diary = EventBus(), Diary()
+
+    def broken(_event: Event) -> None:
+        raise ZeroDivisionError
+
+    bus.subscribe(broken)
+    bus.subscribe(diary)
+    with caplog.at_level(logging.ERROR):
+        bus.emit(_SKIPPED)
+        bus.emit(_SKIPPED)
+    assert len(diary.events) == 2
+    assert len(caplog.records) == 2
+
+
+def test_a_plain_subscriber_that_hides_a_coroutine_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    bus = EventBus()
+
+    async def quiet(_event: Event) -> None:
+        """Never runs."""
+
+    bus.subscribe(lambda event: quiet(event))  # noqa: PLW0108 — hidden on purpose
+    with caplog.at_level(logging.ERROR):
+        bus.emit(_SKIPPED)
+    assert len(caplog.records) == 1
+
+
+def test_what_cannot_be_called_cannot_subscribe() -> None:
+    with pytest.raises(InvalidInput):
+        EventBus().subscribe("diary")  # type: ignore[arg-type]
+
+
+async def test_an_async_subscriber_gets_its_events_in_order_also_those_from_before() -> None:
+    bus, told = EventBus(), Diary()
+
+    class Writer:
+        async def __call__(self, event: Event) -> None:
+            await anyio.lowlevel.checkpoint()
+            told(event)
+
+    bus.subscribe(Writer())
+    bus.emit(_SKIPPED)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            bus.open(tasks)
+            bus.emit(_RECOVERED)
+            await bus.aclose(PATIENCE)
+    assert told.events == [_SKIPPED, _RECOVERED]
+
+
+async def test_an_async_subscriber_that_raises_gets_the_next_event_all_the_same() -> None:
+    bus, told = EventBus(), Diary()
+
+    async def clumsy(event: Event) -> None:
+        told(event)
+        raise ZeroDivisionError
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            bus.open(tasks)
+            bus.subscribe(clumsy)
+            bus.emit(_SKIPPED)
+            bus.emit(_RECOVERED)
+            await bus.aclose(PATIENCE)
+    assert told.events == [_SKIPPED, _RECOVERED]
+
+
+async def test_an_async_subscriber_that_hangs_delays_neither_others_nor_the_end() -> None:
+    bus, told = EventBus(), Diary()
+
+    async def stuck(_event: Event) -> None:
+        await anyio.sleep_forever()
+
+    async def awake(event: Event) -> None:
+        told(event)
+
+    bus.subscribe(stuck)
+    bus.subscribe(awake)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            bus.open(tasks)
+            bus.emit(_SKIPPED)
+            await told.wait_for(SnapshotSkipped)
+            await bus.aclose(0.01)
+            tasks.cancel_scope.cancel()
+
+
+async def test_what_does_not_fit_the_queue_of_a_slow_subscriber_is_dropped_and_counted() -> None:
+    bus = EventBus()
+
+    async def never_runs(_event: Event) -> None:
+        """The bus is not open."""
+
+    leave = bus.subscribe(never_runs)
+    for _ in range(QUEUE_SIZE + 3):
+        bus.emit(_SKIPPED)
+    assert bus.dropped == 3
+    leave()
+    assert bus.dropped == 0

@@ -1,0 +1,115 @@
+"""Numbers about saves and restores, from Python and through OpenTelemetry."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from snapshot_plugin.manager.events import (
+    Event,
+    SessionRecovered,
+    SessionRestored,
+    SnapshotCreated,
+    SnapshotFailed,
+    SnapshotSkipped,
+)
+from snapshot_plugin.manager.telemetry import WINDOW, Metrics, opentelemetry_subscriber, quantiles
+
+_AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _saved(size: int, duration: float) -> SnapshotCreated:
+    return SnapshotCreated(session_id="s", at=_AT, seq=1, size_bytes=size, duration=duration, trigger="auto")
+
+
+_ALL: tuple[Event, ...] = (
+    _saved(100, 0.5),
+    _saved(300, 1.5),
+    SnapshotSkipped(session_id="s", at=_AT, reason="unchanged"),
+    SnapshotFailed(session_id="s", at=_AT, operation="save", code="store_unavailable", message="full"),
+    SnapshotFailed(session_id="s", at=_AT, operation="restore", code="corrupted", message="bad"),
+    SessionRestored(session_id="s", at=_AT, seq=1, age=3.0, grade="native-load", duration=0.25),
+    SessionRecovered(session_id="s", at=_AT, records=2, seq=3),
+)
+
+
+def test_counters_and_distributions_can_be_read_at_any_time() -> None:
+    metrics = Metrics()
+    for event in _ALL:
+        metrics(event)
+    now = metrics.snapshot()
+    assert (now.saved, now.skipped, now.recovered) == (2, 1, 1)
+    assert now.failed == {"save": 1, "restore": 1}
+    assert now.restored == {"native-load": 1}
+    assert (now.save_size_bytes.count, now.save_size_bytes.total) == (2, 400.0)
+    assert (now.save_size_bytes.least, now.save_size_bytes.most) == (100.0, 300.0)
+    assert now.save_seconds.p50 == 0.5
+    assert now.restore_seconds.total == 0.25
+
+
+def test_a_reading_does_not_change_when_more_happens() -> None:
+    metrics = Metrics()
+    before = metrics.snapshot()
+    metrics(_ALL[0])
+    assert (before.saved, metrics.snapshot().saved) == (0, 1)
+    assert before.save_seconds.p99 is None
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    assert quantiles(range(1, 101)) == {"p50": 50, "p95": 95, "p99": 99}
+    assert quantiles([7.0]) == {"p50": 7.0, "p95": 7.0, "p99": 7.0}
+    assert quantiles([]) == {}
+
+
+def test_memory_for_quantiles_is_bounded_while_the_count_goes_on() -> None:
+    metrics = Metrics()
+    for size in range(WINDOW + 10):
+        metrics(_saved(size, 0.0))
+    sizes = metrics.snapshot().save_size_bytes
+    assert (sizes.count, sizes.least) == (WINDOW + 10, 0.0)
+    assert sizes.p50 == 10 + (WINDOW - 1) // 2
+
+
+def _points(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [m for r in data.resource_metrics for scope in r.scope_metrics for m in scope.metrics]
+    return {
+        metric.name: [
+            (dict(point.attributes or {}), float(getattr(point, "value", 0) or getattr(point, "sum", 0)))
+            for point in metric.data.data_points
+        ]
+        for metric in metrics
+    }
+
+
+def test_opentelemetry_instruments_carry_the_same_numbers_and_no_session_ids() -> None:
+    reader = InMemoryMetricReader()
+    subscriber = opentelemetry_subscriber(MeterProvider(metric_readers=[reader]))
+    assert subscriber is not None
+    for event in _ALL:
+        subscriber(event)
+    points = _points(reader)
+    assert points["asnap.snapshots"] == [
+        ({"outcome": "saved", "trigger": "auto"}, 2),
+        ({"outcome": "skipped", "reason": "unchanged"}, 1),
+    ]
+    assert points["asnap.failures"] == [
+        ({"operation": "save", "code": "store_unavailable"}, 1),
+        ({"operation": "restore", "code": "corrupted"}, 1),
+    ]
+    assert points["asnap.restores"] == [({"grade": "native-load"}, 1)]
+    assert points["asnap.recovered"] == [({"outcome": "recovered"}, 1)]
+    assert points["asnap.snapshot.size"] == [({}, 400)]
+    assert points["asnap.snapshot.duration"] == [({}, 2.0)]
+    assert points["asnap.restore.duration"] == [({}, 0.25)]
+
+
+def test_without_opentelemetry_there_is_nothing_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    assert opentelemetry_subscriber() is None
