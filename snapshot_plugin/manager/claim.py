@@ -1,0 +1,200 @@
+"""What makes a session this process's own: the lease nobody else gets, and the spool only its owner writes.
+
+A store without a local place has neither; the session is then saved all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.manager.ports import LocalPlace
+from snapshot_plugin.manager.recovery import upto_of, with_upto
+from snapshot_plugin.manager.spool import Spool, read_spool
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+__all__ = ["Claim", "Claims"]
+
+
+class Claim:
+    """The lease and the spool of one session, where the store has a place for them."""
+
+    def __init__(
+        self,
+        session_id: str,
+        place: LocalPlace | None,
+        *,
+        owner: Callable[[], Owner],
+        recover: Callable[[str, Lease], Awaitable[None]],
+        spool_failed: Callable[[str, SnapshotError], None],
+    ) -> None:
+        self.session_id = session_id
+        self.holders = 0
+        self.upto = 0
+        """The number of the newest record that a snapshot contains."""
+        self._place = place
+        self._owner = owner
+        self._recover = recover
+        self._spool_failed = spool_failed
+        self._lease: Lease | None = None
+        self._spool: Spool | None = None
+        self._has_gap = False
+        self._flushed = 0
+        self._securing = anyio.Lock()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the session's lease."""
+        return self._lease is not None
+
+    @property
+    def recorded(self) -> int:
+        """The number of the newest record."""
+        return self._spool.last if self._spool is not None else self.upto
+
+    async def secure(self) -> None:
+        """Take the lease, recover what an earlier owner left in the spool, and open the spool. Once is enough.
+
+        Raises:
+            SessionLocked: another process owns the session.
+            StoreUnavailable: the disk refused; may be tried again.
+        """
+        if self._place is None or self._spool is not None:
+            return
+        async with self._securing:
+            if self._spool is None:
+                await self._secure(self._place)
+
+    async def _secure(self, place: LocalPlace) -> None:
+        lease = await anyio.to_thread.run_sync(lambda: Lease.acquire(self._directory(place), self._owner()))
+        try:
+            if lease.previous is not None or not await anyio.to_thread.run_sync(self._is_clean, place):
+                await self._recover(self.session_id, lease)
+            spool = await anyio.to_thread.run_sync(self._open_spool, place)
+        except BaseException:
+            lease.release()
+            raise
+        self._lease, self._spool, self.upto = lease, spool, spool.last
+        self._flushed = spool.last
+
+    def _directory(self, place: LocalPlace) -> Path:
+        return place.session_dir(self.session_id)
+
+    def _is_clean(self, place: LocalPlace) -> bool:
+        """Whether the spool is there and holds nothing. If so, nobody need read the head, which may be large."""
+        directory, keys = self._directory(place), place.session_keys(self.session_id)
+        left = read_spool(directory, session_id=self.session_id, keys=keys)
+        return (directory / "live").exists() and not left.records and not left.damage
+
+    def _open_spool(self, place: LocalPlace) -> Spool:
+        keys = place.session_keys(self.session_id)
+        return Spool.open(self._directory(place), session_id=self.session_id, keys=keys)
+
+    def record(self, record: dict[str, Any]) -> bool:
+        """Spool *record*. True: it survives ``kill -9``. False: only the next snapshot will hold it.
+
+        After a failure nothing is spooled until a snapshot has succeeded: a spool with a gap would be recovered
+        as a conversation that never was.
+        """
+        if self._spool is None or self._has_gap:
+            return False
+        try:
+            self._spool.append(record)
+        except SnapshotError as error:
+            self._has_gap = True
+            self._spool_failed(self.session_id, error)
+            return False
+        return True
+
+    async def flush(self) -> None:
+        """Make what was recorded safe from a power cut. A disk that refuses is reported."""
+        spool = self._spool
+        if spool is None or spool.last == self._flushed:
+            return
+        self._flushed = spool.last
+        try:
+            await anyio.to_thread.run_sync(spool.flush)
+        except SnapshotError as error:
+            if self._spool is spool:  # one that was let go meanwhile was flushed then
+                self._spool_failed(self.session_id, error)
+
+    def stamped(self, snapshot: SessionSnapshot, upto: int) -> SessionSnapshot:
+        """*snapshot* with a note of the records it contains; as it is where nothing was ever recorded."""
+        return snapshot if upto_of(snapshot) == upto else with_upto(snapshot, upto)
+
+    async def saved(self, upto: int) -> None:
+        """Drop the records a durable snapshot contains. A failure costs nothing: recovery knows the number too."""
+        self.upto = upto
+        if self._spool is None:
+            return
+        try:
+            await anyio.to_thread.run_sync(self._spool.truncate, upto)
+        except SnapshotError as error:
+            self._spool_failed(self.session_id, error)
+        else:
+            self._has_gap = False
+
+    async def release(self) -> None:
+        """Let go of the session: properly stopped. `secure` takes it again."""
+        async with self._securing:
+            lease, spool = self._lease, self._spool
+            self._lease = self._spool = None
+            if lease is not None and spool is not None:
+                await anyio.to_thread.run_sync(_release, lease, spool)
+
+
+def _release(lease: Lease, spool: Spool) -> None:
+    with contextlib.suppress(SnapshotError):
+        spool.flush()
+    spool.close()
+    lease.release()
+
+
+class Claims:
+    """The claims of one manager: one per session, kept for as long as somebody here needs it."""
+
+    def __init__(self, make: Callable[[str], Claim]) -> None:
+        self._make = make
+        self._held: dict[str, Claim] = {}
+        self._recorded = anyio.Event()
+
+    def hold(self, session_id: str) -> Claim:
+        """The session's claim. It does nothing until `Claim.secure`, and must be given back with `drop`."""
+        claim = self._held.get(session_id) or self._make(session_id)
+        self._held[session_id] = claim
+        claim.holders += 1
+        return claim
+
+    async def drop(self, claim: Claim) -> None:
+        """Give a claim back. The last holder's return frees the session for others, even when cancelled."""
+        claim.holders -= 1
+        if claim.holders:
+            return
+        with anyio.CancelScope(shield=True):
+            await claim.release()
+        if not claim.holders:
+            self._held.pop(claim.session_id, None)
+
+    def record(self, session_id: str, record: dict[str, Any]) -> bool:
+        """Spool *record* of a session that is claimed here; see `Claim.record`."""
+        claim = self._held.get(session_id)
+        if claim is None or not claim.record(record):
+            return False
+        self._recorded.set()
+        return True
+
+    async def keep_flushed(self, interval: float) -> None:
+        """Make what is recorded safe from a power cut within *interval* seconds; sleep while nothing is."""
+        while True:
+            await self._recorded.wait()
+            await anyio.sleep(interval)
+            self._recorded = anyio.Event()
+            for claim in tuple(self._held.values()):
+                await claim.flush()

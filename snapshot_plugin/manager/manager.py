@@ -1,0 +1,376 @@
+"""The manager: takes snapshots of live sessions by itself, and brings sessions back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+from anyio.abc import TaskStatus
+
+from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.manager.attached import AttachedSessions
+from snapshot_plugin.manager.claim import Claim, Claims
+from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.manager.config_values import seconds
+from snapshot_plugin.manager.control import serve_control
+from snapshot_plugin.manager.events import EventBus
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.manager.live import LiveSession, Workshop
+from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
+from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
+from snapshot_plugin.manager.predeploy import answer_request, save_everyone
+from snapshot_plugin.manager.recovery import (
+    LocalStore,
+    Recovered,
+    Reducer,
+    _recover_if_abandoned,
+    recover,
+    recover_session,
+)
+from snapshot_plugin.manager.reporter import Reporter
+from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
+from snapshot_plugin.model.ids import check_session_id, dirname_of, new_id
+from snapshot_plugin.model.lineage import fork as forked
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+
+__all__ = ["SnapshotManager"]
+
+_SUBSCRIBERS_GRACE = 1.0
+"""How long async subscribers may go on with what they were told, when the manager closes."""
+
+
+class SnapshotManager:
+    """Keeps live sessions saved, and brings sessions back. An async context manager that owns its tasks.
+
+    Nothing it does in the background raises into anybody: a failure is an event, a metric, and another try. What
+    is called explicitly (`snapshot`, `restore`, `fork`) raises. The store is the caller's: it is not closed here.
+
+    Args:
+        store: where snapshots go.
+        config: how to behave.
+        clock: the time of day, stamped on events. Nothing is scheduled by it.
+        reducers: how spooled records of a provider type become a snapshot, for `recover`.
+        meter_provider: OpenTelemetry's; default: the process's own, if its API is installed.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        config: SnapshotConfig | None = None,
+        *,
+        clock: Clock = utc_now,
+        reducers: Mapping[str, Reducer] | None = None,
+        meter_provider: Any = None,
+    ) -> None:
+        self.store = store
+        self.config = config or SnapshotConfig()
+        self.events = EventBus()
+        self.metrics = Metrics()
+        self.report = Reporter(self.events, clock)
+        self._clock = clock
+        self._reducers = reducers or {}
+        self._place = store if isinstance(store, LocalStore) else None
+        saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
+        self._shop = Workshop(store=store, config=self.config, report=self.report, saves=saves)
+        self._claims = Claims(self._new_claim)
+        self._attached = AttachedSessions(self._shop, self._claims)
+        self._starting = anyio.Lock()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._control: Path | None = None
+        self._closed = False
+        self.events.subscribe(self.metrics)
+        if telemetry := opentelemetry_subscriber(meter_provider):
+            self.events.subscribe(telemetry)
+
+    @property
+    def has_spool(self) -> bool:
+        """Whether the store has a local place: without one there is neither spool nor lease, only snapshots."""
+        return self._place is not None
+
+    @property
+    def watches_signals(self) -> bool:
+        """Whether this manager, once open, saves everything when the process is told to end."""
+        return self.config.enable_persistence and self.config.snapshot_on_signal and LastGasp.is_possible()
+
+    # Opening and closing ---------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise InvalidInput("this manager was opened before", hint="make another SnapshotManager")
+        self._tasks = await anyio.create_task_group().__aenter__()
+        try:
+            await self._start_tasks(self._tasks)
+        except BaseException as error:
+            await self._end_tasks(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
+        self.events.open(tasks)
+        tasks.start_soon(self._claims.keep_flushed, self.config.spool_flush_interval)
+        if self._place is not None:
+            self._control = await tasks.start(self._serve_control)
+        if self.watches_signals:
+            tasks.start_soon(LastGasp(self._gasp).run)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        finally:
+            await self._end_tasks(kind, error, trace)
+
+    async def _end_tasks(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._tasks is None:
+            return
+        self._tasks.cancel_scope.cancel()
+        if isinstance(error, Exception):
+            # The body's own error is not the tasks': given to them, it would come out wrapped in a group.
+            await self._tasks.__aexit__(None, None, None)
+        else:
+            await self._tasks.__aexit__(kind, error, trace)
+
+    async def close(self) -> Sequence[Outcome]:
+        """Save every live session (if ``snapshot_on_exit``), let go of all, and say what became of each.
+
+        Happens even when cancelled, within ``exit_timeout``. Nothing can be started afterwards.
+        """
+        self._closed = True
+        outcomes = await self._attached.detach_all(save=self.config.snapshot_on_exit, trigger="exit")
+        await self.events.aclose(_SUBSCRIBERS_GRACE)
+        return outcomes
+
+    # Saving ----------------------------------------------------------------------------------------------
+
+    async def snapshot(
+        self, session: Snapshottable, *, trigger: str = "manual", tags: Sequence[str] = ()
+    ) -> SnapshotRef:
+        """Save *session* now; durable on return. Calls that meet while one is under way share the next save.
+
+        Raises:
+            SessionLocked: another process, or another session object here, has this id.
+            SnapshotError: the session could not be asked, or the store refused. Nothing was lost: try again.
+        """
+        auto = self._attached.same(session)
+        if auto is not None:
+            return await auto.live.save(trigger, tags)
+        async with self.claiming(session.session_id) as claim:
+            return await LiveSession(session, self._shop, claim).save(trigger, tags)
+
+    async def start_auto_snapshot(
+        self,
+        session: Snapshottable,
+        interval: float | None = None,
+        *,
+        baseline: StoredSnapshot | None = None,
+    ) -> None:
+        """Save *session* by itself from now on, whenever it changed. Starting it again changes the interval.
+
+        Args:
+            session: the live session.
+            interval: seconds; default: ``config.snapshot_interval``.
+            baseline: what was restored, so that an unchanged session is not saved again.
+
+        Raises:
+            InvalidInput: the interval is not more than zero, or the manager is not open.
+            SessionLocked: another process, or another session object here, has this id.
+        """
+        every = self.config.snapshot_interval if interval is None else seconds(interval)
+        check_session_id(session.session_id)
+        if self._tasks is None or self._closed:
+            hint = "use it as: async with SnapshotManager(store) as manager"
+            raise InvalidInput("the manager is not open", session_id=session.session_id, hint=hint)
+        async with self._starting:
+            auto = self._attached.same(session)
+            if auto is not None:
+                auto.set_interval(every)
+            else:
+                await self._attached.attach(session, every, self._tasks, baseline=baseline)
+
+    async def stop_auto_snapshot(self, session_id: str) -> Outcome:
+        """Stop saving the session by itself, after one last save if ``snapshot_on_exit``; others may have it then.
+
+        Never raises: the outcome says what became of it. One that was never started is ``not_live``.
+        """
+        return await self._attached.detach(session_id, save=self.config.snapshot_on_exit, trigger="exit")
+
+    async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
+        """A provider started *session*: attach it, if ``enable_persistence``. Says whether it is attached."""
+        if not self.config.enable_persistence:
+            self.report.skipped(session.session_id, reason="persistence_off")
+            return False
+        await self.start_auto_snapshot(session, baseline=baseline)
+        return True
+
+    async def session_stopped(self, session_id: str) -> Outcome:
+        """A provider is about to stop a session: save it for the last time, if ``snapshot_on_exit``; let it go."""
+        return await self.stop_auto_snapshot(session_id)
+
+    def touch(self, session_id: str) -> None:
+        """Something significant happened to a session: save it soon. Does nothing for one that is not live here."""
+        if auto := self._attached.get(session_id):
+            auto.touch()
+
+    def record(self, session_id: str, record: dict[str, Any]) -> bool:
+        """Spool what streams by, before it is passed on. One small write; never raises for the disk.
+
+        True: the record survives ``kill -9`` from here on, and recovery will apply it. False: it will be in the
+        next snapshot only: the session is not live here, the store has no local place, or its disk refused.
+
+        Raises:
+            InvalidInput: the record is not JSON.
+        """
+        return self._claims.record(session_id, record)
+
+    async def snapshot_all(
+        self,
+        tag: str = "pre-deploy",
+        *,
+        timeout: float = 30.0,  # noqa: ASYNC109 — reported, not raised
+    ) -> SnapshotAllReport:
+        """Save every live session under *tag*: those of this manager, and those other processes own in this store.
+
+        Other owners are asked through their control socket. Never raises for a session: the report says of each
+        whether it is saved, and ``report.ok`` whether all are. What is not finished after *timeout* is not saved.
+        """
+        within = seconds(timeout)
+        outcomes = await save_everyone(self._attached, self._place, tag=tag, within=within)
+        return SnapshotAllReport(tag=tag, outcomes=tuple(outcomes))
+
+    # Bringing back ---------------------------------------------------------------------------------------
+
+    async def restore(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
+        """The newest whole snapshot, with what a dead process left in the spool; or the one numbered *at*.
+
+        Raises:
+            SnapshotError: as `SnapshotStore.read`: not found, nothing whole, a newer version, a missing key.
+        """
+        started = anyio.current_time()
+        found = await self.read(session_id, at=at, strict=strict)
+        self.report.restored(found, grade="snapshot", duration=anyio.current_time() - started)
+        return found
+
+    async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
+        """As `restore`, but success is not told: for those who go on to load it, and tell then."""
+        check_session_id(session_id)
+        try:
+            if at is None:
+                await self._recover_abandoned(session_id)
+            return await self.store.read(session_id, at=at, strict=strict)
+        except SnapshotNotFound:
+            raise
+        except SnapshotError as error:
+            self.report.failed(session_id, "restore", error)
+            raise
+
+    async def list(self) -> Sequence[SnapshotMeta]:
+        """The newest snapshot of every session, last changed first; damaged ones as damaged."""
+        return await self.store.list()
+
+    async def fork(
+        self, session_id: str, *, at: int | None = None, seq: int | None = None, as_id: str | None = None
+    ) -> SessionSnapshot:
+        """A new session that begins as the old one was, saved and ready to be loaded. The old one goes on.
+
+        Args:
+            session_id: the session to branch from. If it is live here, it is saved first.
+            at: how many of its messages to take along; default: all.
+            seq: from which of its snapshots; default: the newest.
+            as_id: the new session's id; default: a new one.
+        """
+        if seq is None and (auto := self._attached.get(session_id)):
+            await auto.live.save("fork")
+        found = await self.store.read(session_id, at=seq)
+        new = forked(found.snapshot, session_id=as_id or new_id(), seq=found.ref.seq, now=self._clock(), at=at)
+        # The new session has a spool of its own, and that is empty.
+        new = new.evolve(metadata={key: value for key, value in new.metadata.items() if key != "spool"})
+        await self.store.save(new, trigger="fork", base=0)
+        return new
+
+    async def recover(self) -> Sequence[Recovered]:
+        """Find the sessions that ended without a proper stop, and turn what their spools hold into snapshots.
+
+        Safe to call at any time, any number of times. Sessions with a live owner are left alone.
+        """
+        found = await recover(self.store, reducers=self._reducers, now=self._clock())
+        for recovered in found:
+            self.report.recovered(recovered)
+        return found
+
+    # Inside ----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def claiming(self, session_id: str) -> AsyncIterator[Claim]:
+        """Keep others from a session for a while. It is not taken before `Claim.secure`."""
+        claim = self._claims.hold(check_session_id(session_id))
+        try:
+            yield claim
+        finally:
+            await self._claims.drop(claim)
+
+    def _new_claim(self, session_id: str) -> Claim:
+        control = str(self._control) if self._control else None
+        return Claim(
+            session_id,
+            self._place,
+            owner=lambda: Owner.this_process(since=self._clock(), control=control),
+            recover=self._recover_claimed,
+            spool_failed=self._spool_failed,
+        )
+
+    def _spool_failed(self, session_id: str, error: SnapshotError) -> None:
+        self.report.failed(session_id, "spool", error)
+        self.touch(session_id)
+
+    async def _recover_claimed(self, session_id: str, lease: Lease) -> None:
+        recovered = await recover_session(
+            self.store, session_id, lease=lease, reducers=self._reducers, now=self._clock()
+        )
+        if recovered is not None:
+            self.report.recovered(recovered)
+
+    async def _recover_abandoned(self, session_id: str) -> None:
+        """Before the newest is read: what a dead owner left in the spool belongs to it."""
+        if self._place is None or not await _exists(self._place, session_id):
+            return
+        recovered = await _recover_if_abandoned(self._place, session_id, self._reducers, self._clock())
+        if recovered is not None:
+            self.report.recovered(recovered)
+
+    async def _gasp(self) -> None:
+        """Save all before the process ends. A disk that never answers does not keep it from ending."""
+        finished = anyio.Event()
+
+        async def save() -> None:
+            await self._attached.detach_all(save=True, trigger="signal")
+            finished.set()
+
+        if self._tasks is not None:
+            self._tasks.start_soon(save)
+            with anyio.move_on_after(self.config.exit_timeout + _SUBSCRIBERS_GRACE):
+                await finished.wait()
+
+    async def _serve_control(self, *, task_status: TaskStatus[Path | None]) -> None:
+        handler = partial(answer_request, self._attached)
+        try:
+            await serve_control(handler, name=new_id(), task_status=task_status)
+        except Exception as error:  # noqa: BLE001 — others cannot ask us then; our own work goes on
+            self.report.failed("*", "control", error)
+            with suppress(RuntimeError):  # it had started
+                task_status.started(None)
+
+
+async def _exists(place: LocalStore, session_id: str) -> bool:
+    return await anyio.Path(place.path / "sessions" / dirname_of(session_id)).is_dir()

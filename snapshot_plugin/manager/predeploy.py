@@ -1,0 +1,81 @@
+"""Saving every live session at once, here and in other processes, and saying plainly which were not saved."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from pydantic import ValidationError
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager.attached import AttachedSessions
+from snapshot_plugin.manager.control import Answer, ask_owner
+from snapshot_plugin.manager.lease import Owner, owner_of
+from snapshot_plugin.manager.live import LiveSession
+from snapshot_plugin.manager.outcome import Outcome
+from snapshot_plugin.manager.recovery import LocalStore, _sessions_of
+
+__all__ = ["answer_request", "save_everyone"]
+
+_TRIGGER = "snapshot_all"
+
+
+async def save_everyone(
+    attached: AttachedSessions, place: LocalStore | None, *, tag: str, within: float
+) -> list[Outcome]:
+    """Save all at once. Whatever is not finished *within* seconds counts as not saved. In order of session ids."""
+    outcomes: dict[str, Outcome] = {}
+
+    async def run(session_id: str, work: Callable[[], Awaitable[Outcome]]) -> None:
+        outcomes[session_id] = Outcome.timed_out(session_id, within)
+        with anyio.move_on_after(within):
+            outcomes[session_id] = await work()
+
+    own = {live.session_id: live for live in attached}
+    others = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset(own)) if place else {}
+    async with anyio.create_task_group() as saving:
+        for session_id, live in own.items():
+            saving.start_soon(run, session_id, functools.partial(_save_own, attached, live, tag))
+        for session_id, owner in others.items():
+            saving.start_soon(run, session_id, functools.partial(_ask, session_id, owner, tag, within))
+    return [outcomes[session_id] for session_id in sorted(outcomes)]
+
+
+async def answer_request(attached: AttachedSessions, request: dict[str, Any]) -> dict[str, Any]:
+    """The owner's side: ``{"op": "snapshot", "session_id", "tag"}`` saves that session and tells its outcome."""
+    session_id, tag = request.get("session_id"), request.get("tag")
+    if request.get("op") != "snapshot" or not isinstance(session_id, str) or not isinstance(tag, str):
+        raise InvalidInput("this process answers to op snapshot with a session_id and a tag")
+    auto = attached.get(session_id)
+    if auto is None:
+        return Outcome(session_id=session_id, status="not_live").raw()
+    return (await _save_own(attached, auto.live, tag)).raw()
+
+
+async def _save_own(attached: AttachedSessions, live: LiveSession, tag: str) -> Outcome:
+    return await attached.try_save(live, _TRIGGER, (tag,))
+
+
+async def _ask(session_id: str, owner: Owner, tag: str, within: float) -> Outcome:
+    request = {"op": "snapshot", "session_id": session_id, "tag": tag}
+    return _outcome(session_id, owner, await ask_owner(owner, request, timeout=within))
+
+
+def _outcome(session_id: str, owner: Owner, answer: Answer) -> Outcome:
+    told: dict[str, Any] = {"code": answer.code or "", "problem": answer.reason or ""}
+    if answer.outcome == "done":
+        try:
+            return Outcome.model_validate(dict(answer.result)).evolve(owner=owner)
+        except ValidationError:
+            told["problem"] = "its answer could not be understood"
+    status = "failed" if answer.outcome == "refused" else "not_reachable"
+    return Outcome(session_id=session_id, owner=owner, status=status, **told)
+
+
+def _owned_elsewhere(place: LocalStore, own: frozenset[str]) -> dict[str, Owner]:
+    sessions: Sequence[str] = [name for name in _sessions_of(place.path) if name not in own]
+    owners = {session_id: owner_of(place.session_dir(session_id)) for session_id in sessions}
+    return {session_id: owner for session_id, owner in owners.items() if owner is not None}
