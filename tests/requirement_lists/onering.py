@@ -28,7 +28,7 @@ _PLACE = section(
 
 _LAYERS = section(
     _PAGE + "Layer Diagram",
-    to_do("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
+    done("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
     to_do("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
     to_do("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
     to_do("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),

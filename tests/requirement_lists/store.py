@@ -70,6 +70,7 @@ _VERBS = section(
     to_do("STORE-TOO-LARGE-NOTICE", "A message over 1 MB or a session over 100 MB is saved whole with a notice."),
     to_do("STORE-BACKENDS", "Both built-in stores pass the same suite, on asyncio and on trio."),
     to_do("STORE-KIT", "A third party runs the suite on a backend of its own with a few lines."),
+    to_do("STORE-KIT-FAULTY", "The kit's faulty store fails exactly the calls it is told to."),
     to_do("STORE-MODEL", "Random edits, forgets, rewrites and reopenings agree with a plain list."),
 )
 
