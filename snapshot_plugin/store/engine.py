@@ -251,12 +251,16 @@ class LogStore:
             return await self._run(self._delete, session_id)
 
     def _delete(self, session_id: str) -> Trashed:
-        if not self._log.segments(session_id):
-            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        self._must_exist(session_id)
         with self._log.exclusively(session_id):
+            self._must_exist(session_id)  # of several who delete it at once, one does
             trashed = self._log.discard(session_id, token=new_id(), now=self._clock())
         self._heads.forget(session_id)
         return trashed
+
+    def _must_exist(self, session_id: str) -> None:
+        if not self._log.segments(session_id):
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
 
     async def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
@@ -264,7 +268,16 @@ class LogStore:
 
     async def undelete(self, token: str) -> str:
         """See `SnapshotStore.undelete`."""
-        return await self._run(self._log.undelete, token)
+        return await self._run(self._undelete, token)
+
+    def _undelete(self, token: str) -> str:
+        for trashed in self._log.trash():
+            if trashed.token == token:
+                with self._log.exclusively(trashed.session_id):
+                    return self._log.undelete(token)
+        raise SnapshotNotFound(
+            f"nothing in the trash has the token {token}", hint="list what is there with trash()"
+        )
 
     async def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`."""

@@ -53,7 +53,7 @@ class FrameLog(Protocol):
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """Keep every other writer of this session out, in this process and in others; `SessionLocked` if one stays.
 
-        `append`, `replace` and `quarantine` are called inside it.
+        `append`, `replace`, `quarantine`, `discard` and `undelete` are called inside it.
         """
 
     def tip(self, session_id: str) -> Tip | None:

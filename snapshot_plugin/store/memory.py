@@ -36,16 +36,20 @@ class MemoryLog:
 
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
-        frames = self._frames.get(session_id)
-        if frames is None:
+        frames, last = self._stored(session_id)
+        if not frames:
             return []
-        return [Segment("memory", 1, self._last[session_id], rewritten=True, read=lambda: b"".join(frames))]
+        return [Segment("memory", 1, last, rewritten=True, read=lambda: b"".join(frames))]
+
+    def _stored(self, session_id: str) -> tuple[tuple[bytes, ...], int]:
+        with self._lock:
+            return self._frames.get(session_id, ()), self._last.get(session_id, 0)
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`."""
-        frames = self._frames.get(session_id)
+        frames, last = self._stored(session_id)
         if frames and (piece := last_frame(frames[-1])) and piece.header:
-            return Tip(self._last[session_id], piece.header.id)
+            return Tip(last, piece.header.id)
         return tip_of(self.segments(session_id))
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
@@ -57,7 +61,8 @@ class MemoryLog:
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
-        return self._frames[session_id][-1] if self._frames.get(session_id) else None
+        frames, _last = self._stored(session_id)
+        return frames[-1] if frames else None
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """See `FrameLog`."""
@@ -77,7 +82,8 @@ class MemoryLog:
 
     def sessions(self) -> list[SessionEntry]:
         """See `FrameLog`."""
-        return [SessionEntry(session_id, sum(map(len, frames))) for session_id, frames in self._frames.items()]
+        sessions = list(self._frames.items())  # others may save meanwhile
+        return [SessionEntry(session_id, sum(map(len, frames))) for session_id, frames in sessions]
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         """See `FrameLog`."""
@@ -89,25 +95,28 @@ class MemoryLog:
 
     def trash(self) -> list[Trashed]:
         """See `FrameLog`."""
-        return sorted((trashed for trashed, *_ in self._trash.values()), key=lambda t: t.deleted_at, reverse=True)
+        found = [trashed for trashed, *_ in list(self._trash.values())]
+        return sorted(found, key=lambda trashed: trashed.deleted_at, reverse=True)
 
     def undelete(self, token: str) -> str:
         """See `FrameLog`."""
-        if token not in self._trash:
-            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
-        trashed, frames, last = self._trash[token]
-        if trashed.session_id in self._frames:
-            raise Conflict(f"there is a new session {trashed.session_id}", session_id=trashed.session_id)
-        del self._trash[token]
-        self._frames[trashed.session_id], self._last[trashed.session_id] = frames, last
-        return trashed.session_id
+        with self._lock:
+            if token not in self._trash:
+                raise SnapshotNotFound(f"nothing in the trash has the token {token}")
+            trashed, frames, last = self._trash[token]
+            if trashed.session_id in self._frames:
+                raise Conflict(f"there is a new session {trashed.session_id}", session_id=trashed.session_id)
+            del self._trash[token]
+            self._frames[trashed.session_id], self._last[trashed.session_id] = frames, last
+            return trashed.session_id
 
     def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
         """See `FrameLog`."""
-        gone = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
-        for trashed in gone:
-            del self._trash[trashed.token]
-        return gone
+        with self._lock:
+            gone = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
+            for trashed in gone:
+                del self._trash[trashed.token]
+            return gone
 
     def close(self) -> None:
         """See `FrameLog`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from snapshot_plugin.codec.document import Document
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -22,6 +23,7 @@ from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_
 
 __all__ = ["Found", "Item", "find", "session_items"]
 
+T = TypeVar("T")
 _ATTEMPTS = 20
 _ERRORS = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
@@ -56,6 +58,10 @@ class Found(NamedTuple):
 
 def session_items(log: FrameLog, session_id: str) -> list[Item]:
     """Everything in a session's log, oldest first, unfinished saves included."""
+    return _undisturbed(session_id, lambda: _items(log, session_id))
+
+
+def _items(log: FrameLog, session_id: str) -> list[Item]:
     items: list[Item] = []
     following = None
     for segment in reversed(log.segments(session_id)):
@@ -78,9 +84,13 @@ def find(log: FrameLog, session_id: str, keys: SessionKeys | None, *, at: int | 
         WrongKey: a frame is sealed with a key this writer does not have (yet): not damage, so no fallback.
         InvalidSnapshotVersion: it was written by a newer release.
     """
+    return _undisturbed(session_id, lambda: _Search(log.segments(session_id), session_id, keys, at).run())
+
+
+def _undisturbed(session_id: str, read: Callable[[], T]) -> T:
     for _ in range(_ATTEMPTS):
         try:
-            return _Search(log.segments(session_id), session_id, keys, at).run()
+            return read()
         except FileNotFoundError:  # a segment was replaced while we read: look again
             continue
     raise SnapshotCorrupted(f"session {session_id} keeps changing while it is read", session_id=session_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +64,12 @@ class SegmentFiles:
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
         path = self.sessions_dir / dirname_of(session_id)
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
+        with disk_errors(f"opening session {session_id}", session_id=session_id):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                return path
+        if not stat.S_ISDIR(mode):
             raise StoreUnavailable(
                 f"{path} should be the directory of session {session_id} and is not one",
                 session_id=session_id, hint="move it away; nothing was written",
@@ -171,7 +177,10 @@ class SegmentFiles:
         if not files:
             return None
         with disk_errors(f"reading session {session_id}", session_id=session_id):
-            fd = os.open(directory / files[-1].name, os.O_RDONLY | _OPEN)
+            try:
+                fd = os.open(directory / files[-1].name, os.O_RDONLY | _OPEN)
+            except FileNotFoundError:  # replaced or deleted since we looked
+                return None
             try:
                 return _last_frame_of(fd)
             finally:
@@ -206,7 +215,8 @@ class SegmentFiles:
 
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
-        names = [path.name for path in self.directory(session_id).iterdir()]
+        directory = self.directory(session_id)
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
         present = {file.name for file in _present(names)}
         return sorted(
             name for name in names if name.endswith(".tmp") or (_NAME.fullmatch(name) and name not in present)
@@ -310,5 +320,10 @@ def _last_frame_of(fd: int) -> bytes | None:
 
 
 def _size(directory: str) -> int:
-    with os.scandir(directory) as entries:
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries if _NAME.fullmatch(entry.name))
+    size = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:  # it may go away while we look
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size

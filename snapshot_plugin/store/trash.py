@@ -53,12 +53,15 @@ class TrashDir:
         name = dirname_of(entry.session_id)
         place = self._sessions / name
         with disk_errors(f"bringing session {entry.session_id} back", session_id=entry.session_id):
-            if place.exists():
+            names = [path.name for path in place.iterdir()] if place.exists() else []
+            if set(names) - {".lock"}:
                 raise Conflict(
                     f"there is a new session {entry.session_id}",
                     session_id=entry.session_id,
                     hint="delete it first",
                 )
+            for lock in names:  # ours, or left by one who was refused: it guards nothing
+                (place / lock).unlink()
             (self._trash / f"{name}.{token}").rename(place)
             sync_dir(self._sessions)
             sync_dir(self._trash)
