@@ -1,0 +1,246 @@
+"""Bytes that are not what was written: never wrong content, never a silent loss, and saving goes on."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin.errors import Damaged, SnapshotError, SnapshotNotFound, WrongKey
+from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.filesystem import FilesystemStore
+from tests.faults.support import (
+    PLAIN_AND_ENCRYPTED,
+    every_flip,
+    filled,
+    flip,
+    frames_of,
+    names_in,
+    outcome,
+    segments_of,
+    store_at,
+    version,
+)
+
+pytestmark = pytest.mark.anyio
+COUNT = 3
+
+
+@pytest.fixture(autouse=True)
+def _few_words(caplog: pytest.LogCaptureFixture) -> None:
+    """Thousands of warnings would take most of the time."""
+    caplog.set_level("ERROR", "snapshot_plugin.store")
+
+
+@pytest.fixture
+def segment(tmp_path: Path, key: str | None) -> Path:
+    """The only segment of a session of three snapshots."""
+    return anyio.run(filled, tmp_path, key)
+
+
+def ends_of(segment: Path) -> list[int]:
+    """Where each frame ends."""
+    sizes = [len(frame) for frame in frames_of(segment)]
+    return [sum(sizes[: n + 1]) for n in range(len(sizes))]
+
+
+def assert_read(result: StoredSnapshot | SnapshotError, seq: int) -> StoredSnapshot:
+    """Exactly the snapshot numbered *seq* was read."""
+    assert isinstance(result, StoredSnapshot), result
+    assert result.ref.seq == seq
+    assert result.snapshot == version(seq)
+    return result
+
+
+# A file that was cut off --------------------------------------------------------------------------------------
+
+
+@PLAIN_AND_ENCRYPTED
+def test_cut_off_anywhere_the_whole_frames_load_and_the_rest_counts_as_unfinished(
+    tmp_path: Path, key: str | None, segment: Path
+) -> None:
+    ends, store = ends_of(segment), store_at(tmp_path, key)
+    for length in reversed(range(ends[-1])):
+        os.truncate(segment, length)
+        whole = sum(end <= length for end in ends)
+        if whole:
+            assert assert_read(outcome(store), whole).skipped == ()
+        else:
+            assert isinstance(outcome(store), SnapshotNotFound)
+        kinds = [finding.kind for finding in store._check(None, repair=False).findings]
+        assert kinds == ([] if length in (0, *ends) else ["unfinished"])
+
+
+@PLAIN_AND_ENCRYPTED
+def test_after_a_cut_anywhere_the_next_save_follows_the_last_whole_frame(
+    tmp_path: Path, key: str | None, segment: Path
+) -> None:
+    ends, data = ends_of(segment), segment.read_bytes()
+    for length in sorted({*range(0, len(data), 29), *ends, *(end - 1 for end in ends)}):
+        _only(segment, data[:length])
+        whole = sum(end <= length for end in ends)
+        ref = store_at(tmp_path, key)._save(version(9), "manual", (), None)
+        assert ref.seq == whole + 1
+        # Behind a whole frame it is appended; behind anything else a new segment begins.
+        assert (len(segments_of(tmp_path)) == 1) == (length in ends or whole == 0)
+        store = store_at(tmp_path, key)
+        assert outcome(store).snapshot == version(9)  # type: ignore[union-attr]
+        for seq in range(1, whole + 1):
+            assert_read(store._read("session", seq, strict=True), seq)
+        assert store._check(None, repair=False).ok
+
+
+def _only(segment: Path, data: bytes) -> None:
+    for path in segments_of(segment.parents[2]):
+        path.unlink()
+    segment.write_bytes(data)
+
+
+# A bit that flipped -------------------------------------------------------------------------------------------
+
+
+@PLAIN_AND_ENCRYPTED
+def test_any_flipped_bit_costs_the_snapshots_from_there_on_and_is_never_silent(
+    tmp_path: Path, key: str | None, segment: Path
+) -> None:
+    ends, store = ends_of(segment), store_at(tmp_path, key)
+    for at in every_flip(segment):
+        before = sum(end <= at for end in ends)
+        result = outcome(store)
+        if isinstance(result, SnapshotError):
+            # A changed key id looks like a key we do not have; nothing is read past it.
+            assert isinstance(result, WrongKey) or (isinstance(result, Damaged) and before == 0)
+        else:
+            assert assert_read(result, before).skipped != ()
+
+
+@PLAIN_AND_ENCRYPTED
+def test_a_flipped_bit_is_found_by_check_refused_by_strict_and_shown_by_list(
+    tmp_path: Path, key: str | None, segment: Path
+) -> None:
+    ends, store = ends_of(segment), store_at(tmp_path, key)
+    for at in every_flip(segment, step=11):
+        assert not store._check(None, repair=False).ok
+        [meta] = [store._newest(entry) for entry in store._log.sessions()]
+        assert meta
+        assert meta.state == "damaged" or at < ends[-2]
+        with pytest.raises((Damaged, WrongKey)):
+            store._read("session", None, strict=True)
+
+
+# Damage, and life after it ------------------------------------------------------------------------------------
+
+
+@PLAIN_AND_ENCRYPTED
+def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_can_be_read(
+    tmp_path: Path, key: str | None, segment: Path
+) -> None:
+    ends, data = ends_of(segment), segment.read_bytes()
+    for at in range(0, len(data), 31):
+        _only(segment, data)
+        damaged = flip(segment, at)
+        _empty(segment.parent / "quarantine")
+        before = sum(end <= at for end in ends)
+        if isinstance(outcome(store_at(tmp_path, key)), WrongKey):
+            continue
+        saved = _save_two_more(store_at(tmp_path, key))
+        assert segment.read_bytes() == damaged
+        _assert_all_there(store_at(tmp_path, key), before, saved)
+        assert store_at(tmp_path, key)._check(None, repair=True).repaired != ()
+        assert store_at(tmp_path, key)._check(None, repair=False).findings == ()
+        assert [path.read_bytes() for path in (segment.parent / "quarantine").iterdir()] == [damaged]
+        _assert_all_there(store_at(tmp_path, key), before, saved)
+
+
+def _empty(directory: Path) -> None:
+    for path in directory.glob("*"):
+        path.unlink()
+
+
+def _save_two_more(store: FilesystemStore) -> list[int]:
+    return [store._save(version(number), "manual", (), None).seq for number in (8, 9)]
+
+
+def _assert_all_there(store: FilesystemStore, before: int, saved: list[int]) -> None:
+    for seq in range(1, before + 1):
+        assert_read(store._read("session", seq, strict=True), seq)
+    for seq, number in zip(saved, (8, 9), strict=True):
+        assert store._read("session", seq, strict=True).snapshot == version(number)
+    newest = store._read("session", None, strict=True)
+    assert (newest.ref.seq, newest.snapshot) == (saved[-1], version(9))
+
+
+@PLAIN_AND_ENCRYPTED
+async def test_repair_of_a_session_with_nothing_whole_keeps_its_bytes_and_its_numbers(
+    tmp_path: Path, key: str | None
+) -> None:
+    segment = await filled(tmp_path, key)
+    flip(segment, 300)
+    async with store_at(tmp_path, key) as store:
+        with pytest.raises(Damaged):
+            await store.load("session")
+        assert not (await store.check(repair=True)).ok
+        assert (await store.check()).ok
+        with pytest.raises(SnapshotNotFound):
+            await store.load("session")
+        assert (await store.save(version(1))).seq == COUNT + 1
+        assert await store.load("session", strict=True) == version(1)
+        assert (await store.check()).findings == ()
+    assert names_in(segment.parent / "quarantine") == [segment.name]
+
+
+async def test_who_repairs_a_session_it_has_open_can_save_it_afterwards(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for number in (1, 2, 3):
+            await store.save(version(number))
+        flip(segments_of(tmp_path)[0], ends_of(segments_of(tmp_path)[0])[0] + 300)
+        await store.check(repair=True)
+        assert (await store.save(version(4))).seq == COUNT + 1
+        assert await store.load("session", strict=True) == version(4)
+        assert await store.load("session", at=1) == version(1)
+        assert (await store.check()).findings == ()
+
+
+# Something behind the last frame ------------------------------------------------------------------------------
+
+
+@PLAIN_AND_ENCRYPTED
+@pytest.mark.parametrize(
+    ("junk", "kind"),
+    [
+        (b"\n", "corrupted"),
+        (b"junk" * 100, "corrupted"),
+        (random.Random(1).randbytes(5000), "corrupted"),
+        (gzip.compress(b"another program was here", mtime=0), "corrupted"),
+        (b"\0" * 4096, "unfinished"),
+        (bytes.fromhex("1f8b0804"), "unfinished"),
+    ],
+    ids=["line end", "text", "noise", "foreign gzip", "zeros", "beginning of a frame"],
+)
+async def test_what_stands_behind_the_last_frame_costs_no_snapshot(
+    tmp_path: Path, key: str | None, junk: bytes, kind: str
+) -> None:
+    segment = await filled(tmp_path, key)
+    content = _append(segment, junk)
+    async with store_at(tmp_path, key) as store:
+        found = assert_read(await store.read("session"), COUNT)
+        assert [finding.kind for finding in found.skipped] == ([kind] if kind == "corrupted" else [])
+        assert [finding.kind for finding in (await store.check()).findings] == [kind]
+        assert (await store.save(version(4))).seq == COUNT + 1
+        assert [path.name for path in segments_of(tmp_path)] == ["0000000001.snap.gz", "0000000004.snap.gz"]
+        assert segments_of(tmp_path)[0].read_bytes() == content
+        for seq in range(1, 5):
+            assert_read(await store.read("session", at=seq, strict=True), seq)
+        await store.check(repair=True)
+        assert (await store.check()).ok
+        assert_read(await store.read("session", strict=True), 4)
+
+
+def _append(path: Path, more: bytes) -> bytes:
+    content = path.read_bytes() + more
+    path.write_bytes(content)
+    return content
