@@ -112,6 +112,7 @@ HARMLESS = [
     "-----BEGIN PUBLIC KEY-----\n" + BASE64_LINES + "\n-----END PUBLIC KEY-----",
     "connect(user=user, password=password)",
     "connect(\n    password=pw1,\n)",
+    "connect(password=secret1, host=host)\nconnect(host, password=secret2)",
     "password=self.password\npassword=settings.db.password\npassword=get_password",
     'password=os.environ["PASSWORD"]',
     "password=getpass.getpass()",
@@ -139,6 +140,7 @@ HARMLESS = [
     "Authorization: Bearer <token>",
     "Authorization: Bearer authentication",
     "Authorization: Basic authentication is used",
+    "Authorization: Basic training",
     'headers={"Authorization": f"Bearer {token}"}',
     "http://localhost:3000/@scope/package",
     "git@github.com:org/repo.git ssh://git@github.com:22/x",
@@ -179,6 +181,10 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
 
     assert result is text
     assert report.is_empty
+
+
+def test_letters_that_grow_in_lower_case_do_not_hide_what_follows() -> None:
+    assert redacted("İİİ PASSWORD=hunter2") == "İİİ PASSWORD=[redacted:password]"
 
 
 def test_a_private_key_that_was_cut_off_is_replaced_as_far_as_it_goes() -> None:

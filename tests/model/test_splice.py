@@ -75,3 +75,11 @@ def test_messages_are_told_apart_by_their_json_so_that_true_and_one_differ() -> 
     one, true = (Message(role="user", metadata={"flag": flag}) for flag in (1, True))
 
     assert splice_between((one, one), (one, true)) == Splice(1, 1, 1)
+
+
+def test_messages_that_were_loaded_again_are_the_same_messages() -> None:
+    old = [Message(role="user", content=text) for text in "abcde"]
+    loaded = [Message.model_validate(message.raw()) for message in old]
+
+    assert splice_between(old, loaded) == Splice(5, 0, 0)
+    assert splice_between(old, [*loaded[:2], *loaded[3:]]) == Splice(2, 1, 0)
