@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.manager.recovery import upto_of, with_upto
@@ -101,12 +101,14 @@ class Claim:
         """Spool *record*. True: it survives ``kill -9``. False: only the next snapshot will hold it.
 
         After a failure nothing is spooled until a snapshot has succeeded: a spool with a gap would be recovered
-        as a conversation that never was.
+        as a conversation that never was. What is not JSON raises `InvalidInput`.
         """
         if self._spool is None or self._has_gap:
             return False
         try:
             self._spool.append(record)
+        except InvalidInput:
+            raise
         except SnapshotError as error:
             self._has_gap = True
             self._spool_failed(self.session_id, error)

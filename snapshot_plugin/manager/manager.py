@@ -136,11 +136,11 @@ class SnapshotManager:
         if self._tasks is None:
             return
         self._tasks.cancel_scope.cancel()
-        if isinstance(error, Exception):
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            await self._tasks.__aexit__(kind, error, trace)
+        else:
             # The body's own error is not the tasks': given to them, it would come out wrapped in a group.
             await self._tasks.__aexit__(None, None, None)
-        else:
-            await self._tasks.__aexit__(kind, error, trace)
 
     async def close(self) -> Sequence[Outcome]:
         """Save every live session (if ``snapshot_on_exit``), let go of all, and say what became of each.

@@ -1,0 +1,294 @@
+"""Spool, lease and manager together: what was seen survives, and is there exactly once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.errors import InvalidInput, StoreUnavailable
+from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
+from snapshot_plugin.manager.lease import ended_without_stop, owner_of
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.spool import Spool, read_spool
+from snapshot_plugin.model import SessionSnapshot
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from tests.manager.processes import PATIENCE, heard, python
+from tests.manager.sessions import AsyncChat, Chat, managing
+
+pytestmark = pytest.mark.anyio
+_KEY = generate_key()
+_SLOW = {"snapshot_interval": 600, "event_debounce": 600}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"message": {"role": "user", "content": text}}
+
+
+def spooled(store: FilesystemStore, session_id: str = "chat") -> list[int]:
+    directory, keys = store.session_dir(session_id), store.session_keys(session_id)
+    return [record.n for record in read_spool(directory, session_id=session_id, keys=keys).records]
+
+
+def die(manager: SnapshotManager) -> None:
+    """Leave everything as ``kill -9`` does: the lock gone, no last save, no proper stop."""
+    for claim in manager._claims._held.values():
+        assert claim._lease is not None
+        claim._lease._leave_to_parent()
+        claim._lease = None
+    manager._attached._by_id.clear()
+
+
+@pytest.fixture(params=[None, _KEY], ids=["plain", "encrypted"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FilesystemStore]:
+    async with FilesystemStore(tmp_path / "store", key=request.param) as opened:
+        yield opened
+
+
+_LIFE = """
+    import os, sys, anyio
+    sys.path.insert(0, sys.argv[3])
+    from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.manager.manager import SnapshotManager
+    from snapshot_plugin.store.filesystem import FilesystemStore
+    from tests.manager.sessions import Chat
+
+    async def main():
+        async with FilesystemStore(sys.argv[1], key=sys.argv[2] or None) as store:
+            async with SnapshotManager(store, SnapshotConfig(snapshot_interval=600)) as manager:
+                chat = Chat("chat", "one")
+                await manager.start_auto_snapshot(chat)
+                await manager.snapshot(chat)
+                for text in ("two", "three"):
+                    assert manager.record("chat", {"message": {"role": "user", "content": text}})
+                    chat.say(text)
+                print("seen", flush=True)
+                await anyio.sleep_forever()
+
+    anyio.run(main)
+"""
+
+
+async def _live_and_be_killed(store: FilesystemStore, key: str) -> None:
+    with python(_LIFE, store.path, key, Path(__file__).parents[2]) as process:
+        assert heard(process) == "seen"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("first_step", ["recover", "restore", "attach"])
+async def test_kill_9_loses_nothing_that_was_recorded_whatever_is_done_first(
+    store: FilesystemStore, first_step: str
+) -> None:
+    key = _KEY if store.session_keys("chat") else ""
+    await _live_and_be_killed(store, key)
+    assert ended_without_stop(store.session_dir("chat")) is not None
+    async with managing(store, **_SLOW) as (manager, diary):
+        if first_step == "recover":
+            assert [(found.session_id, found.records) for found in await manager.recover()] == [("chat", 2)]
+            assert await manager.recover() == []
+        if first_step == "attach":
+            await manager.start_auto_snapshot(Chat("chat", snapshot=await store.load("chat")))
+            await manager.stop_auto_snapshot("chat")
+        found = await manager.restore("chat", at=None if first_step == "restore" else 2)
+    assert [message.text for message in found.snapshot.messages] == ["one", "two", "three"]
+    assert found.meta.trigger == "recovered"
+    assert [event.records for event in diary.of(SessionRecovered)] == [2]
+
+
+async def test_a_resumed_session_records_on_and_no_word_is_told_twice(store: FilesystemStore) -> None:
+    for life in range(3):
+        async with managing(store, **_SLOW) as (manager, _):
+            before = (await manager.restore("chat")).snapshot if life else None
+            chat = Chat("chat", snapshot=before)
+            await manager.start_auto_snapshot(chat)
+            for word in ("a", "b"):
+                assert manager.record("chat", said(word))
+                chat.say(word)
+            await manager.snapshot(chat)
+            assert manager.record("chat", said("c"))
+            chat.say("c")
+            die(manager)
+    async with managing(store) as (manager, _):
+        found = await manager.restore("chat")
+    assert [message.text for message in found.snapshot.messages] == ["a", "b", "c"] * 3
+
+
+async def test_a_snapshot_empties_the_spool_and_says_what_it_contains(store: FilesystemStore) -> None:
+    chat = Chat("chat")
+    async with managing(store, **_SLOW) as (manager, _):
+        await manager.start_auto_snapshot(chat)
+        for word in ("a", "b", "c"):
+            assert manager.record("chat", said(word))
+        assert spooled(store) == [1, 2, 3]
+        await manager.snapshot(chat)
+        assert spooled(store) == []
+        assert manager.record("chat", said("d"))
+        assert spooled(store) == [4]
+    assert (await store.load("chat")).metadata["spool"] == {"upto": 4}
+
+
+async def test_records_that_stream_by_during_a_save_stay_in_the_spool(store: FilesystemStore) -> None:
+    chat = Chat("chat")
+    real = store.save
+
+    async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
+        assert manager.record("chat", said("meanwhile"))
+        return await real(snapshot, **options)
+
+    async with managing(store, **_SLOW) as (manager, _):
+        await manager.start_auto_snapshot(chat)
+        assert manager.record("chat", said("before"))
+        store.save = save  # type: ignore[method-assign]
+        await manager.snapshot(chat)
+        store.save = real  # type: ignore[method-assign]
+        assert spooled(store) == [2]
+        assert (await store.load("chat")).metadata["spool"] == {"upto": 1}
+
+
+class Streaming(AsyncChat):
+    """Records while it is asked for its snapshot, the first few times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__("chat")
+        self.times = times
+        self.record: Any = None
+
+    async def snapshot(self) -> SessionSnapshot:
+        snapshot = await super().snapshot()
+        if self.asked <= self.times:
+            self.record("chat", said("late"))
+        return snapshot
+
+
+@pytest.mark.parametrize(("times", "asked", "upto"), [(0, 1, 0), (1, 2, 1), (2, 3, 2), (9, 3, 2)])
+async def test_an_async_session_is_asked_again_when_records_streamed_by_meanwhile(
+    tmp_path: Path, times: int, asked: int, upto: int
+) -> None:
+    chat = Streaming(times)
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
+        chat.record = manager.record
+        await manager.start_auto_snapshot(chat)
+        await manager.snapshot(chat)
+        assert chat.asked == asked
+        assert (await store.load("chat")).metadata.get("spool", {"upto": 0}) == {"upto": upto}
+
+
+async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succeeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Chat("chat")
+    real = Spool.append
+
+    def full(_spool: Spool, _record: dict[str, Any]) -> int:
+        raise StoreUnavailable("no space left")
+
+    async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
+        await manager.start_auto_snapshot(chat)
+        await diary.wait_for(SnapshotCreated)
+        monkeypatch.setattr(Spool, "append", full)
+        assert not manager.record("chat", said("lost?"))
+        chat.say("lost?")
+        monkeypatch.setattr(Spool, "append", real)
+        assert not manager.record("chat", said("after the gap"))
+        chat.say("after the gap")
+        assert spooled(store) == []
+        await diary.wait_for(SnapshotCreated, 2)
+        await manager.snapshot(chat)
+        assert manager.record("chat", said("spooled again"))
+        assert len((await store.load("chat")).messages) == 2
+    assert [event.operation for event in diary.of(SnapshotFailed)] == ["spool"]
+
+
+async def test_what_is_recorded_is_flushed_within_the_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed, times = anyio.Event(), 0
+    real = Spool.flush
+
+    def flush(spool: Spool) -> None:
+        nonlocal times
+        times += 1
+        real(spool)
+        anyio.from_thread.run_sync(flushed.set)
+
+    async with (
+        FilesystemStore(tmp_path) as store,
+        managing(store, spool_flush_interval=0.01, **_SLOW) as (manager, _),
+    ):
+        await manager.start_auto_snapshot(Chat("chat"))
+        monkeypatch.setattr(Spool, "flush", flush)
+        assert manager.record("chat", said("a"))
+        assert manager.record("chat", said("b"))
+        with anyio.fail_after(PATIENCE):
+            await flushed.wait()
+        assert times == 1
+        monkeypatch.setattr(Spool, "flush", real)
+
+
+async def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_spool: Spool) -> None:
+        raise StoreUnavailable("I/O error")
+
+    async with (
+        FilesystemStore(tmp_path) as store,
+        managing(store, spool_flush_interval=0.01, **_SLOW) as (manager, diary),
+    ):
+        await manager.start_auto_snapshot(Chat("chat"))
+        monkeypatch.setattr(Spool, "flush", broken)
+        assert manager.record("chat", said("a"))
+        await diary.wait_for(SnapshotFailed, where=lambda event: event.operation == "spool")
+
+
+async def test_a_truncate_that_fails_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_spool: Spool, _upto: int) -> None:
+        raise StoreUnavailable("I/O error")
+
+    chat = Chat("chat")
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, diary):
+        await manager.start_auto_snapshot(chat)
+        assert manager.record("chat", said("a"))
+        chat.say("a")
+        with monkeypatch.context() as patched:
+            patched.setattr(Spool, "truncate", broken)
+            await manager.snapshot(chat)
+    async with FilesystemStore(tmp_path) as store, managing(store) as (manager, _):
+        assert [m.text for m in (await manager.restore("chat")).snapshot.messages] == ["a"]
+    assert [event.operation for event in diary.of(SnapshotFailed)] == ["spool"]
+
+
+async def test_a_record_that_is_not_json_is_refused(store: FilesystemStore) -> None:
+    async with managing(store) as (manager, _):
+        await manager.start_auto_snapshot(Chat("chat"))
+        with pytest.raises(InvalidInput):
+            manager.record("chat", {"bytes": b"raw"})
+        assert manager.record("chat", said("fine"))
+
+
+async def test_without_a_local_place_or_a_live_session_a_record_is_not_safe_and_says_so(tmp_path: Path) -> None:
+    async with managing(MemoryStore()) as (manager, _):
+        await manager.start_auto_snapshot(Chat("chat"))
+        assert not manager.record("chat", said("a"))
+    async with FilesystemStore(tmp_path) as store, managing(store) as (manager, _):
+        assert not manager.record("nobody", said("a"))
+
+
+async def test_a_proper_stop_frees_the_session_and_leaves_nothing_to_recover(store: FilesystemStore) -> None:
+    chat = Chat("chat")
+    async with managing(store, **_SLOW) as (manager, _):
+        await manager.start_auto_snapshot(chat)
+        owner = owner_of(store.session_dir("chat"))
+        assert owner is not None
+        assert owner.control is not None
+        assert manager.record("chat", said("a"))
+        chat.say("a")
+    assert owner_of(store.session_dir("chat")) is None
+    async with managing(store) as (manager, _):
+        assert await manager.recover() == []

@@ -1,0 +1,282 @@
+"""Everything that can go wrong around a manager, and what then happens: each has one stated outcome."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin.errors import (
+    InvalidInput,
+    InvalidSnapshot,
+    SessionLocked,
+    SnapshotError,
+    StoreUnavailable,
+)
+from snapshot_plugin.manager.events import Event, SnapshotCreated, SnapshotFailed
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.model import SessionSnapshot
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing import Call, Fault, FaultyStore, FixedClock, every, make_snapshot
+from tests.manager.sessions import PATIENCE, AsyncChat, Chat, Diary, managing, quick
+
+pytestmark = pytest.mark.anyio
+_REFUSED = Fault(error=StoreUnavailable("the disk refused"))
+
+
+class Bad:
+    """A session that misbehaves until it is cured."""
+
+    def __init__(self, session_id: str, sin: Any) -> None:
+        self.session_id = session_id
+        self.sin: Any = sin
+
+    def snapshot(self) -> SessionSnapshot:
+        if isinstance(self.sin, Exception):
+            raise self.sin
+        return self.sin if self.sin is not None else make_snapshot("good", session_id=self.session_id)
+
+
+@pytest.mark.parametrize(
+    ("sin", "kind"),
+    [
+        (ZeroDivisionError("oops"), SnapshotError),
+        (make_snapshot("mine", session_id="somebody-else"), InvalidSnapshot),
+        ("not a snapshot", InvalidSnapshot),
+    ],
+    ids=["raises", "gives another session", "gives no snapshot"],
+)
+async def test_a_session_that_misbehaves_is_told_and_saved_once_it_behaves(
+    sin: Any, kind: type[SnapshotError]
+) -> None:
+    bad, good = Bad("bad", sin), Chat("good", "one")
+    store = MemoryStore()
+    async with managing(store) as (manager, diary):
+        with pytest.raises(kind) as caught:
+            await manager.snapshot(bad)
+        await manager.start_auto_snapshot(bad)
+        await manager.start_auto_snapshot(good)
+        await diary.wait_for(SnapshotFailed, 2)
+        await diary.wait_for(SnapshotCreated, where=lambda event: event.session_id == "good")
+        assert [meta.session_id for meta in await store.list()] == ["good"]
+        bad.sin = None
+        await diary.wait_for(SnapshotCreated, where=lambda event: event.session_id == "bad")
+    assert caught.value.session_id == "bad"
+    assert {event.code for event in diary.of(SnapshotFailed)} == {caught.value.code}
+
+
+async def test_a_session_that_hangs_is_given_up_and_saved_once_it_answers() -> None:
+    slow = AsyncChat("slow")
+    slow.hold = anyio.Event()
+    async with managing(MemoryStore()) as (manager, diary):
+        with anyio.fail_after(PATIENCE), pytest.raises(SnapshotError):
+            await manager.snapshot(slow)
+        await manager.start_auto_snapshot(slow)
+        await diary.wait_for(SnapshotFailed, 2)
+        slow.hold.set()
+        await diary.wait_for(SnapshotCreated)
+
+
+async def test_a_session_that_raises_a_timeout_of_its_own_is_not_mistaken_for_a_slow_one() -> None:
+    manager = SnapshotManager(MemoryStore(), quick())
+    with pytest.raises(SnapshotError) as caught:
+        await manager.snapshot(Bad("bad", TimeoutError("mine")))
+    assert isinstance(caught.value.__cause__, TimeoutError)
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan"), "soon", True])
+async def test_an_interval_that_cannot_be_meant_is_refused(interval: Any) -> None:
+    async with managing(MemoryStore()) as (manager, _):
+        with pytest.raises(InvalidInput):
+            await manager.start_auto_snapshot(Chat(), interval)
+        with pytest.raises(InvalidInput):
+            await manager.snapshot_all(timeout=interval)
+        assert (await manager.stop_auto_snapshot("chat")).status == "not_live"
+
+
+async def test_stopping_what_was_never_started_says_so() -> None:
+    async with managing(MemoryStore()) as (manager, _):
+        outcome = await manager.stop_auto_snapshot("nobody")
+    assert (outcome.status, outcome.seq) == ("not_live", None)
+
+
+async def test_cancellation_does_not_cost_the_last_save() -> None:
+    store = MemoryStore()
+    with anyio.move_on_after(PATIENCE) as scope:
+        async with managing(store, snapshot_interval=600, event_debounce=600) as (manager, diary):
+            await manager.start_auto_snapshot(Chat("chat", "one"))
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert [event.trigger for event in diary.of(SnapshotCreated)] == ["exit"]
+    assert len((await store.load("chat")).messages) == 1
+
+
+async def test_cancellation_during_the_last_save_leaves_it_whole() -> None:
+    begun, gate = anyio.Event(), anyio.Event()
+
+    class Slow(MemoryStore):
+        async def save(self, *args: Any, **options: Any) -> Any:
+            begun.set()
+            await gate.wait()
+            return await super().save(*args, **options)
+
+    store, chat = Slow(), Chat("chat", "one")
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+
+            async def agent() -> None:
+                async with managing(store, snapshot_interval=600, event_debounce=600) as (manager, _):
+                    await manager.start_auto_snapshot(chat)
+
+            tasks.start_soon(agent)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+            gate.set()
+    assert len((await store.load("chat")).messages) == 1
+
+
+async def test_a_last_save_that_does_not_end_is_given_up_in_bounded_time_and_told() -> None:
+    stuck = FaultyStore(MemoryStore(), lambda _call: Fault(hold=anyio.Event()))
+    with anyio.fail_after(PATIENCE):
+        async with managing(stuck, exit_timeout=0.05) as (manager, diary):
+            await manager.start_auto_snapshot(Chat("chat"))
+            await anyio.wait_all_tasks_blocked()
+            outcomes = await manager.close()
+    assert [outcome.status for outcome in outcomes] == ["timeout"]
+    assert diary.of(SnapshotFailed)[-1].operation == "save"
+
+
+async def test_a_last_save_that_fails_is_told_and_not_raised() -> None:
+    async with managing(FaultyStore(MemoryStore(), every(1, _REFUSED, "save"))) as (manager, diary):
+        await manager.start_auto_snapshot(Chat("chat"))
+        outcome = await manager.stop_auto_snapshot("chat")
+    assert (outcome.status, outcome.code) == ("failed", "store_unavailable")
+    assert diary.of(SnapshotFailed)[-1].code == "store_unavailable"
+
+
+async def test_a_second_manager_is_told_who_has_the_session(tmp_path: Path) -> None:
+    async with (
+        FilesystemStore(tmp_path) as store,
+        FilesystemStore(tmp_path) as same_place,
+        managing(store) as (first, _),
+        managing(same_place) as (second, _),
+    ):
+        await first.start_auto_snapshot(Chat("chat", "one"))
+        with pytest.raises(SessionLocked, match="process"):
+            await second.start_auto_snapshot(Chat("chat", "intruder"))
+        with pytest.raises(SessionLocked):
+            await second.snapshot(Chat("chat", "intruder"))
+        await first.stop_auto_snapshot("chat")
+        await second.start_auto_snapshot(Chat("chat", "heir"))
+    assert len(await FilesystemStore(tmp_path).history("chat")) == 2
+
+
+async def test_the_owner_goes_on_saving_after_somebody_edited_its_record(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
+        chat = Chat("chat", "one")
+        await manager.start_auto_snapshot(chat)
+        await diary.wait_for(SnapshotCreated)
+        async with FilesystemStore(tmp_path) as elsewhere:
+            edited = (await elsewhere.load("chat")).evolve(title="edited")
+            await elsewhere.save(edited)
+        chat.say("two")
+        ref = await manager.snapshot(chat)
+        history = await store.history("chat")
+    assert ref.seq == 3
+    assert [meta.title for meta in history] == [None, "edited", None]
+
+
+async def test_subscribers_that_raise_or_hang_harm_no_save() -> None:
+    async def stuck(_event: Event) -> None:
+        await anyio.sleep_forever()
+
+    def broken(_event: Event) -> None:
+        raise ZeroDivisionError
+
+    manager, diary = SnapshotManager(MemoryStore(), quick()), Diary()
+    for subscriber in (broken, stuck, diary):
+        manager.events.subscribe(subscriber)
+    with anyio.fail_after(PATIENCE):
+        async with manager:
+            await manager.start_auto_snapshot(Chat("chat", "one"))
+            await diary.wait_for(SnapshotCreated)
+
+
+async def test_a_clock_that_jumps_disturbs_no_schedule() -> None:
+    clock = FixedClock()
+    jumps = [timedelta(days=-400), timedelta(days=4000), timedelta(hours=-1)]
+    store, chat = MemoryStore(clock=clock), Chat("chat")
+    manager, diary = SnapshotManager(store, quick(), clock=clock), Diary()
+    manager.events.subscribe(diary)
+    times: list[datetime] = []
+    async with manager:
+        await manager.start_auto_snapshot(chat)
+        for number, jump in enumerate(jumps):
+            times.append(clock.advance(jump))
+            chat.say(str(number))
+            await diary.wait_for(SnapshotCreated, number + 1, where=lambda event: event.at in times)
+    assert len((await store.load("chat")).messages) == 3
+    assert all(event.duration >= 0 for event in diary.of(SnapshotCreated))
+
+
+async def test_a_store_that_fails_every_other_call_ends_with_everything_saved() -> None:
+    chats = [Chat(f"chat-{number}", "one") for number in range(10)]
+    inner = MemoryStore()
+
+    def flaky(call: Call) -> Fault | None:
+        return _REFUSED if call.number % 2 else None
+
+    async with managing(FaultyStore(inner, flaky)) as (manager, diary):
+        for chat in chats:
+            await manager.start_auto_snapshot(chat)
+        for _ in range(3):
+            for chat in chats:
+                chat.say("more")
+                manager.touch(chat.session_id)
+            await anyio.wait_all_tasks_blocked()
+        for chat in chats:
+            with anyio.fail_after(PATIENCE):
+                while (await manager.stop_auto_snapshot(chat.session_id)).status != "saved":
+                    await manager.start_auto_snapshot(chat)
+    assert diary.of(SnapshotFailed)
+    for chat in chats:
+        assert len((await inner.load(chat.session_id)).messages) == 4
+
+
+async def test_retention_that_fails_costs_no_save() -> None:
+    store, chat = FaultyStore(MemoryStore(), every(1, _REFUSED, "history", "forget")), Chat("chat")
+    async with managing(store, max_snapshots_per_session=1) as (manager, diary):
+        await manager.start_auto_snapshot(chat)
+        for number in range(3):
+            chat.say(str(number))
+            await diary.wait_for(SnapshotFailed, number + 1, where=lambda event: event.operation == "retention")
+    assert len((await store.load("chat")).messages) == 3
+    assert manager.metrics.snapshot().failed.keys() == {"retention"}
+
+
+async def test_on_a_read_only_disk_the_agent_starts_and_the_next_good_save_catches_up(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path)
+    locked_out = True
+    real = store.session_dir
+
+    def session_dir(session_id: str) -> Path:
+        if locked_out:
+            raise StoreUnavailable("read-only file system")
+        return real(session_id)
+
+    store.session_dir = session_dir  # type: ignore[method-assign]
+    chat = Chat("chat", "one")
+    async with store, managing(store) as (manager, diary):
+        await manager.start_auto_snapshot(chat)
+        assert not manager.record("chat", {"message": {"role": "user", "content": "two"}})
+        chat.say("two")
+        await diary.wait_for(SnapshotFailed, 2)
+        locked_out = False
+        await diary.wait_for(SnapshotCreated)
+        assert manager.record("chat", {"message": {"role": "user", "content": "three"}})
+        chat.say("three")
+    assert len((await FilesystemStore(tmp_path).load("chat")).messages) == 3
