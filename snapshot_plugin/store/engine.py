@@ -19,9 +19,7 @@ import anyio.to_thread
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_meta
 from snapshot_plugin.errors import (
-    Conflict,
     InvalidSnapshot,
-    SnapshotCorrupted,
     SnapshotError,
     SnapshotNotFound,
     StoreUnavailable,
@@ -134,9 +132,7 @@ class LogStore:
         self, snapshot: SessionSnapshot, trigger: str, tags: tuple[str, ...], base: int | None
     ) -> SnapshotRef:
         session_id = snapshot.session_id
-        head = self._heads.base(session_id)
-        if base is not None and base != head.seq:
-            raise Conflict(f"session {session_id} is at snapshot {head.seq}, not {base}", session_id=session_id)
+        head = self._heads.base(session_id, base)
         step = head.step_to(snapshot)
         if not step.changed and not tags:
             self._confirm(head, session_id)
@@ -181,10 +177,7 @@ class LogStore:
             return await self._run(self._read, session_id, at, strict)
 
     def _read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
-        found, snapshot = self._heads.load(session_id, at)
-        if found.skipped and strict:
-            self._heads.forget(session_id)
-            raise SnapshotCorrupted(f"session {session_id}: {found.skipped[0].detail}", session_id=session_id)
+        found, snapshot = self._heads.load(session_id, at, strict=strict)
         for finding in found.skipped:
             log.warning("session %s: skipped damage in %s: %s", session_id, finding.file, finding.detail)
         header, size = found.header, found.size_bytes

@@ -96,7 +96,7 @@ class Head:
     def step_to(self, snapshot: SessionSnapshot) -> Step:
         """Encode the change to *snapshot*. When more than half of what was written is dead, write all again."""
         step = self._step(snapshot, full=self._rebase)
-        if not step.full and self._written + step.written > 2 * step.live + _SLACK:
+        if step.changed and not step.full and self._written + step.written > 2 * step.live + _SLACK:
             return self._step(snapshot, full=True)
         return step
 

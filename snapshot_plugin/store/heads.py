@@ -12,7 +12,7 @@ from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.head import Head
 from snapshot_plugin.store.log import FrameLog, Tip
-from snapshot_plugin.store.reader import Found, find
+from snapshot_plugin.store.reader import Found, error_of, find
 
 __all__ = ["Heads", "Loaded", "overtaken"]
 
@@ -46,9 +46,11 @@ class Heads:
         self._saved: dict[str, Head] = {}
         self._read: dict[str, Loaded] = {}
 
-    def load(self, session_id: str, at: int | None = None) -> Loaded:
+    def load(self, session_id: str, at: int | None = None, *, strict: bool = False) -> Loaded:
         """Read a snapshot. The newest one becomes the base of the next save."""
         found = find(self._log, session_id, self._keys_of(session_id), at=at)
+        if found.skipped and strict:
+            raise error_of(found.skipped[0], f"session {session_id}")
         loaded = Loaded(found, load_document(found.document.raw(session_id)))
         if at is None:
             self.forget(session_id)
@@ -57,32 +59,38 @@ class Heads:
             _trim(self._read, _RECENT)
         return loaded
 
-    def base(self, session_id: str) -> Head:
-        """What the next save builds on: what this object has seen, or else what is there.
+    def base(self, session_id: str, named: int | None = None) -> Head:
+        """What the next save builds on: the snapshot *named*, or what this object has seen, or what is there.
 
         Raises:
-            Conflict: what is there is not what this object has seen.
+            Conflict: what is there is not the one named, or not what this object has seen.
         """
-        head = self._saved.pop(session_id, None) or self._opened(session_id)
+        head = self._known(session_id)
+        if head is None or named not in (None, head.seq):
+            head = self._opened(session_id)
+            if named is None and self._seen.get(session_id, head.tip) != head.tip:
+                raise overtaken(session_id, head.tip)
+        if named not in (None, head.seq):
+            raise Conflict(f"session {session_id} is at snapshot {head.seq}, not {named}", session_id=session_id)
         self._saved[session_id] = head
         self._seen[session_id] = head.tip
         _trim(self._saved, self._limit)
         return head
 
+    def _known(self, session_id: str) -> Head | None:
+        loaded = self._read.pop(session_id, None)
+        return self._saved.pop(session_id, None) or (loaded.head(self._keys_of(session_id)) if loaded else None)
+
     def _opened(self, session_id: str) -> Head:
         keys = self._keys_of(session_id)
-        if loaded := self._read.pop(session_id, None):
-            return loaded.head(keys)
         try:
             found = find(self._log, session_id, keys)
-            opened = Loaded(found, load_document(found.document.raw(session_id))).head(keys)
+            return Loaded(found, load_document(found.document.raw(session_id))).head(keys)
         except (SnapshotNotFound, Damaged):  # nothing whole to build on: start anew, behind whatever is there
             opened = Head(_digest(keys))
             opened.tip = self._log.tip(session_id)
             opened.after_damage = opened.tip is not None
-        if session_id in self._seen and self._seen[session_id] != opened.tip:
-            raise overtaken(session_id, opened.tip)
-        return opened
+            return opened
 
     def accepted(self, session_id: str, head: Head) -> None:
         """A save went through: its frame is what this object has seen now."""
@@ -105,5 +113,5 @@ def _digest(keys: SessionKeys | None) -> Callable[[bytes], bytes]:
 
 
 def _trim(memory: dict[str, Head] | dict[str, Loaded], limit: int) -> None:
-    while len(memory) > limit:
-        memory.pop(next(iter(memory)))
+    for oldest in list(memory)[: max(0, len(memory) - limit)]:
+        memory.pop(oldest, None)  # other sessions are saved in other threads meanwhile

@@ -37,13 +37,13 @@ class MemoryLog:
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
         frames, last = self._stored(session_id)
-        if not frames:
+        if frames is None:
             return []
         return [Segment("memory", 1, last, rewritten=True, read=lambda: b"".join(frames))]
 
-    def _stored(self, session_id: str) -> tuple[tuple[bytes, ...], int]:
+    def _stored(self, session_id: str) -> tuple[tuple[bytes, ...] | None, int]:
         with self._lock:
-            return self._frames.get(session_id, ()), self._last.get(session_id, 0)
+            return self._frames.get(session_id), self._last.get(session_id, 0)
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`."""

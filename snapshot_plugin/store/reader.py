@@ -13,7 +13,6 @@ from snapshot_plugin.errors import (
     Damaged,
     InvalidSnapshotVersion,
     SnapshotCorrupted,
-    SnapshotError,
     SnapshotNotFound,
     SnapshotTampered,
 )
@@ -21,11 +20,11 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store.base import Finding
 from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_of
 
-__all__ = ["Found", "Item", "find", "session_items"]
+__all__ = ["Found", "Item", "error_of", "find", "session_items"]
 
 T = TypeVar("T")
 _ATTEMPTS = 20
-_ERRORS = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
+_ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
 
 class Item(NamedTuple):
@@ -166,9 +165,14 @@ class _Search:
         known = {item.header.hi for item in self._items if item.header}
         if self._at is not None and self._at not in known and all(item.kind == "frame" for item in self._items):
             raise SnapshotNotFound(f"{where} does not exist or was forgotten", session_id=self._session_id)
-        kind: type[SnapshotError] = _ERRORS[self._findings[0].kind] if self._findings else SnapshotCorrupted
-        detail = self._findings[0].detail if self._findings else "frames it needs are damaged"
-        raise kind(f"{where} cannot be read: {detail}", session_id=self._session_id)
+        if self._findings:
+            raise error_of(self._findings[0], where)
+        raise SnapshotCorrupted(f"{where} cannot be read: frames it needs are damaged", session_id=self._session_id)
+
+
+def error_of(finding: Finding, what: str) -> Damaged:
+    """The error that says why *what* cannot be read."""
+    return _ERRORS[finding.kind](f"{what} cannot be read: {finding.detail}", session_id=finding.session_id)
 
 
 def _check_order(header: Header, last: Header | None) -> None:
