@@ -1,0 +1,160 @@
+"""The last gasp: told to end, a process saves everything first, in bounded time, and then ends as it would have."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin.manager.lease import ended_without_stop
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from tests.manager.processes import PATIENCE, heard, python
+from tests.manager.sessions import quick
+
+_LIFE = """
+    import os, signal, sys, time, anyio, threading
+    sys.path.insert(0, sys.argv[3])
+    from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.manager.manager import SnapshotManager
+    from snapshot_plugin.store.filesystem import FilesystemStore
+    from tests.manager.sessions import Chat
+
+    path, backend, _, scene = sys.argv[1:]
+    config = SnapshotConfig(enable_persistence=True, snapshot_interval=600, event_debounce=600, exit_timeout=0.5 if scene == "stuck" else 20)
+
+    class Slow(FilesystemStore):
+        def _save(self, *args):
+            print("saving", flush=True)
+            time.sleep(0.3 if scene == "slow" else 3600)
+            return super()._save(*args)
+
+    async def live(session_id, store):
+        async with SnapshotManager(store, config) as manager:
+            chat = Chat(session_id, "one")
+            await manager.start_auto_snapshot(chat)
+            chat.say("two")
+            if scene == "slow":
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(manager.snapshot, chat)
+                    await anyio.sleep(0.1)
+                    chat.say("three")
+                    print("said", flush=True)
+                    await anyio.sleep_forever()
+            print("ready", manager.watches_signals, flush=True)
+            await anyio.sleep_forever()
+
+    async def main():
+        kind = Slow if scene in ("slow", "stuck") else FilesystemStore
+        async with kind(path) as store, anyio.create_task_group() as tasks:
+            tasks.start_soon(live, "a", store)
+            if scene == "two":
+                tasks.start_soon(live, "b", store)
+
+    if scene == "own handler":
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+    anyio.run(main, backend=backend)
+"""
+
+
+def _end(tmp_path: Path, backend: str, scene: str, number: signal.Signals, ready: int = 1) -> int:
+    with python(_LIFE, tmp_path, backend, Path(__file__).parents[2], scene) as process:
+        for _ in range(ready):
+            assert heard(process)
+        process.send_signal(number)
+        process.send_signal(number)
+        return process.wait(PATIENCE)
+
+
+async def _said(tmp_path: Path, session_id: str = "a") -> list[str]:
+    async with FilesystemStore(tmp_path) as store:
+        return [message.text for message in (await store.load(session_id)).messages]
+
+
+def test_sigterm_saves_everything_and_then_ends_the_process(tmp_path: Path, anyio_backend: str) -> None:
+    assert _end(tmp_path, anyio_backend, "plain", signal.SIGTERM) == -signal.SIGTERM
+    assert anyio.run(_said, tmp_path) == ["one", "two"]
+    assert ended_without_stop(FilesystemStore(tmp_path).session_dir("a")) is None
+
+
+def test_sigterm_during_a_save_saves_what_came_after_it_too(tmp_path: Path, anyio_backend: str) -> None:
+    assert _end(tmp_path, anyio_backend, "slow", signal.SIGTERM, ready=2) == -signal.SIGTERM
+    assert anyio.run(_said, tmp_path) == ["one", "two", "three"]
+
+
+def test_of_two_managers_both_save_on_sigterm(tmp_path: Path, anyio_backend: str) -> None:
+    assert _end(tmp_path, anyio_backend, "two", signal.SIGTERM, ready=2) == -signal.SIGTERM
+    assert anyio.run(_said, tmp_path, "a") == ["one", "two"]
+    assert anyio.run(_said, tmp_path, "b") == ["one", "two"]
+
+
+def test_a_disk_that_never_answers_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
+    assert _end(tmp_path, "asyncio", "stuck", signal.SIGTERM) == -signal.SIGTERM
+
+
+def test_ctrl_c_unwinds_the_program_which_saves(tmp_path: Path, anyio_backend: str) -> None:
+    assert _end(tmp_path, anyio_backend, "plain", signal.SIGINT) not in (0, -signal.SIGKILL)
+    assert anyio.run(_said, tmp_path) == ["one", "two"]
+
+
+def test_a_handler_of_the_authors_own_is_left_alone(tmp_path: Path, anyio_backend: str) -> None:
+    assert _end(tmp_path, anyio_backend, "own handler", signal.SIGTERM) == 7
+
+
+@pytest.mark.anyio
+async def test_handlers_are_as_before_after_the_manager_closed() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    config = quick(snapshot_on_signal=True)
+    async with SnapshotManager(MemoryStore(), config) as first, SnapshotManager(MemoryStore(), config) as second:
+        await anyio.wait_all_tasks_blocked()
+        assert signal.getsignal(signal.SIGTERM) is not before[0]
+        assert first.watches_signals
+        assert second.watches_signals
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.anyio
+async def test_the_watch_passes_on_when_the_first_manager_closes() -> None:
+    config = quick(snapshot_on_signal=True)
+    async with anyio.create_task_group() as tasks:
+        second = SnapshotManager(MemoryStore(), config)
+        async with SnapshotManager(MemoryStore(), config):
+            first_open = anyio.Event()
+            close = anyio.Event()
+
+            async def live() -> None:
+                async with second:
+                    first_open.set()
+                    await close.wait()
+
+            tasks.start_soon(live)
+            await first_open.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        close.set()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "settings", [{"snapshot_on_signal": False}, {"snapshot_on_signal": True, "enable_persistence": False}]
+)
+async def test_signals_are_watched_only_where_the_settings_ask_for_it(settings: dict[str, bool]) -> None:
+    async with SnapshotManager(MemoryStore(), quick(**settings)) as manager:
+        await anyio.wait_all_tasks_blocked()
+        assert not manager.watches_signals
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_outside_the_main_thread_nothing_is_watched() -> None:
+    seen: list[bool] = []
+    thread = threading.Thread(target=lambda: seen.append(LastGasp.is_possible()))
+    thread.start()
+    thread.join(PATIENCE)
+    assert seen == [False]
+    assert LastGasp.is_possible()
