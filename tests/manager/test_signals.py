@@ -26,7 +26,10 @@ _LIFE = """
     from tests.manager.sessions import Chat
 
     path, backend, _, scene = sys.argv[1:]
-    config = SnapshotConfig(enable_persistence=True, snapshot_interval=600, event_debounce=600, exit_timeout=0.5 if scene == "stuck" else 20)
+    limit = 0.5 if scene == "stuck" else 20
+    config = SnapshotConfig(
+        enable_persistence=True, snapshot_interval=600, event_debounce=600, exit_timeout=limit
+    )
 
     class Slow(FilesystemStore):
         def _save(self, *args):
@@ -67,7 +70,8 @@ def _end(tmp_path: Path, backend: str, scene: str, number: signal.Signals, ready
         for _ in range(ready):
             assert heard(process)
         process.send_signal(number)
-        process.send_signal(number)
+        if number is signal.SIGTERM:  # senders repeat themselves; a second Ctrl-C, however, means: at once
+            process.send_signal(number)
         return process.wait(PATIENCE)
 
 
