@@ -1,0 +1,243 @@
+"""The methods of the protocol, as the scripted agent answers them."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from snapshot_plugin.testing.acp_agent.options import Options
+from snapshot_plugin.testing.acp_agent.sessions import Session, Sessions, Turn
+from snapshot_plugin.testing.acp_agent.stdio import Peer, die
+from snapshot_plugin.testing.acp_agent.turn import Failed, Performance
+
+__all__ = ["Agent"]
+
+Params = dict[str, Any]
+_INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL, _NOT_FOUND = -32600, -32601, -32602, -32603, -32002
+_PAGE = 10
+_LATE = 0.05
+_MODES = [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]
+_MODELS = [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}]
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, code: int, text: str, data: Any = None) -> None:
+        super().__init__(text)
+        self.code, self.text, self.data = code, text, data
+
+
+class Live:
+    """A session that is open on this connection."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.mode, self.model = "ask", "small"
+        self.turn: Performance | None = None
+
+    def state(self) -> Params:
+        """What new, load, resume and fork answer."""
+        return {"modes": {"currentModeId": self.mode, "availableModes": _MODES}, "configOptions": self.options()}
+
+    def options(self) -> list[Params]:
+        """The configuration options."""
+        model = {"id": "model", "name": "Model", "category": "model", "type": "select"}
+        return [{**model, "currentValue": self.model, "options": _MODELS}]
+
+
+class Agent:
+    """One connection's worth of agent."""
+
+    def __init__(self, peer: Peer, options: Options) -> None:
+        self._peer, self._options = peer, options
+        self._sessions = Sessions(options.state, forget_last_answer="acknowledged-loss" in options.misbehaves)
+        self._live: dict[str, Live] = {}
+        self._methods: dict[str, Callable[[Any, Params], None]] = {
+            "initialize": self._initialize,
+            "session/new": self._new,
+            "session/prompt": self._prompt,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_option,
+            "authenticate": lambda request_id, _params: peer.answer(request_id, {}),
+        }
+        offered = {
+            "load": self._load, "resume": self._resume, "list": self._list,
+            "fork": self._fork, "close": self._close, "delete": self._delete,
+        }  # fmt: skip
+        self._methods |= {f"session/{name}": offered[name] for name in options.can}
+        if "fake-load" in options.misbehaves:
+            self._methods["session/load"] = lambda request_id, _params: peer.answer(request_id, {})
+
+    def run(self) -> None:
+        """Serve the client until it hangs up."""
+        for message in self._peer.messages():
+            if message.get("method") == "session/cancel":
+                self._cancel((message.get("params") or {}).get("sessionId"))
+            elif "id" in message:
+                self._serve(message)
+
+    def _serve(self, message: Params) -> None:
+        method = self._methods.get(message["method"])
+        try:
+            if method is None:
+                raise Refused(_METHOD_NOT_FOUND, f"no method {message['method']}")
+            method(message["id"], message.get("params") or {})
+        except KeyError as missing:
+            self._peer.refuse(message["id"], _INVALID_PARAMS, f"{missing} is missing")
+        except Refused as refused:
+            self._peer.refuse(message["id"], refused.code, refused.text, refused.data)
+
+    def _initialize(self, request_id: Any, _params: Params) -> None:
+        can = self._options.can
+        capabilities = {
+            "loadSession": "load" in can,
+            "promptCapabilities": {"image": True, "embeddedContext": True},
+            "sessionCapabilities": {name: {} for name in sorted(can - {"load"})},
+        }
+        info = {"name": self._options.name, "title": "Scripted agent", "version": "1.0"}
+        result = {"protocolVersion": 1, "agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
+        self._peer.answer(request_id, result)
+
+    # Sessions ---------------------------------------------------------------------------------------------
+
+    def _new(self, request_id: Any, params: Params) -> None:
+        live = self._open(self._sessions.new(params["cwd"]))
+        self._peer.answer(request_id, {"sessionId": live.session.id, **live.state()})
+        self._greet(live.session.id)
+
+    def _load(self, request_id: Any, params: Params) -> None:
+        wrong = self._options.misbehaves
+        if "crash-on-load" in wrong:
+            die()
+        if "load-hangs" in wrong:
+            return
+        session = self._stored(params["sessionId"])
+        if "blank-load" in wrong:
+            session.turns = []
+        if "partial-load" in wrong:
+            session.turns = _without_newest_answer(session.turns)
+        if "late-replay" in wrong:
+            self._peer.answer(request_id, self._open(session).state())
+            time.sleep(_LATE)
+            self._replay(session)
+        else:
+            self._replay(session)
+            self._peer.answer(request_id, self._open(session).state())
+        self._greet(session.id)
+
+    def _resume(self, request_id: Any, params: Params) -> None:
+        session = self._stored(params["sessionId"])
+        if "resume-replays" in self._options.misbehaves:
+            self._replay(session)
+        self._peer.answer(request_id, self._open(session).state())
+        self._greet(session.id)
+
+    def _fork(self, request_id: Any, params: Params) -> None:
+        parent = self._stored(params["sessionId"])
+        live = self._open(self._sessions.new(params["cwd"], copy.deepcopy(parent.turns)))
+        self._peer.answer(request_id, {"sessionId": live.session.id, **live.state()})
+
+    def _list(self, request_id: Any, params: Params) -> None:
+        cwd = params.get("cwd")
+        infos = [{"sessionId": s.id, "cwd": s.cwd} for s in self._sessions.known.values() if cwd in (None, s.cwd)]
+        start = int(params.get("cursor") or 0)
+        more = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(infos) else {}
+        self._peer.answer(request_id, {"sessions": infos[start : start + _PAGE], **more})
+
+    def _close(self, request_id: Any, params: Params) -> None:
+        self._cancel(params["sessionId"])
+        if self._live.pop(params["sessionId"], None) is None:
+            raise _unknown(params["sessionId"])
+        self._peer.answer(request_id, {})
+
+    def _delete(self, request_id: Any, params: Params) -> None:
+        self._cancel(params["sessionId"])
+        self._live.pop(params["sessionId"], None)
+        self._sessions.known.pop(params["sessionId"], None)
+        self._sessions.save()
+        self._peer.answer(request_id, {})
+
+    def _set_mode(self, request_id: Any, params: Params) -> None:
+        self._at(params["sessionId"]).mode = params["modeId"]
+        self._peer.answer(request_id, {})
+
+    def _set_option(self, request_id: Any, params: Params) -> None:
+        live = self._at(params["sessionId"])
+        if params["configId"] != "model":
+            raise Refused(_INVALID_PARAMS, f"no option {params['configId']}")
+        live.model = params["value"]
+        self._peer.answer(request_id, {"configOptions": live.options()})
+
+    # Turns ------------------------------------------------------------------------------------------------
+
+    def _prompt(self, request_id: Any, params: Params) -> None:
+        live = self._at(params["sessionId"])
+        if live.turn is not None:
+            raise Refused(_INVALID_REQUEST, "a turn is under way")
+        live.turn = Performance(self._peer, live.session, self._sessions, self._options.misbehaves)
+        arguments = (request_id, live, live.turn, params["prompt"])
+        threading.Thread(target=self._perform, args=arguments, daemon=True).start()
+
+    def _perform(self, request_id: Any, live: Live, turn: Performance, prompt: list[Any]) -> None:
+        try:
+            stop = turn.run(prompt)
+        except Failed as failed:
+            live.turn = None
+            self._peer.refuse(request_id, _INTERNAL, str(failed))
+        else:
+            live.turn = None
+            self._peer.answer(request_id, {"stopReason": stop})
+
+    def _cancel(self, session_id: Any) -> None:
+        live = self._live.get(session_id)
+        if live and live.turn:
+            live.turn.cancelled.set()
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _open(self, session: Session) -> Live:
+        live = self._live[session.id] = Live(session)
+        return live
+
+    def _at(self, session_id: str) -> Live:
+        if session_id not in self._live:
+            raise _unknown(session_id)
+        return self._live[session_id]
+
+    def _stored(self, session_id: str) -> Session:
+        if session_id not in self._sessions.known:
+            raise _unknown(session_id)
+        return self._sessions.known[session_id]
+
+    def _greet(self, session_id: str) -> None:
+        """Real agents send their commands when the answer is out already."""
+        commands = [{"name": "help", "description": "What the scripted agent understands"}]
+        self._update(session_id, {"sessionUpdate": "available_commands_update", "availableCommands": commands})
+
+    def _replay(self, session: Session) -> None:
+        for update in session.replay():
+            self._update(session.id, self._as_replayed(update))
+
+    def _as_replayed(self, update: Params) -> Params:
+        if "toolCallId" in update and "changed-tool-ids" in self._options.misbehaves:
+            update = {**update, "toolCallId": f"again:{update['toolCallId']}"}
+        if "toolCallId" in update and "false-completed" in self._options.misbehaves:
+            update = {**update, "status": "completed"}
+        return update
+
+    def _update(self, session_id: str, update: Params) -> None:
+        self._peer.send({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
+
+
+def _unknown(session_id: Any) -> Refused:
+    return Refused(_NOT_FOUND, "no such session", {"sessionId": session_id})
+
+
+def _without_newest_answer(turns: list[Turn]) -> list[Turn]:
+    """The turns up to the newest finished one, which is not among them."""
+    finished = [at for at, turn in enumerate(turns) if turn.stop is not None]
+    return turns[: finished[-1]] if finished else turns

@@ -1,0 +1,51 @@
+"""The flags of the scripted agent: what it can do, and what it does wrong."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["CAPABILITIES", "MISBEHAVIOURS", "Options", "parse"]
+
+CAPABILITIES = ("load", "resume", "list", "fork", "close", "delete")
+MISBEHAVIOURS = {
+    "blank-load": "session/load succeeds and knows nothing",
+    "partial-load": "session/load has lost the newest finished turn",
+    "late-replay": "session/load answers first and replays then",
+    "changed-tool-ids": "replayed tool calls have other ids",
+    "false-completed": "a tool call that never finished is replayed as completed",
+    "echo-prompts": "repeats the user's prompt in the turn",
+    "load-hangs": "never answers session/load",
+    "crash-on-load": "kills itself on session/load",
+    "garbage-stdout": "writes what is no message between its messages",
+    "long-line-no-newline": "begins turns with a message of 1 MB whose newline comes late",
+    "dies-during-permission": "kills itself once it has asked for permission",
+    "fake-load": "answers session/load with {} without offering it",
+    "resume-replays": "session/resume replays the history, which it must not",
+    "acknowledged-loss": "forgets, when it is started again, the last answer it gave",
+}
+
+
+class Options(NamedTuple):
+    """One agent's character."""
+
+    state: Path | None
+    name: str
+    can: frozenset[str]
+    misbehaves: frozenset[str]
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="acp_agent", description="A scripted ACP agent for tests.")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="keep sessions in this file")
+    parser.add_argument("--name", default="scripted-agent", help="what it calls itself")
+    for name in CAPABILITIES:
+        parser.add_argument(f"--no-{name}", dest="cannot", action="append_const", const=name, default=[])
+    listed = "; ".join(f"{name}: {meaning}" for name, meaning in MISBEHAVIOURS.items())
+    parser.add_argument("--misbehave", action="append", choices=MISBEHAVIOURS, default=[], help=listed)
+    given = parser.parse_args(arguments)
+    cannot = {*given.cannot, *(["load"] if "fake-load" in given.misbehave else [])}
+    return Options(given.state, given.name, frozenset(CAPABILITIES) - cannot, frozenset(given.misbehave))

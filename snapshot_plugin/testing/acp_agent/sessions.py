@@ -1,0 +1,83 @@
+"""What the scripted agent knows of its sessions, and keeps in its state file."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Session", "Sessions", "Turn"]
+
+_TEXT_OF_A_TURN = ("agent_message_chunk", "agent_thought_chunk")
+
+
+@dataclass
+class Turn:
+    """One prompt and what was done about it; `updates` are as a replay sends them."""
+
+    prompt: list[Any]
+    updates: list[dict[str, Any]] = field(default_factory=list)
+    stop: str | None = None
+
+    def on_disk(self) -> Turn:
+        """The turn as far as an agent that is killed now would know it afterwards."""
+        if self.stop is not None:
+            return self
+        kept = [update for update in self.updates if update["sessionUpdate"] not in _TEXT_OF_A_TURN]
+        return Turn(self.prompt, kept)
+
+
+@dataclass
+class Session:
+    """One conversation."""
+
+    id: str
+    cwd: str
+    turns: list[Turn] = field(default_factory=list)
+
+    def replay(self) -> list[dict[str, Any]]:
+        """The updates that show the conversation again."""
+        out: list[dict[str, Any]] = []
+        for turn in self.turns:
+            out += [{"sessionUpdate": "user_message_chunk", "content": block} for block in turn.prompt]
+            out += turn.updates
+        return out
+
+
+class Sessions:
+    """Every session the agent knows. With a file, what is saved is there after ``kill -9``."""
+
+    def __init__(self, path: Path | None, *, forget_last_answer: bool = False) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.known: dict[str, Session] = {}
+        if path is not None and path.exists():
+            for raw in json.loads(path.read_text()):
+                turns = [Turn(**turn) for turn in raw["turns"]]
+                if forget_last_answer and turns:
+                    turns[-1].updates = []
+                self.known[raw["id"]] = Session(raw["id"], raw["cwd"], turns)
+
+    def new(self, cwd: str, turns: list[Turn] | None = None) -> Session:
+        """Begin a session, perhaps with turns of another."""
+        session = Session(uuid.uuid4().hex, cwd, turns or [])
+        self.known[session.id] = session
+        self.save()
+        return session
+
+    def save(self) -> None:
+        """Write everything down, whole or not at all."""
+        if self._path is None:
+            return
+        with self._lock:
+            sessions = [
+                {"id": s.id, "cwd": s.cwd, "turns": [asdict(turn.on_disk()) for turn in s.turns]}
+                for s in list(self.known.values())
+            ]
+            draft = self._path.with_suffix(".new")
+            draft.write_text(json.dumps(sessions))
+            os.replace(draft, self._path)

@@ -1,0 +1,122 @@
+"""**Cancellation**: a cancelled save has happened whole or not at all, and the store object stays usable."""
+# ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage
+
+__all__ = ["Cancellation"]
+
+_MOMENTS = (*range(12), 20, 40, 80, 160, 320, 640)
+"""After how many turns of the event loop to cancel: from before the first to long after the last."""
+
+
+async def _cancelled(work: Callable[[], Awaitable[object]], moment: int) -> None:
+    """Run *work* and cancel it at *moment*, unless it is done before."""
+
+    async def run() -> None:
+        await work()
+        finished.set()
+
+    finished = anyio.Event()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            for _ in range(moment):
+                await anyio.lowlevel.checkpoint()
+                if finished.is_set():
+                    return
+            tasks.cancel_scope.cancel()
+
+
+class Cancellation(Stage):
+    """Cancel at any await; look at what is left; go on."""
+
+    async def test_a_cancelled_save_leaves_the_old_snapshot_or_the_new_one(self, opened: Opener) -> None:
+        store = opened()
+        old = make_snapshot("old", *"abc")
+        await store.save(old)
+        for moment in _MOMENTS:
+            new = make_snapshot(f"new {moment}", *"abc"[: moment % 4], title=f"{moment}")
+            await _cancelled(lambda new=new: store.save(new), moment)  # type: ignore[misc]
+
+            found = await opened().load("session", strict=True)
+            assert found in (old, new)
+
+            old = make_snapshot(f"after {moment}")
+            assert (await store.save(old)).written
+            assert await opened().load("session", strict=True) == old
+        assert (await opened().check()).ok
+
+    async def test_a_cancelled_first_save_leaves_a_session_or_none(self, opened: Opener) -> None:
+        store = opened()
+        for moment in _MOMENTS:
+            snapshot = make_snapshot("first", session_id=f"session-{moment}")
+            await _cancelled(lambda snapshot=snapshot: store.save(snapshot), moment)  # type: ignore[misc]
+
+            try:
+                assert await opened().load(snapshot.session_id) == snapshot
+            except SnapshotNotFound:
+                assert snapshot.session_id not in [meta.session_id for meta in await opened().list()]
+            assert (await store.save(snapshot)).seq == 1
+
+    async def test_a_save_cancelled_while_it_waits_its_turn_holds_nobody_up(self, opened: Opener) -> None:
+        store = opened()
+        done: list[str] = []
+
+        async def save(name: str, scope: anyio.CancelScope, begun: anyio.Event) -> None:
+            begun.set()
+            with scope:
+                await store.save(make_snapshot(name))
+                done.append(name)
+
+        with anyio.fail_after(PATIENCE):
+            for _ in range(5):
+                scopes = {name: anyio.CancelScope() for name in ("first", "second", "third")}
+                async with anyio.create_task_group() as tasks:
+                    for name, scope in scopes.items():
+                        begun = anyio.Event()
+                        tasks.start_soon(save, name, scope, begun)
+                        await begun.wait()
+                    scopes["second"].cancel()
+                assert {"first", "third"} <= set(done)
+                assert await opened().load("session") == make_snapshot("third")
+                done.clear()
+
+    @pytest.mark.parametrize("moment", _MOMENTS)
+    async def test_a_cancelled_forget_leaves_the_session_whole(self, opened: Opener, moment: int) -> None:
+        store = opened()
+        for length in (1, 2, 3):
+            await store.save(make_snapshot(*"abc"[:length]))
+
+        await _cancelled(lambda: store.forget("session", RetentionPolicy(keep_last=1)), moment)
+
+        seqs = [meta.seq for meta in await opened().history("session")]
+        assert seqs in ([3, 2, 1], [3])
+        assert await opened().load("session", strict=True) == make_snapshot("a", "b", "c")
+        await store.forget("session", RetentionPolicy(keep_last=1))
+        assert (await store.save(make_snapshot("a", "b", "c", "d"))).seq == 4
+
+    @pytest.mark.parametrize("moment", _MOMENTS)
+    async def test_a_cancelled_delete_leaves_the_session_here_or_in_the_trash(
+        self, opened: Opener, moment: int
+    ) -> None:
+        store = opened()
+        await store.save(make_snapshot("a"))
+
+        await _cancelled(lambda: store.delete("session"), moment)
+
+        listed, trashed = await opened().list(), await opened().trash()
+        assert len(listed) + len(trashed) == 1
+        for entry in trashed:
+            await store.undelete(entry.token)
+        assert (await store.save(make_snapshot("a", "b"))).seq == 2

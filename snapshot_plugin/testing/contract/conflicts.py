@@ -1,0 +1,184 @@
+"""**Conflict**: a stale writer is refused, never acknowledged and lost."""
+# ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from snapshot_plugin.errors import Conflict
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage
+
+__all__ = ["Conflicts"]
+
+_OTHERS = 300
+"""More sessions than a store object may care to remember."""
+
+
+class Conflicts(Stage):
+    """Two store objects, one session."""
+
+    async def test_a_writer_that_missed_a_save_is_refused_and_writes_nothing(self, opened: Opener) -> None:
+        stale, other = opened(), opened()
+        await stale.save(make_snapshot("a"))
+        await other.save(make_snapshot("a", "other"))
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+        assert await opened().load("session") == make_snapshot("a", "other")
+        assert len(await opened().history("session")) == 2
+
+    async def test_a_refused_writer_stays_refused_until_it_loads_the_newest(self, opened: Opener) -> None:
+        stale, other = opened(), opened()
+        await stale.save(make_snapshot("a"))
+        await other.save(make_snapshot("a", "other"))
+        for _ in range(2):
+            with pytest.raises(Conflict):
+                await stale.save(make_snapshot("a", "stale"))
+        await stale.load("session", at=2)  # not the newest as such, but a number
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+        await stale.load("session")
+
+        assert (await stale.save(make_snapshot("a", "other", "mine"))).seq == 3
+
+    async def test_even_an_unchanged_save_of_a_stale_writer_is_refused(self, opened: Opener) -> None:
+        stale, other = opened(), opened()
+        await stale.save(make_snapshot("a"))
+        await other.save(make_snapshot("a", "other"))
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a"))
+
+    async def test_a_writer_that_loaded_before_another_one_saved_is_refused(self, opened: Opener) -> None:
+        await opened().save(make_snapshot("a"))
+        stale = opened()
+        await stale.load("session")
+        await opened().save(make_snapshot("a", "other"))
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+    async def test_a_writer_that_has_seen_nothing_builds_on_the_present_head(self, opened: Opener) -> None:
+        fresh = opened()
+        await fresh.list()
+        await opened().save(make_snapshot("a"))
+        await opened().save(make_snapshot("a", "b"))
+
+        assert (await fresh.save(make_snapshot("entirely", "new"))).seq == 3
+
+    async def test_a_writer_that_stalled_while_another_saved_and_forgot_is_refused(self, opened: Opener) -> None:
+        stale, other = opened(), opened()
+        await stale.save(make_snapshot("a"))
+        for length in (2, 3, 4):
+            await other.save(make_snapshot(*"abcd"[:length]))
+        await other.forget("session", RetentionPolicy(keep_last=1))
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+        assert await opened().load("session") == make_snapshot("a", "b", "c", "d")
+
+    async def test_a_writer_whose_session_was_deleted_is_refused(self, opened: Opener) -> None:
+        stale, other = opened(), opened()
+        await stale.save(make_snapshot("a"))
+        await other.delete("session")
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+        assert not await opened().list()
+
+    async def test_a_writer_whose_session_was_deleted_and_begun_again_is_refused(self, opened: Opener) -> None:
+        stale, other = opened(), opened()
+        await stale.save(make_snapshot("a"))
+        await other.delete("session")
+        await other.save(make_snapshot("new"))
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+        assert await opened().load("session") == make_snapshot("new")
+
+    async def test_a_forget_by_somebody_else_is_no_conflict(self, opened: Opener) -> None:
+        writer = opened()
+        for length in (1, 2, 3):
+            await writer.save(make_snapshot(*"abc"[:length]))
+        await opened().forget("session", RetentionPolicy(keep_last=1))
+
+        assert (await writer.save(make_snapshot("a", "b", "c", "d"))).seq == 4
+        assert await opened().load("session") == make_snapshot("a", "b", "c", "d")
+
+    async def test_a_stale_writer_is_refused_though_it_saved_many_other_sessions_since(
+        self, opened: Opener
+    ) -> None:
+        stale = opened()
+        await stale.save(make_snapshot("a"))
+        for number in range(_OTHERS):
+            await stale.save(make_snapshot(session_id=f"other-{number}"))
+        await opened().save(make_snapshot("a", "other"))
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+    async def test_base_zero_means_the_session_must_not_exist(self, opened: Opener) -> None:
+        assert (await opened().save(make_snapshot("a"), base=0)).seq == 1
+
+        with pytest.raises(Conflict):
+            await opened().save(make_snapshot("b"), base=0)
+
+        assert await opened().load("session") == make_snapshot("a")
+
+    async def test_base_names_the_number_the_session_must_be_at(self, opened: Opener) -> None:
+        store = opened()
+        await store.save(make_snapshot("a"))
+        await store.save(make_snapshot("a", "b"))
+        for wrong in (0, 1, 3, -1):
+            with pytest.raises(Conflict):
+                await opened().save(make_snapshot("c"), base=wrong)
+            with pytest.raises(Conflict):
+                await store.save(make_snapshot("c"), base=wrong)
+
+        assert (await opened().save(make_snapshot("a", "b", "c"), base=2)).seq == 3
+
+    async def test_base_counts_more_than_what_the_store_object_saw_last(self, opened: Opener) -> None:
+        behind = opened()
+        await behind.save(make_snapshot("a"))
+        await opened().save(make_snapshot("a", "other"))
+
+        assert (await behind.save(make_snapshot("a", "other", "mine"), base=2)).seq == 3
+        assert await opened().load("session") == make_snapshot("a", "other", "mine")
+
+    async def test_a_wrong_base_does_not_make_a_stale_writer_a_fresh_one(self, opened: Opener) -> None:
+        stale = opened()
+        await stale.save(make_snapshot("a"))
+        await opened().save(make_snapshot("a", "other"))
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"), base=7)
+
+        with pytest.raises(Conflict):
+            await stale.save(make_snapshot("a", "stale"))
+
+    async def test_of_writers_that_save_at_once_on_the_same_base_exactly_one_wins(self, opened: Opener) -> None:
+        stores = [opened() for _ in range(4)]
+        for base in range(5):
+            winners: list[int] = []
+
+            async def race(store: SnapshotStore, number: int, base: int, winners: list[int]) -> None:
+                try:
+                    await store.save(make_snapshot(f"round {base}", f"writer {number}"), base=base)
+                except Conflict:
+                    return
+                winners.append(number)
+
+            with anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as tasks:
+                    for number, store in enumerate(stores):
+                        tasks.start_soon(race, store, number, base, winners)
+            assert len(winners) == 1
+            assert await opened().load("session") == make_snapshot(f"round {base}", f"writer {winners[0]}")

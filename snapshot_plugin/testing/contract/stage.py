@@ -1,0 +1,71 @@
+"""What every part of the suite stands on: a place for snapshots, a clock, and store objects opened there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.testing.clock import FixedClock
+
+__all__ = ["PATIENCE", "Opener", "Stage", "facts_of"]
+
+PATIENCE = 60
+"""Seconds after which a call that should have ended long ago fails the test."""
+
+Opener = Callable[[], SnapshotStore]
+
+
+def facts_of(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
+    """What never changes about stored snapshots: all but their sizes, for a store may compress them better."""
+    return [meta.evolve(size_bytes=0) for meta in metas]
+
+
+@pytest.mark.anyio
+class Stage:
+    """The two methods a backend fills in, and the fixtures made from them.
+
+    Every test gets a fresh place and opens as many store objects there as it needs; all are closed afterwards.
+    """
+
+    def open(self, place: Any, clock: Callable[[], datetime]) -> SnapshotStore:
+        """A new store object over *place*, which tells the time by *clock*."""
+        raise NotImplementedError
+
+    def damage_newest(self, place: Any, session_id: str) -> None:
+        """Change one byte of what is stored of the session's newest snapshot, behind the store's back.
+
+        Optional: without it the tests of damage are skipped.
+        """
+        _ = place, session_id
+        pytest.skip("this backend's suite does not say how to damage a snapshot (damage_newest)")
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Any:
+        """Where one test's snapshots live; override it to return whatever `open` needs."""
+        return tmp_path / "store"
+
+    @pytest.fixture
+    def clock(self) -> FixedClock:
+        """The clock of all store objects of one test."""
+        return FixedClock()
+
+    @pytest.fixture
+    async def opened(self, place: Any, clock: FixedClock) -> AsyncIterator[Opener]:
+        """Opens another store object at the same place each time it is called."""
+        stores: list[SnapshotStore] = []
+
+        def another() -> SnapshotStore:
+            stores.append(self.open(place, clock))
+            return stores[-1]
+
+        yield another
+        with anyio.fail_after(PATIENCE):
+            for store in stores:
+                await store.aclose()

@@ -1,0 +1,160 @@
+"""A store that fails when a test wants it to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+import anyio
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import CheckReport, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
+
+__all__ = ["Call", "Fault", "FaultyStore", "every"]
+
+T = TypeVar("T")
+
+
+class Call(NamedTuple):
+    """One call of a store's method: the how-manieth of that method (from 1), and of which session."""
+
+    method: str
+    number: int
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What happens to a call: it waits for *hold*, and then raises *error*. Either may be left out.
+
+    With *after*, that is after the inner store has done its work, as when an answer gets lost.
+    """
+
+    error: Exception | None = None
+    after: bool = False
+    hold: anyio.Event | None = None
+
+    async def happen(self) -> None:
+        """Wait, then raise."""
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.error is not None:
+            raise self.error
+
+
+Script = Callable[[Call], Fault | None]
+
+
+def every(count: int, fault: Fault, *methods: str) -> Script:
+    """A script under which each *count*-th call of each of *methods* meets *fault*."""
+    if count < 1 or not methods:
+        raise InvalidInput("a schedule needs a count from 1 on and at least one method")
+    return lambda call: fault if call.method in methods and call.number % count == 0 else None
+
+
+class FaultyStore:
+    """Any `SnapshotStore`, with faults by *script*: it sees each call and names its fault, or None.
+
+    ::
+
+        full = Fault(error=StoreUnavailable("disk full"))
+        store = FaultyStore(MemoryStore(), every(3, full, "save"))
+        store = FaultyStore(MemoryStore(), lambda call: full if call.session_id == "unlucky" else None)
+
+    `calls` lists what was called so far. Closing is never faulty.
+    """
+
+    def __init__(self, inner: SnapshotStore, script: Script = lambda _call: None) -> None:
+        self.inner = inner
+        self.script = script
+        self.calls: list[Call] = []
+
+    async def _through(self, method: str, session_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
+        number = 1 + sum(call.method == method for call in self.calls)
+        call = Call(method, number, session_id)
+        self.calls.append(call)
+        fault = self.script(call) or Fault()
+        if not fault.after:
+            await fault.happen()
+        result = await run()
+        if fault.after:
+            await fault.happen()
+        return result
+
+    async def save(
+        self,
+        snapshot: SessionSnapshot,
+        *,
+        trigger: str = "manual",
+        tags: Sequence[str] = (),
+        base: int | None = None,
+    ) -> SnapshotRef:
+        """See `SnapshotStore.save`."""
+        return await self._through(
+            "save",
+            snapshot.session_id,
+            lambda: self.inner.save(snapshot, trigger=trigger, tags=tags, base=base),
+        )
+
+    async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
+        """See `SnapshotStore.load`."""
+        return await self._through("load", session_id, lambda: self.inner.load(session_id, at=at, strict=strict))
+
+    async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
+        """See `SnapshotStore.read`."""
+        return await self._through("read", session_id, lambda: self.inner.read(session_id, at=at, strict=strict))
+
+    async def list(self) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+        return await self._through("list", None, self.inner.list)
+
+    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.history`."""
+        return await self._through("history", session_id, lambda: self.inner.history(session_id))
+
+    async def delete(self, session_id: str) -> Trashed:
+        """See `SnapshotStore.delete`."""
+        return await self._through("delete", session_id, lambda: self.inner.delete(session_id))
+
+    async def trash(self) -> Sequence[Trashed]:
+        """See `SnapshotStore.trash`."""
+        return await self._through("trash", None, self.inner.trash)
+
+    async def undelete(self, token: str) -> str:
+        """See `SnapshotStore.undelete`."""
+        return await self._through("undelete", None, lambda: self.inner.undelete(token))
+
+    async def purge(self, *, older_than: timedelta | None = None, now: datetime | None = None) -> Sequence[Trashed]:
+        """See `SnapshotStore.purge`. The grace period is the inner store's unless it is given."""
+        if older_than is None:
+            return await self._through("purge", None, lambda: self.inner.purge(now=now))
+        return await self._through("purge", None, lambda: self.inner.purge(older_than=older_than, now=now))
+
+    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+        """See `SnapshotStore.forget`."""
+        return await self._through(
+            "forget", session_id, lambda: self.inner.forget(session_id, policy, dry_run=dry_run)
+        )
+
+    async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
+        """See `SnapshotStore.check`."""
+        return await self._through("check", session_id, lambda: self.inner.check(session_id, repair=repair))
+
+    async def aclose(self) -> None:
+        """Close the inner store."""
+        await self.inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.inner.__aexit__(kind, error, trace)

@@ -1,0 +1,61 @@
+"""The built-in stores keep the store contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.codec.scan import scan
+from snapshot_plugin.codec.sources import Passphrase
+from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.testing import StoreContract
+
+Clock = Callable[[], datetime]
+
+
+def with_a_wrong_byte(frame: bytes) -> bytes:
+    """*frame* with its last byte but ten changed: inside the content, before the trailer."""
+    return frame[:-10] + bytes([frame[-10] ^ 0x40]) + frame[-9:]
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def place(self) -> MemoryLog:
+        return MemoryLog()
+
+    def open(self, place: MemoryLog, clock: Clock) -> SnapshotStore:
+        return MemoryStore(place, clock=clock)
+
+    def damage_newest(self, place: MemoryLog, session_id: str) -> None:
+        *older, newest = place._frames[session_id]
+        place._frames[session_id] = (*older, with_a_wrong_byte(newest))
+
+
+class OnDisk(StoreContract):
+    def damage_newest(self, place: Path, session_id: str) -> None:
+        path = max((place / "sessions" / dirname_of(session_id)).glob("*.snap.gz"))
+        data = path.read_bytes()
+        last = list(scan(data))[-1]
+        path.write_bytes(data[: last.start] + with_a_wrong_byte(data[last.start :]))
+
+
+class TestFilesystemStore(OnDisk):
+    def open(self, place: Path, clock: Clock) -> SnapshotStore:
+        return FilesystemStore(place, clock=clock)
+
+
+class TestEncryptedFilesystemStoreOfSmallSegments(OnDisk):
+    """Small segments keep the background busy with compressing finished ones."""
+
+    key = Passphrase(generate_key())
+
+    def open(self, place: Any, clock: Clock) -> SnapshotStore:
+        return FilesystemStore(place, key=self.key, clock=clock, segment_frames=3)
