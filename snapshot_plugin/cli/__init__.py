@@ -11,7 +11,7 @@ from snapshot_plugin.errors import EXIT_CODES, SnapshotError
 
 __all__ = ["main"]
 
-_COMMANDS = {"demo": "snapshot_plugin.cli.demo"}
+_COMMANDS = {"demo": "snapshot_plugin.cli.demo", "run": "snapshot_plugin.cli.run"}
 
 
 class _LazyGroup(click.Group):

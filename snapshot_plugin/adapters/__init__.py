@@ -1,0 +1,1 @@
+"""WHO: what connects the store to agents, editors and frameworks."""

@@ -1,0 +1,195 @@
+"""One recorded session: written ahead to its spool, made a snapshot at the end of each turn.
+
+The spool is the write-ahead log and the store the checkpoint. What must be durable before it is passed on (a
+prompt, an answer, a permission request) is synced in the spool, which costs one ``fdatasync`` and no wait for
+the store; the snapshot follows in the background.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from anyio.from_thread import BlockingPortal
+
+from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
+from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.manager.recovery import recover, recover_session, upto_of, with_upto
+from snapshot_plugin.manager.spool import Spool, SpoolRecord
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["PROVIDER", "Journal", "Journals", "recover_all", "reduce_spool", "stamp"]
+
+PROVIDER = "acp"
+log = logging.getLogger("snapshot_plugin.acp")
+
+
+def reduce_spool(snapshot: SessionSnapshot, records: Sequence[SpoolRecord]) -> SessionSnapshot:
+    """The reducer of recovery: the same events, the same record. A turn without its answer was interrupted."""
+    events = [record.data for record in records]
+    cut = {"interrupted": "the proxy was killed"}
+    return reduce_events(snapshot.evolve(provider_type=PROVIDER), [*events, cut], snapshot.updated_at)
+
+
+class Journal:
+    """The record of one live session. Only its owner (by lease) has one."""
+
+    def __init__(self, base: SessionSnapshot, lease: Lease, spool: Spool, save: Callable[[Journal], None]) -> None:
+        self.session_id = base.session_id
+        self.lease = lease
+        self._recording = Recording(base)
+        self._spool = spool
+        self._save = save
+        self._lock = threading.Lock()
+        self._dirty = False
+
+    def record(self, event: Mapping[str, Any], *, durable: bool = False) -> None:
+        """Write an event ahead, then take it in. A disk that refuses costs the write-ahead, never the session."""
+        data = dict(event)
+        with self._lock:
+            try:
+                self._spool.append(data)
+                if durable:
+                    self._spool.flush()
+            except SnapshotError as error:
+                log.warning("session %s: not written ahead: %s", self.session_id, error)
+            self._recording.apply(data)
+            self._dirty = True
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn is under way."""
+        return self._recording.running
+
+    def snapshot(self) -> SessionSnapshot:
+        """The session as recorded so far."""
+        with self._lock:
+            return self._recording.snapshot(datetime.now(UTC))
+
+    def checkpoint(self) -> None:
+        """Make a snapshot of it in the background, and drop from the spool what the snapshot holds."""
+        if self._dirty:
+            self._save(self)
+
+    async def save(self, store: FilesystemStore, trigger: str = "event") -> None:
+        """Save now. A failure is logged; the spool keeps everything until a save goes through."""
+        with self._lock:
+            upto, self._dirty = self._spool.last, False
+            snapshot = with_upto(self._recording.snapshot(datetime.now(UTC)), upto)
+        try:
+            await store.save(snapshot, trigger=trigger)
+            self._spool.truncate(upto)
+        except Conflict as error:
+            log.warning("session %s was changed by another writer: %s", self.session_id, error)
+        except SnapshotError as error:
+            self._dirty = True
+            log.warning("session %s: not saved yet: %s", self.session_id, error)
+
+    def close(self) -> None:
+        """Let go of the session, as properly stopped."""
+        self._spool.close()
+        self.lease.release()
+
+
+class Journals:
+    """Opens sessions for recording: leased, recovered, loaded."""
+
+    def __init__(self, store: FilesystemStore, portal: BlockingPortal) -> None:
+        self.store, self._portal = store, portal
+        self.open: dict[str, Journal] = {}
+
+    def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any]) -> Journal:
+        """Record a new session. Its first event is durable on return."""
+        journal = self._adopt(snapshot)
+        journal.record({"provider_type": PROVIDER, **first}, durable=True)
+        journal.checkpoint()
+        return journal
+
+    def resume(self, session_id: str) -> Journal:
+        """Record a stored session further. What a killed process left in its spool is recovered first.
+
+        Raises:
+            SnapshotNotFound: there is no such session.
+            SessionLocked: another process has it.
+        """
+        if session_id in self.open:
+            return self.open[session_id]
+        return self._adopt(None, session_id)
+
+    def _adopt(self, snapshot: SessionSnapshot | None, session_id: str = "") -> Journal:
+        session_id = snapshot.session_id if snapshot else session_id
+        directory = self.store.session_dir(session_id)
+        lease = Lease.acquire(directory, Owner.this_process(since=datetime.now(UTC)))
+        try:
+            if snapshot is None:
+                snapshot = self._portal.call(self._load, session_id, lease)
+            keys = self.store.session_keys(session_id)
+            spool = Spool.open(directory, session_id=session_id, keys=keys, after=upto_of(snapshot))
+        except BaseException:
+            lease.release()
+            raise
+        journal = Journal(snapshot, lease, spool, self._schedule)
+        self.open[session_id] = journal
+        return journal
+
+    async def _load(self, session_id: str, lease: Lease) -> SessionSnapshot:
+        await recover_session(
+            self.store, session_id, lease=lease, reducers={PROVIDER: reduce_spool}, now=datetime.now(UTC)
+        )
+        return await self.store.load(session_id)
+
+    def _schedule(self, journal: Journal) -> None:
+        self._portal.start_task_soon(journal.save, self.store)
+
+    def finish(self, session_id: str) -> None:
+        """Save a session for the last time and let go of it."""
+        journal = self.open.pop(session_id, None)
+        if journal:
+            self._portal.call(journal.save, self.store, "exit")
+            journal.close()
+
+    def newest(self, session_id: str) -> tuple[SessionSnapshot, int]:
+        """A session as it is now, live or stored, and the number of its newest snapshot."""
+        journal = self.open.get(session_id)
+        if journal:
+            self._portal.call(journal.save, self.store)
+        stored = self._portal.call(self.store.read, session_id)
+        return stored.snapshot, stored.ref.seq
+
+    def list(self) -> Sequence[SnapshotMeta]:
+        """Every stored session."""
+        return self._portal.call(self.store.list)
+
+    def delete(self, session_id: str) -> None:
+        """Move a session to the trash; one that is not there is gone already."""
+        with contextlib.suppress(SnapshotNotFound, InvalidInput):
+            self._portal.call(self.store.delete, session_id)
+
+    def finish_all(self) -> None:
+        """The same for every session."""
+        for session_id in tuple(self.open):
+            self.finish(session_id)
+
+
+async def recover_all(store: FilesystemStore) -> list[str]:
+    """Turn what killed proxies left behind into snapshots, and say so, a line for each session."""
+    found = await recover(store, reducers={PROVIDER: reduce_spool}, now=datetime.now(UTC))
+    return [
+        f"session {each.session_id} ended unexpectedly; {each.records} update(s) recovered"
+        + (f" ({each.problem})" if each.problem else "")
+        for each in found
+        if each.records or each.problem
+    ]
+
+
+def stamp() -> str:
+    """Now, as events carry it."""
+    return rfc3339(datetime.now(UTC))

@@ -1,0 +1,303 @@
+"""The session methods we answer ourselves, whatever the agent can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals
+from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored, climb
+from snapshot_plugin.adapters.acp.offers import BadCursor, can, merged_list, page
+from snapshot_plugin.adapters.acp.relay import Pending, Relay
+from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.adapters.acp.wire import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    RESOURCE_NOT_FOUND,
+    Message,
+    encode,
+    failure,
+    notification,
+    success,
+)
+from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.lineage import fork
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+__all__ = ["Sessions"]
+
+_TOOL_BYTES = 1 << 20
+_AGENT_PAGES = 20
+
+
+class Sessions(Relay):
+    """A relay that records sessions and brings them back.
+
+    Args:
+        require: the least grade a restore may have: ``exact``, ``history`` or ``context``.
+        resume: ``auto`` restores on load and resume; ``off`` leaves both to the agent alone.
+        adopt: a stored session that the client's first ``session/new`` continues.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        journals: Journals,
+        *,
+        client_in: int,
+        client_out: int,
+        require: str = "context",
+        resume: str = "auto",
+        adopt: str | None = None,
+    ) -> None:
+        super().__init__(command, journals, client_in=client_in, client_out=client_out)
+        self._require, self._adopt = require, adopt
+        self.answered_by_us = {
+            "session/list": self._list,
+            "session/fork": self._fork,
+            "session/close": self._close,
+            "session/delete": self._delete,
+        }
+        if resume != "off":
+            self.answered_by_us |= {"session/load": self._load, "session/resume": self._resume}
+        if adopt:
+            self.answered_by_us["session/new"] = self._new
+
+    def _answer(self, pending: Pending, result: Message) -> None:
+        self.to_client(encode(success(pending.id, result)))
+
+    def _refuse(self, pending: Pending, code: int, text: str, **data: Any) -> None:
+        self.to_client(encode(failure(pending.id, code, text, {"sessionId": pending.session_id, **data})))
+
+    # Beginning --------------------------------------------------------------------------------------------
+
+    def began(self, pending: Pending, result: Message) -> None:
+        """Record a session the agent has just made; durable before the client hears of it."""
+        session_id = result.get("sessionId")
+        if isinstance(session_id, str):
+            self._record(session_id, session_id, pending.params, result)
+
+    def _record(self, session_id: str, agent_id: str, params: Message, result: Message) -> Journal | None:
+        now = datetime.now(UTC)
+        try:
+            blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
+            first = {"agent": self._agent(agent_id), "new": _setup(params), "config": result}
+            return self.journals.begin(blank, first)
+        except (SnapshotError, OSError) as error:
+            self.say(f"session {session_id} is NOT recorded: {error}")
+            return None
+
+    def _agent(self, agent_id: str) -> Message:
+        return {"sessionId": agent_id, "info": self.agent_info.raw()}
+
+    def _new(self, pending: Pending) -> None:
+        """The first new session is the stored one we were told to go on with; later ones are new."""
+        session_id, self._adopt = self._adopt, None
+        if session_id is None:
+            self._plain_new(pending)
+            return
+        self._bring_back(pending._replace(session_id=session_id), show=True, name_it=True)
+
+    def _plain_new(self, pending: Pending) -> None:
+        try:
+            result = self.ask("session/new", pending.params)
+        except AgentRefused as refused:
+            self._refuse(pending, refused.error.get("code", INTERNAL_ERROR), str(refused))
+            return
+        self.began(pending, result)
+        self._answer(pending, result)
+
+    # Coming back ------------------------------------------------------------------------------------------
+
+    def _load(self, pending: Pending) -> None:
+        self._bring_back(pending, show=True)
+
+    def _resume(self, pending: Pending) -> None:
+        self._bring_back(pending, show=False)
+
+    def _bring_back(self, pending: Pending, *, show: bool, name_it: bool = False) -> None:
+        session_id = pending.session_id or ""
+        try:
+            journal = self.journals.resume(session_id)
+            restored, report = self.restore(journal, pending.params)
+        except SnapshotNotFound:
+            self._from_the_agent(pending)
+            return
+        except InvalidInput as error:
+            self._refuse(pending, RESOURCE_NOT_FOUND, error.message)
+            return
+        except SnapshotError as error:
+            self._refuse(pending, INTERNAL_ERROR, str(error), reason=error.code)
+            return
+        except AgentRefused as refused:
+            self._refuse(pending, INTERNAL_ERROR, f"the agent refused: {refused}", error=refused.error)
+            return
+        if show:
+            for update in replay(journal.snapshot(), self.client_capabilities, tool_bytes=_TOOL_BYTES):
+                self.to_client(encode(notification("session/update", {"sessionId": session_id, "update": update})))
+        result = {key: value for key, value in restored.result.items() if key != "sessionId"}
+        named = {"sessionId": session_id} if name_it else {}
+        meta = {**(result.get("_meta") or {}), "asnap": {"restored": report}}
+        self._answer(pending, {**named, **result, "_meta": meta})
+
+    def restore(self, journal: Journal, params: Message) -> tuple[Restored, Message]:
+        """Walk the ladder for a session, re-apply its settings, and say how it went."""
+        record = journal.snapshot()
+        self.expect_repetition(journal.session_id, _all_words(record))
+        native = record.agent is not None and record.agent.name == self.agent_info.name
+        setup = {"cwd": record.config.cwd or "/", **params}
+        with self.strays_kept():
+            restored = climb(self, record, setup, native=native, require=self._require)
+            self.bind(journal.session_id, restored.agent_session_id)
+        journal.record({"agent": self._agent(restored.agent_session_id)}, durable=True)
+        if restored.note:
+            self.notes[journal.session_id] = restored.note
+        report = {**restored.report(record), "differences": list(self._reapply(record, restored))}
+        journal.record({"config": restored.result})
+        journal.checkpoint()
+        self.say(f"session {journal.session_id} is back: {restored.grade}, {len(record.messages)} messages")
+        return restored, report
+
+    def _reapply(self, record: SessionSnapshot, restored: Restored) -> list[str]:
+        """Set mode and options as they were, and name what could not be set."""
+        differences = []
+        modes = restored.result.get("modes") or {}
+        if record.config.mode and modes and modes.get("currentModeId") != record.config.mode:
+            differences += self._set("session/set_mode", {"modeId": record.config.mode}, restored)
+        for option in restored.result.get("configOptions") or []:
+            wanted = record.config.options.get(str(option.get("id"))) if isinstance(option, dict) else None
+            if wanted is not None and wanted != option.get("currentValue"):
+                change = {"configId": option["id"], "value": wanted}
+                typed = {"type": "boolean"} if isinstance(wanted, bool) else {}
+                differences += self._set("session/set_config_option", {**change, **typed}, restored)
+        return differences
+
+    def _set(self, method: str, params: Message, restored: Restored) -> list[str]:
+        try:
+            self.ask(method, {"sessionId": restored.agent_session_id, **params})
+        except AgentRefused as refused:
+            return [f"{method} {params}: {refused}"]
+        return []
+
+    def _from_the_agent(self, pending: Pending) -> None:
+        """A session we never saw: if the agent can load it, its replay becomes our record."""
+        method = "session/load" if pending.method == "session/new" else pending.method
+        able = (
+            self.capabilities.get("loadSession") is True
+            if method == "session/load"
+            else can(self.capabilities, "resume")
+        )
+        session_id = pending.session_id or ""
+        if not able or pending.method == "session/new":
+            self._refuse(pending, RESOURCE_NOT_FOUND, f"there is no session {session_id}")
+            return
+        journal = self._record(session_id, session_id, pending.params, {})
+        try:
+            result = self.ask(method, pending.params)
+        except AgentRefused as refused:
+            self._drop(journal)
+            self._refuse(pending, refused.error.get("code", INTERNAL_ERROR), str(refused))
+            return
+        if journal:
+            journal.record({"stop": {}, "config": result}, durable=True)
+            journal.checkpoint()
+        self._answer(pending, result)
+
+    def _drop(self, journal: Journal | None) -> None:
+        if journal:
+            self.journals.finish(journal.session_id)
+            self.journals.delete(journal.session_id)
+
+    # Listing and the rest ---------------------------------------------------------------------------------
+
+    def _list(self, pending: Pending) -> None:
+        cwd = pending.params.get("cwd")
+        try:
+            metas = [meta for meta in self.journals.list() if meta.provider_type == PROVIDER]
+            sessions = merged_list(metas, self._agents_own(cwd), self.known_ids(), cwd)
+            self._answer(pending, page(sessions, pending.params.get("cursor")))
+        except BadCursor:
+            self._refuse(pending, INVALID_PARAMS, "that cursor is not one of ours")
+        except SnapshotError as error:
+            self._refuse(pending, INTERNAL_ERROR, str(error), reason=error.code)
+
+    def _agents_own(self, cwd: Any) -> list[Message]:
+        sessions: list[Message] = []
+        if not can(self.capabilities, "list"):
+            return sessions
+        params: Message = {"cwd": cwd} if cwd else {}
+        try:
+            for _ in range(_AGENT_PAGES):
+                result = self.ask("session/list", params)
+                sessions += [info for info in result.get("sessions") or [] if isinstance(info, dict)]
+                if not result.get("nextCursor"):
+                    break
+                params = {**params, "cursor": result["nextCursor"]}
+        except AgentRefused as refused:
+            self.say(f"the agent cannot list its sessions: {refused}")
+        return sessions
+
+    def _fork(self, pending: Pending) -> None:
+        """A new session that begins as a copy; by ``_meta.asnap.at`` a copy up to that message."""
+        session_id = pending.session_id or ""
+        wish = (pending.params.get("_meta") or {}).get("asnap") or {}
+        try:
+            parent, seq = self.journals.newest(session_id)
+            child = fork(parent, session_id=new_id(), seq=seq, at=wish.get("at"), now=datetime.now(UTC))
+            setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
+            journal = self.journals.begin(child, {"new": _setup({"cwd": parent.config.cwd, **setup})})
+            restored, report = self.restore(journal, setup)
+        except (SnapshotNotFound, InvalidInput) as error:
+            self._refuse(pending, RESOURCE_NOT_FOUND, error.message)
+            return
+        except (SnapshotError, AgentRefused) as error:
+            self._refuse(pending, INTERNAL_ERROR, str(error))
+            return
+        result = {**restored.result, "sessionId": child.session_id}
+        self._answer(pending, {**result, "_meta": {**(result.get("_meta") or {}), "asnap": {"restored": report}}})
+
+    def _close(self, pending: Pending) -> None:
+        """Running work is cancelled and settled first; then the session is saved and let go."""
+        session_id = pending.session_id or ""
+        if session_id not in self.journals.open and not can(self.capabilities, "close"):
+            self._refuse(pending, RESOURCE_NOT_FOUND, f"session {session_id} is not open")
+            return
+        self._settle(session_id)
+        if can(self.capabilities, "close"):
+            try:
+                self.ask("session/close", {"sessionId": self.agent_id(session_id)})
+            except AgentRefused as refused:
+                self.say(f"the agent did not close {session_id}: {refused}")
+        self.journals.finish(session_id)
+        self._answer(pending, {})
+
+    def _settle(self, session_id: str) -> None:
+        running = [
+            p for p in self.from_client.values() if p.method == "session/prompt" and p.session_id == session_id
+        ]
+        if running:
+            self.to_agent(encode(notification("session/cancel", {"sessionId": self.agent_id(session_id)})))
+            self.wait_until(lambda: not any(p in running for p in self.from_client.values()))
+
+    def _delete(self, pending: Pending) -> None:
+        """To our trash, and from the agent where it can; deleting what is not there succeeds."""
+        session_id = pending.session_id or ""
+        self._settle(session_id)
+        if can(self.capabilities, "delete"):
+            try:
+                self.ask("session/delete", {"sessionId": self.agent_id(session_id)})
+            except AgentRefused as refused:
+                self.say(f"the agent did not delete {session_id}: {refused}")
+        self.journals.finish(session_id)
+        self.journals.delete(session_id)
+        self._answer(pending, {})
+
+
+def _setup(params: Message) -> Message:
+    return {key: params[key] for key in ("cwd", "mcpServers", "additionalDirectories") if key in params}
+
+
+def _all_words(record: SessionSnapshot) -> str:
+    return "\n".join(message.text for message in record.messages)

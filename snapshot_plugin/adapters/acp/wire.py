@@ -1,0 +1,96 @@
+"""JSON-RPC over newline-delimited JSON: cutting lines, reading them once, and the messages we make ourselves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic_core import from_json
+
+__all__ = [
+    "CANCELLED",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "METHOD_NOT_FOUND",
+    "RESOURCE_NOT_FOUND",
+    "Lines",
+    "Message",
+    "encode",
+    "failure",
+    "notification",
+    "parse",
+    "request",
+    "success",
+]
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CANCELLED = -32800
+RESOURCE_NOT_FOUND = -32002
+
+Message = dict[str, Any]
+
+
+class Lines:
+    """Cuts a byte stream at newlines. A line may be of any length; bytes are never copied more than twice."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that *data* completes, each with its newline."""
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._parts.append(data)
+            return []
+        whole = b"".join([*self._parts, data[:end]])
+        self._parts = [data[end:]] if end < len(data) else []
+        return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
+
+    def rest(self) -> bytes:
+        """What came after the last newline."""
+        return b"".join(self._parts)
+
+
+def _at_newlines(whole: bytes) -> list[bytes]:
+    # splitlines would also cut at a lone carriage return
+    return [line + b"\n" for line in whole.split(b"\n")[:-1]]
+
+
+def parse(line: bytes) -> Message | None:
+    """The message a line holds; None for what is not a JSON object: it is passed on as it is."""
+    try:
+        message = from_json(line)
+    except ValueError:
+        try:  # escaped lone surrogates, which only the standard library takes
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+    return message if isinstance(message, dict) else None
+
+
+def encode(message: Message) -> bytes:
+    """A message as one line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def request(request_id: str, method: str, params: Message) -> Message:
+    """A request of ours."""
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def notification(method: str, params: Message) -> Message:
+    """A notification of ours."""
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+def success(request_id: Any, result: Any) -> Message:
+    """Our answer to a request."""
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
+    """Our refusal of a request."""
+    error = {"code": code, "message": text}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}

@@ -1,0 +1,101 @@
+"""``asnap run``: an ACP agent whose sessions survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from snapshot_plugin.adapters.acp.launch import AgentProcess
+
+__all__ = ["command"]
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.option("--store", type=click.Path(path_type=Path), envvar="ASNAP_STORE", help="Where sessions are kept.")
+@click.option(
+    "--require",
+    type=click.Choice(["exact", "history", "context"]),
+    default="context",
+    help="The least faithful restore that is accepted.",
+)
+@click.option(
+    "--resume",
+    type=click.Choice(["auto", "off", "required"]),
+    default="auto",
+    help="Restore sessions on load; leave it to the agent; or demand that --session comes back.",
+)
+@click.option("--session", metavar="ID", help="Go on with this stored session when the client opens its first one.")
+@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(*, store: Path | None, require: str, resume: str, session: str | None, agent: tuple[str, ...]) -> None:
+    r"""Run an ACP agent behind a proxy that records its sessions and brings them back.
+
+    Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
+
+    \b
+    Examples:
+      asnap run -- opencode acp
+      asnap run --store ./sessions --require history -- codex-acp
+      asnap run --session 01jd… -- another-agent
+    """
+    # The agent starts while we import what we need: together they take no longer than the slower one.
+    process = AgentProcess(agent)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda got, _frame: _pass_on(process, got))
+    status = _serve(process, agent, store, require, resume, session)
+    sys.stdout.flush()
+    os._exit(status)  # the client's pump may sit in a read that nothing will ever end
+
+
+class _Interrupted(BaseException):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _pass_on(process: AgentProcess, number: int) -> None:
+    process.signal(number)
+    raise _Interrupted(number)
+
+
+def _serve(  # noqa: PLR0917 — one caller, in order
+    process: AgentProcess,
+    agent: tuple[str, ...],
+    store: Path | None,
+    require: str,
+    resume: str,
+    session: str | None,
+) -> int:
+    from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 — after the agent was started
+    from platformdirs import user_data_path  # noqa: PLC0415 — after the agent was started
+
+    from snapshot_plugin.adapters.acp.journal import Journals, recover_all  # noqa: PLC0415 — after the agent
+    from snapshot_plugin.adapters.acp.revival import Revival  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — after the agent
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — after the agent was started
+
+    place = store or user_data_path("asnap") / "store"
+    kept = FilesystemStore(place, key=source_from_environment(os.environ))
+    with start_blocking_portal() as portal:
+        for line in portal.call(recover_all, kept):
+            click.echo(f"asnap: {line}", err=True)
+        relay = Revival(
+            agent,
+            Journals(kept, portal),
+            client_in=0,
+            client_out=1,
+            require=require,
+            resume=resume,
+            adopt=session,
+        )
+        try:
+            return relay.run(process)
+        except _Interrupted as interrupted:
+            relay.closing.set()
+            process.end(patience=1.0)
+            relay.journals.finish_all()
+            return 128 + interrupted.number
+        finally:
+            portal.call(kept.aclose)
