@@ -20,6 +20,8 @@
     ├── Conflict                    another writer saved first
     ├── SessionLocked               another process owns the session
     ├── StoreUnavailable            the disk (or service) refused: full, read-only, I/O error
+    ├── LimitExceeded               a project memory, or an entry of one, would grow over its limit
+    ├── MemoryReadOnly              another process writes this project's memory
     ├── AgentNoLoadSupport          the agent cannot load sessions and the caller demanded it
     └── MissingExtra                an optional dependency is not installed
 
@@ -43,6 +45,8 @@ __all__ = [
     "InvalidSnapshotVersion",
     "KeyMissing",
     "KeyProblem",
+    "LimitExceeded",
+    "MemoryReadOnly",
     "MissingExtra",
     "NotFound",
     "SessionLocked",
@@ -185,6 +189,20 @@ class StoreUnavailable(SnapshotError, OSError):
     default_hint = "free space or fix permissions, then save again"
 
 
+class LimitExceeded(SnapshotError):
+    """What was to be stored is too large, or there is no room left for it. Nothing was written."""
+
+    code = "limit_exceeded"
+
+
+class MemoryReadOnly(SnapshotError):
+    """Another process writes this project's memory; this one can only read it. Nothing was written."""
+
+    code = "read_only"
+    retryable = True
+    default_hint = "end the other process, then save again"
+
+
 class AgentNoLoadSupport(SnapshotError):
     """The agent cannot load sessions, and the caller asked for nothing less."""
 
@@ -206,6 +224,7 @@ EXIT_CODES: dict[str, int] = {
     SnapshotTampered.code: 5,
     SessionLocked.code: 6,
     Conflict.code: 6,
+    MemoryReadOnly.code: 6,
     KeyProblem.code: 7,
     KeyMissing.code: 7,
     WrongKey.code: 7,
