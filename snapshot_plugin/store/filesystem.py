@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import anyio.to_thread
 
@@ -226,4 +226,12 @@ def _read_marker(marker: Path) -> dict[str, Any]:
 
 def open_url(url: str) -> FilesystemStore:
     """``file:///path`` — a store on disk; keys come from the environment (`source_from_environment`)."""
-    return FilesystemStore(unquote(urlsplit(url).path), key=source_from_environment(os.environ))
+    parts = urlsplit(url)
+    path = os.fsdecode(unquote_to_bytes(parts.path))
+    # Nothing of a URL may be ignored: file://tmp/x would silently mean /x.
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not path or "\0" in path:
+        raise InvalidInput(
+            f"the URL {url!r} does not name a directory",
+            hint="write file:///absolute/path, with ? and # as %3f and %23",
+        )
+    return FilesystemStore(path, key=source_from_environment(os.environ))
