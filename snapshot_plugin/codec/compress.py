@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from snapshot_plugin.errors import SnapshotCorrupted
 
-__all__ = ["Effort", "accelerated", "deflate", "inflate", "inflate_start"]
+__all__ = ["Effort", "accelerated", "deflate", "inflate", "inflate_start", "stream_length"]
 
 Effort = Literal["fast", "best"]
 _RAW = -15
+_CHUNK, _WINDOW = 1 << 16, 1 << 20
 
 
 @cache
@@ -52,11 +53,22 @@ def inflate(data: bytes, size: int) -> bytes:
     return out
 
 
-def inflate_start(data: bytes, limit: int) -> tuple[bytes, int | None]:
-    """Decompress at most *limit* bytes; also tell how many bytes of *data* the stream used, if it ended."""
+def inflate_start(data: bytes, limit: int) -> bytes:
+    """Decompress the first *limit* bytes, or all there are."""
+    return _guard(lambda: zlib.decompressobj(_RAW).decompress(data, limit)) if limit else b""
+
+
+def stream_length(data: bytes) -> int | None:
+    """How many bytes of *data* its stream takes; None if the stream is longer. Keeps nothing of what it holds."""
     unpacker = zlib.decompressobj(_RAW)
-    out = _guard(lambda: unpacker.decompress(data, limit))
-    return out, len(data) - len(unpacker.unused_data) if unpacker.eof else None
+    for at in range(0, len(data), _CHUNK):
+        rest = data[at : at + _CHUNK]
+        while rest and not unpacker.eof:
+            _guard(partial(unpacker.decompress, rest, _WINDOW))
+            rest = unpacker.unconsumed_tail
+        if unpacker.eof:
+            return min(at + _CHUNK, len(data)) - len(unpacker.unused_data)
+    return None
 
 
 def _guard(run: Callable[[], bytes]) -> bytes:

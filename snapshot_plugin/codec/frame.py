@@ -186,10 +186,10 @@ def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tu
 
 def open_meta(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, dict[str, Any]]:
     """As `open_frame`, but decompress only the first line: what lists need."""
-    header, content, _size = _verified(frame, session_id, keys)
-    limit = _META_BYTES
-    while b"\n" not in (start := inflate_start(content, limit)[0]) and len(start) == limit:
-        limit *= 8
+    header, content, size = _verified(frame, session_id, keys)
+    limit = min(_META_BYTES, size)
+    while b"\n" not in (start := inflate_start(content, limit)) and limit < size:
+        limit = min(limit * 8, size)
     try:
         meta = json.loads(start.split(b"\n", 1)[0])["meta"]
     except (ValueError, KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from snapshot_plugin.codec.compress import inflate_start
+from snapshot_plugin.codec.compress import stream_length
 from snapshot_plugin.codec.frame import MAGIC, PREFIX, TRAILER, Header, read_header
 from snapshot_plugin.errors import SnapshotCorrupted
 
@@ -67,16 +67,11 @@ def _unfinished(data: bytes, at: int) -> bool:
 
 
 def _stream_is_complete(body: bytes) -> bool:
-    window, used = 1 << 20, None
     try:
-        while used is None:
-            out, used = inflate_start(body, window)
-            if used is None and len(out) < window:
-                return False
-            window *= 8
+        used = stream_length(body)
     except SnapshotCorrupted:
         return True  # an interrupted append leaves a good beginning, not a broken one
-    return len(body) >= used + TRAILER
+    return used is not None and len(body) >= used + TRAILER
 
 
 def last_frame(tail: bytes) -> Piece | None:
