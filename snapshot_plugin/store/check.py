@@ -122,7 +122,7 @@ class _Walk:
 
     def _open(self, item: Item) -> tuple[Header | None, Finding | None]:
         if item.kind == "damage":
-            raise SnapshotCorrupted(f"{len(item.data)} bytes that are not a frame")
+            raise SnapshotCorrupted(f"{len(item.data)} bytes that are no frame of this segment")
         header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
         if header.v > CURRENT_VERSION:
             raise InvalidSnapshotVersion(f"version {header.v} is newer than this release")
@@ -158,7 +158,7 @@ def _repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
         whole, finding = walk.take(item)
         if whole:
             good.append(item.data)
-        elif finding and finding.is_damage:
+        elif finding:
             damaged.add(item.segment.name)
     places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged]
     frames = rewrite.joined(good, session_id, keys)

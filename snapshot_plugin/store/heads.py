@@ -83,13 +83,13 @@ class Heads:
 
     def _opened(self, session_id: str) -> Head:
         keys = self._keys_of(session_id)
+        tip = self._log.tip(session_id)  # first: what is saved while we look is then noticed
         try:
             found = find(self._log, session_id, keys)
             return Loaded(found, load_document(found.document.raw(session_id))).head(keys)
         except (SnapshotNotFound, Damaged):  # nothing whole to build on: start anew, behind whatever is there
             opened = Head(_digest(keys))
-            opened.tip = self._log.tip(session_id)
-            opened.after_damage = opened.tip is not None
+            opened.tip, opened.after_damage = tip, tip is not None
             return opened
 
     def accepted(self, session_id: str, head: Head) -> None:

@@ -105,15 +105,26 @@ class FrameLog(Protocol):
         """Let go of everything."""
 
 
-def pieces_of(data: bytes, following: Segment | None) -> list[Piece]:
-    """The pieces of a segment. Frames that the following segment numbers again were never acknowledged."""
-    pieces = []
+def pieces_of(segment: Segment, data: bytes, following: Segment | None) -> list[Piece]:
+    """The pieces of a segment. Frames that the following segment numbers again were never acknowledged.
+
+    Frames that the segment's own name does not promise are damage: somebody renamed it or put them there.
+    """
+    pieces: list[Piece] = []
     for piece in scan(data):
-        if following and piece.header and piece.header.hi >= following.first:
+        if piece.header and not _belongs(piece.header, segment, is_first=not pieces):
+            pieces.append(piece._replace(kind="damage"))
+        elif following and piece.header and piece.header.hi >= following.first:
             pieces.append(piece._replace(kind="unfinished"))
         else:
             pieces.append(piece)
     return pieces
+
+
+def _belongs(header: Header, segment: Segment, *, is_first: bool) -> bool:
+    if segment.rewritten:
+        return segment.first <= header.hi <= segment.last
+    return header.hi == segment.first if is_first else header.hi > segment.first
 
 
 class TipSeeker:
@@ -138,7 +149,7 @@ def tip_of(segments: Sequence[Segment]) -> Tip | None:
     """The tip, read from the newest segments only."""
     seeker, following = TipSeeker(), None
     for segment in reversed(segments):
-        seeker.see(segment, pieces_of(segment.read(), following))
+        seeker.see(segment, pieces_of(segment, segment.read(), following))
         if seeker.tip and seeker.tip.id:
             break
         following = segment

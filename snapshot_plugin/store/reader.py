@@ -20,7 +20,7 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store.base import Finding
 from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_of
 
-__all__ = ["Found", "Item", "error_of", "find", "session_items"]
+__all__ = ["Found", "Item", "check_order", "error_of", "find", "session_items"]
 
 T = TypeVar("T")
 _ATTEMPTS = 20
@@ -65,7 +65,7 @@ def _items(log: FrameLog, session_id: str) -> list[Item]:
     following = None
     for segment in reversed(log.segments(session_id)):
         data = segment.read()
-        items[:0] = [_item(piece, data, segment) for piece in pieces_of(data, following)]
+        items[:0] = [_item(piece, data, segment) for piece in pieces_of(segment, data, following)]
         following = segment
     return items
 
@@ -106,11 +106,13 @@ class _Search:
         following = None
         for segment in reversed(self._segments):
             data = segment.read()
-            pieces = pieces_of(data, following)
+            pieces = pieces_of(segment, data, following)
             self._tip.see(segment, pieces)
             items = [_item(piece, data, segment) for piece in pieces if piece.kind != "unfinished"]
             self._items = items + self._items
             for index in reversed(range(len(items))):
+                if index and self._is_put_back(items[index], items[index - 1]):
+                    continue
                 if self._begins_here(items[index]) and (found := self._follow(index)):
                     return found
                 if self._at is not None and self._is_past(items[index]):
@@ -120,6 +122,15 @@ class _Search:
 
     def _begins_here(self, item: Item) -> bool:
         return bool(item.header and item.header.full and (self._at is None or item.header.hi <= self._at))
+
+    def _is_put_back(self, item: Item, before: Item) -> bool:
+        """Whether a full frame of long ago stands again behind a newer one: it would pass for the newest."""
+        if not (item.header and item.header.full and before.header and before.header.hi >= item.header.hi):
+            return False
+        if self._open(before, None)[0] is None:
+            return False
+        self._note(item, SnapshotCorrupted(f"snapshot {item.header.hi} stands behind snapshot {before.header.hi}"))
+        return True
 
     def _is_past(self, item: Item) -> bool:
         return bool(item.header and item.header.full and self._at is not None and item.header.lo <= self._at)
@@ -143,13 +154,11 @@ class _Search:
     def _open(self, item: Item, last: Header | None) -> tuple[Header | None, bytes]:
         try:
             if item.kind == "damage":
-                raise SnapshotCorrupted("bytes that are not a frame")
+                raise SnapshotCorrupted("bytes that are no frame of this segment")
             header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
-            _check_order(header, last)
+            check_order(header, last)
         except Damaged as error:
-            finding = item.finding(self._session_id, error.code, error.message)
-            if finding not in self._findings:
-                self._findings.append(finding)
+            self._note(item, error)
             return None, b""
         if header.v > CURRENT_VERSION:
             raise InvalidSnapshotVersion(
@@ -157,6 +166,11 @@ class _Search:
                 f"this release reads up to {CURRENT_VERSION}", session_id=self._session_id,
             )  # fmt: skip
         return header, payload
+
+    def _note(self, item: Item, error: Damaged) -> None:
+        finding = item.finding(self._session_id, error.code, error.message)
+        if finding not in self._findings:
+            self._findings.append(finding)
 
     def _fail(self) -> Found:
         where = f"session {self._session_id}" + (f", snapshot {self._at}" if self._at is not None else "")
@@ -175,6 +189,7 @@ def error_of(finding: Finding, what: str) -> Damaged:
     return _ERRORS[finding.kind](f"{what} cannot be read: {finding.detail}", session_id=finding.session_id)
 
 
-def _check_order(header: Header, last: Header | None) -> None:
+def check_order(header: Header, last: Header | None) -> None:
+    """Raise `SnapshotCorrupted` unless a frame builds on the one before."""
     if last is not None and (header.lo != last.hi + 1 or (header.prev != last.root and not header.full)):
         raise SnapshotCorrupted(f"snapshot {header.hi} does not follow snapshot {last.hi}")

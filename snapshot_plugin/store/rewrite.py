@@ -11,7 +11,7 @@ from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
 from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
-from snapshot_plugin.store.reader import Item, session_items
+from snapshot_plugin.store.reader import Item, check_order, session_items
 
 __all__ = ["forget", "joined", "recompress"]
 
@@ -32,6 +32,8 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
     rewritten = {item.segment.name for item, frame in kept if frame is not item.data}
     segments = log.segments(session_id)
     touched = [index for index, segment in enumerate(segments) if segment.name in dropped | rewritten]
+    if not touched:  # somebody else forgot them meanwhile
+        return
     span = segments[touched[0] : touched[-1] + 1]
     names = {segment.name for segment in span}
     frames = [(item, frame) for item, frame in kept if item.segment.name in names]
@@ -50,9 +52,12 @@ def _merged(
     document = Document()
     base: Document | None = None
     last: Header | None = None
+    before: Header | None = None
     waiting = False
     for item in items:
         header, payload = open_frame(item.data, session_id=session_id, keys=keys)
+        check_order(header, before)
+        before = header
         if not waiting and header.hi in gone:
             base = document.copy() if last else None
         document.apply(header, payload)
@@ -68,8 +73,8 @@ def _standing_for(
     header: Header, document: Document, base: Document | None, last: Header | None, keys: SessionKeys | None
 ) -> bytes:
     """One frame that leads from *base* (nothing, if None) straight to *document*."""
-    full = header.full or base is None
-    before = Document() if base is None or header.full else base
+    full = header.full or base is None or base.version != header.v
+    before = Document() if base is None or full else base
     splice = splice_between(before.messages, document.messages)
     sections = [line for key, line in document.sections.items() if before.sections.get(key) != line]
     gone = [removed(key) for key in before.sections if key not in document.sections]
@@ -113,13 +118,19 @@ def _again(
     log: FrameLog, session_id: str, keys: SessionKeys | None, segment: Segment, following: Segment | None
 ) -> bool:
     """Write one segment again; False if it changed meanwhile."""
-    data = segment.read()
-    pieces = [piece for piece in pieces_of(data, following) if piece.kind != "unfinished"]
+    try:
+        data = segment.read()
+    except FileNotFoundError:  # somebody else has written it again
+        return True
+    pieces = [piece for piece in pieces_of(segment, data, following) if piece.kind != "unfinished"]
     if not pieces or any(piece.kind != "frame" for piece in pieces):
         return True
     opened = [open_frame(data[piece.start : piece.end], session_id=session_id, keys=keys) for piece in pieces]
     frames = [encode_frame(header, payload, keys, effort="best") for header, payload in opened]
     with log.exclusively(session_id):
+        now = [each.name for each in log.segments(session_id)]
+        if segment.name not in now or (following and following.name not in now):
+            return True  # somebody else rewrote it
         if segment.read() != data:
             return False
         log.replace(session_id, [segment], frames, max(segment.last, opened[-1][0].hi))
