@@ -37,6 +37,8 @@ class Claim:
     ) -> None:
         self.session_id = session_id
         self.holders = 0
+        self.starting = anyio.Lock()
+        """For those who start the session: one at a time."""
         self.upto = 0
         """The number of the newest record that a snapshot contains."""
         self._place = place

@@ -97,6 +97,11 @@ class SnapshotManager:
         return self._place is not None
 
     @property
+    def live(self) -> tuple[str, ...]:
+        """The ids of the sessions attached here."""
+        return tuple(live.session_id for live in self._attached)
+
+    @property
     def watches_signals(self) -> bool:
         """Whether this manager, once open, saves everything when the process is told to end."""
         return self.config.enable_persistence and self.config.snapshot_on_signal and LastGasp.is_possible()

@@ -1,0 +1,199 @@
+"""Starting a session so that it goes on where it was: load it, or else do what is possible, and say so."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import anyio
+
+from snapshot_plugin.errors import (
+    AgentNoLoadSupport,
+    Damaged,
+    SessionLocked,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.manager.claim import Claim
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.outcome import Outcome
+from snapshot_plugin.manager.ports import ContextProvider, Provider, ResumableProvider, Snapshottable
+from snapshot_plugin.model.value import Value
+from snapshot_plugin.store.base import Finding, StoredSnapshot
+
+__all__ = ["BEFORE_FALLBACK", "Grade", "ResumeReport", "create_or_resume_session", "stop_session"]
+
+SessionT = TypeVar("SessionT", bound=Snapshottable)
+Grade = Literal["native-load", "context", "fresh"]
+
+BEFORE_FALLBACK = "before-fallback"
+"""The tag of what a session was before it had to be started anew; no retention forgets it."""
+
+
+class ResumeReport(Value):
+    """How a session was started, and what that cost.
+
+    ``native-load``: the provider loaded the snapshot. ``context``: a new session was told the old one.
+    ``fresh``: a new session knows nothing; if there was a snapshot, `fell_back` says why it was not used.
+    """
+
+    session_id: str
+    grade: Grade
+    fell_back: str | None = None
+    seq: int | None = None
+    age: float | None = None
+    messages: int = 0
+    skipped: tuple[Finding, ...] = ()
+    attached: bool = False
+    notices: tuple[str, ...] = ()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the session knows what was said before."""
+        return self.grade != "fresh"
+
+    def __str__(self) -> str:
+        what = {
+            "native-load": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
+            "context": f"started anew and told its {self.messages} messages",
+            "fresh": "started fresh",
+        }[self.grade]
+        reason = f" because {self.fell_back}" if self.fell_back else ""
+        damage = f"; {len(self.skipped)} damaged snapshots skipped" if self.skipped else ""
+        return f"{self.session_id}: {what}{reason}{damage}" + "".join(f"; {notice}" for notice in self.notices)
+
+
+class _Started(NamedTuple):
+    session: Any
+    grade: Grade
+    fell_back: str | None = None
+
+
+async def create_or_resume_session(
+    provider: Provider[SessionT],
+    session_id: str,
+    config: Any,
+    manager: SnapshotManager,
+    *,
+    require_load: bool = False,
+) -> tuple[SessionT, ResumeReport]:
+    """Start the session, from its newest snapshot if there is one and the provider can; the report says how.
+
+    What a killed process left in the spool is recovered first. A damaged newest snapshot costs only itself; if none
+    is whole, the session starts fresh. Whatever was there before a fallback stays, tagged ``before-fallback``.
+    The session is attached to *manager*, if its settings enable persistence.
+
+    Args:
+        provider: what starts sessions; a `ResumableProvider` can load them, a `ContextProvider` can tell them.
+        session_id: ours.
+        config: passed to the provider as it is.
+        manager: keeps the session saved from now on.
+        require_load: refuse to fall back.
+
+    Raises:
+        AgentNoLoadSupport: there is a snapshot, the provider cannot load it, and *require_load*.
+        Damaged: no snapshot is whole, and *require_load*.
+        SessionLocked: the session is live already, here or elsewhere. No agent was started.
+        SnapshotError: the store cannot be read (a missing key, a newer version); starting fresh would hide it.
+        Exception: what the provider raises; nothing was changed.
+    """
+    async with manager.claiming(session_id) as claim, claim.starting:
+        if session_id in manager.live:
+            raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
+        await _secure(claim, manager)
+        before = anyio.current_time()
+        found, problem = await _newest(manager, session_id, require_load=require_load)
+        started = await _start(provider, session_id, config, found, require_load=require_load)
+        if found is not None and started.fell_back:
+            await _preserve(manager, found)
+        report = _report(session_id, found, started, problem)
+        if found is not None:
+            took = anyio.current_time() - before
+            event = manager.report.restored(found, grade=started.grade, duration=took, fell_back=started.fell_back)
+            report = report.evolve(age=event.age)
+        return started.session, await _attach(provider, started, report, found, manager)
+
+
+async def stop_session(provider: Provider[SessionT], session: SessionT, manager: SnapshotManager) -> Outcome:
+    """Save the session for the last time, if the settings say so, let it go, and have the provider stop it."""
+    outcome = await manager.session_stopped(session.session_id)
+    await provider.stop_session(session)
+    return outcome
+
+
+async def _secure(claim: Claim, manager: SnapshotManager) -> None:
+    try:
+        await claim.secure()
+    except StoreUnavailable as error:
+        manager.report.failed(claim.session_id, "spool", error)
+
+
+async def _newest(
+    manager: SnapshotManager, session_id: str, *, require_load: bool
+) -> tuple[StoredSnapshot | None, str | None]:
+    try:
+        return await manager.read(session_id), None
+    except SnapshotNotFound:
+        return None, None
+    except Damaged as error:
+        if require_load:
+            raise
+        return None, f"no snapshot is whole: {error.message}"
+
+
+async def _start(
+    provider: Provider[Any], session_id: str, config: Any, found: StoredSnapshot | None, *, require_load: bool
+) -> _Started:
+    if found is None:
+        return _Started(await provider.create_session(session_id, config), "fresh")
+    try:
+        return _Started(await _load(provider, session_id, config, found), "native-load")
+    except AgentNoLoadSupport as error:
+        if require_load:
+            raise
+        why = error.message
+    if isinstance(provider, ContextProvider):
+        return _Started(await provider.continue_session(session_id, config, found.snapshot), "context", why)
+    return _Started(await provider.create_session(session_id, config), "fresh", why)
+
+
+async def _load(provider: Provider[Any], session_id: str, config: Any, found: StoredSnapshot) -> Any:
+    if not isinstance(provider, ResumableProvider):
+        raise AgentNoLoadSupport(f"{type(provider).__name__} cannot load sessions", session_id=session_id)
+    return await provider.load_session(session_id, config, found.snapshot)
+
+
+async def _preserve(manager: SnapshotManager, found: StoredSnapshot) -> None:
+    try:
+        await manager.store.save(found.snapshot, trigger="fallback", tags=(BEFORE_FALLBACK,))
+    except SnapshotError as error:
+        manager.report.failed(found.ref.session_id, "save", error)
+
+
+def _report(session_id: str, found: StoredSnapshot | None, started: _Started, problem: str | None) -> ResumeReport:
+    return ResumeReport(
+        session_id=session_id,
+        grade=started.grade,
+        fell_back=started.fell_back or problem,
+        seq=found.ref.seq if found else None,
+        messages=len(found.snapshot.messages) if found else 0,
+        skipped=found.skipped if found else (),
+    )
+
+
+async def _attach(
+    provider: Provider[Any],
+    started: _Started,
+    report: ResumeReport,
+    found: StoredSnapshot | None,
+    manager: SnapshotManager,
+) -> ResumeReport:
+    baseline = found if started.grade == "native-load" else None
+    try:
+        attached = await manager.session_started(started.session, baseline=baseline)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await provider.stop_session(started.session)
+        raise
+    off = () if attached else ("it is not saved by itself: enable_persistence is off",)
+    return report.evolve(attached=attached, notices=off)

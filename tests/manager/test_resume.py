@@ -1,0 +1,273 @@
+"""Sessions go on where they were; where they cannot, that is said, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin.errors import (
+    AgentNoLoadSupport,
+    InvalidSnapshotVersion,
+    SessionLocked,
+    SnapshotCorrupted,
+    StoreUnavailable,
+)
+from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, SnapshotSkipped
+from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
+from snapshot_plugin.model import SessionSnapshot
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing import Fault, FaultyStore, every
+from tests.manager.sessions import Chat, managing
+
+pytestmark = pytest.mark.anyio
+_SLOW = {"snapshot_interval": 600, "event_debounce": 600}
+
+
+class Starter:
+    """Can start and stop sessions, no more."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def create_session(self, session_id: str, config: Any) -> Chat:
+        self.log.append(f"create {config}")
+        return Chat(session_id)
+
+    async def stop_session(self, session: Chat) -> None:
+        self.log.append(f"stop {session.session_id}")
+
+
+class Loader(Starter):
+    """Can load, unless it turns out that it cannot."""
+
+    error: Exception | None = None
+
+    async def load_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> Chat:
+        self.log.append(f"load {config}")
+        if self.error is not None:
+            raise self.error
+        return Chat(session_id, snapshot=snapshot)
+
+
+class Teller(Starter):
+    """Cannot load, but can tell a new session about the old one."""
+
+    async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> Chat:
+        self.log.append(f"tell {len(snapshot.messages)}")
+        return Chat(session_id, f"[{len(snapshot.messages)} earlier messages]")
+
+
+async def _saved(store: Any, *said: str) -> None:
+    await store.save(Chat("chat", *said).snapshot())
+
+
+async def test_a_session_without_a_snapshot_starts_fresh() -> None:
+    provider = Loader()
+    async with managing(MemoryStore(), **_SLOW) as (manager, diary):
+        session, report = await create_or_resume_session(provider, "chat", "cfg", manager, require_load=True)
+        assert manager.live == ("chat",)
+    assert provider.log == ["create cfg"]
+    assert (session.said, report.grade, report.resumed, report.fell_back) == ([], "fresh", False, None)
+    assert diary.of(SessionRestored) == []
+    assert str(report) == "chat: started fresh"
+
+
+async def test_a_session_with_a_snapshot_is_loaded_and_an_unchanged_one_not_saved_again() -> None:
+    store, provider = MemoryStore(), Loader()
+    await _saved(store, "one", "two")
+    async with managing(store, **_SLOW) as (manager, diary):
+        session, report = await create_or_resume_session(provider, "chat", "cfg", manager)
+    assert provider.log == ["load cfg"]
+    assert session.said == ["one", "two"]
+    assert (report.grade, report.seq, report.messages, report.attached) == ("native-load", 1, 2, True)
+    assert report.age is not None
+    assert [event.grade for event in diary.of(SessionRestored)] == ["native-load"]
+    assert len(await store.history("chat")) == 1
+
+
+@pytest.mark.parametrize("provider", [Starter(), Loader()], ids=["cannot", "finds out that it cannot"])
+async def test_without_load_support_the_fallback_is_said_and_the_old_session_kept(provider: Starter) -> None:
+    if isinstance(provider, Loader):
+        provider.error = AgentNoLoadSupport("this agent does not advertise loadSession")
+    store = MemoryStore()
+    await _saved(store, "one", "two")
+    async with managing(store, max_snapshots_per_session=1) as (manager, diary):
+        session, report = await create_or_resume_session(provider, "chat", None, manager)
+        for number in range(6):
+            session.say(str(number))
+            await manager.snapshot(session)
+    assert (report.grade, report.resumed) == ("fresh", False)
+    assert report.fell_back
+    assert [(event.grade, event.fell_back) for event in diary.of(SessionRestored)] == [("fresh", report.fell_back)]
+    kept = [meta for meta in await store.history("chat") if BEFORE_FALLBACK in meta.snapshot_tags]
+    assert len((await store.load("chat", at=kept[0].seq)).messages) == 2
+
+
+async def test_a_provider_that_can_only_tell_is_told() -> None:
+    store, provider = MemoryStore(), Teller()
+    await _saved(store, "one", "two")
+    async with managing(store, **_SLOW) as (manager, _):
+        session, report = await create_or_resume_session(provider, "chat", None, manager)
+    assert provider.log == ["tell 2"]
+    assert session.said == ["[2 earlier messages]"]
+    assert (report.grade, report.resumed) == ("context", True)
+
+
+@pytest.mark.parametrize("provider", [Starter(), Loader(), Teller()])
+async def test_who_demands_a_load_gets_one_or_an_error_and_no_agent(provider: Starter) -> None:
+    if isinstance(provider, Loader):
+        provider.error = AgentNoLoadSupport("no")
+    store = MemoryStore()
+    await _saved(store, "one")
+    async with managing(store) as (manager, _):
+        with pytest.raises(AgentNoLoadSupport):
+            await create_or_resume_session(provider, "chat", None, manager, require_load=True)
+        assert manager.live == ()
+    assert [line for line in provider.log if not line.startswith("load")] == []
+    assert len(await store.history("chat")) == 1
+
+
+async def test_what_a_provider_raises_comes_out_and_nothing_is_changed(tmp_path: Path) -> None:
+    provider = Loader()
+    provider.error = ZeroDivisionError("the agent crashed")
+    async with FilesystemStore(tmp_path) as store:
+        await _saved(store, "one")
+        async with managing(store) as (manager, _):
+            with pytest.raises(ZeroDivisionError):
+                await create_or_resume_session(provider, "chat", None, manager)
+            provider.error = None
+            session, _ = await create_or_resume_session(provider, "chat", None, manager)
+    assert session.said == ["one"]
+
+
+def _segment(root: Path) -> Path:
+    return next((root / "sessions" / "chat").glob("*.snap.gz"))
+
+
+async def test_a_damaged_newest_snapshot_costs_only_itself_and_is_reported(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        await _saved(store, "one")
+        size = _segment(tmp_path).stat().st_size
+        await _saved(store, "one", "two")
+    data = bytearray(_segment(tmp_path).read_bytes())
+    data[size + (len(data) - size) // 2] ^= 1
+    _segment(tmp_path).write_bytes(data)
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, diary):
+        session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+        session.say("three")
+        await manager.snapshot(session)
+    assert (report.grade, report.seq) == ("native-load", 1)
+    assert [finding.seq for finding in report.skipped] == [2]
+    assert diary.of(SessionRestored)[0].skipped == 1
+    assert "damaged" in str(report)
+    assert [m.text for m in (await FilesystemStore(tmp_path).load("chat")).messages] == ["one", "three"]
+
+
+async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        await _saved(store, "one")
+    segment = _segment(tmp_path)
+    segment.write_bytes(b"x" * segment.stat().st_size)
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, diary):
+        with pytest.raises(SnapshotCorrupted):
+            await create_or_resume_session(Loader(), "chat", None, manager, require_load=True)
+        session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+        session.say("anew")
+    assert (report.grade, report.seq) == ("fresh", None)
+    assert report.fell_back
+    assert {event.operation for event in diary.of(SnapshotFailed)} == {"restore"}
+    assert [m.text for m in (await FilesystemStore(tmp_path).load("chat")).messages] == ["anew"]
+
+
+async def test_what_a_newer_release_wrote_is_not_started_over() -> None:
+    newer = Fault(error=InvalidSnapshotVersion("written by a newer release"))
+    provider = Loader()
+    async with managing(FaultyStore(MemoryStore(), every(1, newer, "read"))) as (manager, _):
+        with pytest.raises(InvalidSnapshotVersion):
+            await create_or_resume_session(provider, "chat", None, manager)
+    assert provider.log == []
+
+
+async def test_a_session_live_elsewhere_is_refused_before_an_agent_starts(tmp_path: Path) -> None:
+    provider = Loader()
+    async with (
+        FilesystemStore(tmp_path) as store,
+        FilesystemStore(tmp_path) as again,
+        managing(store) as (first, _),
+        managing(again) as (second, _),
+    ):
+        await create_or_resume_session(provider, "chat", None, first)
+        for manager in (first, second):
+            with pytest.raises(SessionLocked):
+                await create_or_resume_session(provider, "chat", None, manager)
+    assert provider.log == ["create None"]
+
+
+async def test_with_persistence_off_the_session_is_resumed_and_the_report_says_it_is_not_saved() -> None:
+    store = MemoryStore()
+    await _saved(store, "one")
+    async with managing(store, enable_persistence=False) as (manager, diary):
+        session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+        session.say("two")
+    assert (report.grade, report.attached) == ("native-load", False)
+    assert report.notices
+    assert [event.reason for event in diary.of(SnapshotSkipped)] == ["persistence_off"]
+    assert len(await store.history("chat")) == 1
+
+
+async def test_a_session_that_cannot_be_attached_is_stopped_again() -> None:
+    class Misnamed(Starter):
+        async def create_session(self, session_id: str, config: Any) -> Chat:
+            return Chat("..")
+
+    provider = Misnamed()
+    async with managing(MemoryStore()) as (manager, _):
+        with pytest.raises(Exception, match="session id"):
+            await create_or_resume_session(provider, "chat", None, manager)
+    assert provider.log == ["stop .."]
+
+
+async def test_stopping_saves_first_and_then_stops() -> None:
+    store, provider = MemoryStore(), Loader()
+    async with managing(store, **_SLOW) as (manager, _):
+        session, _ = await create_or_resume_session(provider, "chat", None, manager)
+        session.say("last words")
+        outcome = await stop_session(provider, session, manager)
+    assert (outcome.status, outcome.seq) == ("saved", 1)
+    assert provider.log == ["create None", "stop chat"]
+    assert (await store.load("chat")).messages[0].text == "last words"
+
+
+async def test_a_disk_that_refuses_the_lease_does_not_keep_the_agent_from_starting(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path)
+    await _saved(store, "one")
+
+    def refused(_session_id: str) -> Path:
+        raise StoreUnavailable("read-only file system")
+
+    store.session_dir = refused  # type: ignore[method-assign, assignment]
+    async with store, managing(store, **_SLOW) as (manager, diary):
+        session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+    assert (session.said, report.grade) == (["one"], "native-load")
+    assert "spool" in {event.operation for event in diary.of(SnapshotFailed)}
+
+
+async def test_two_starts_of_one_session_at_once_start_one_agent() -> None:
+    provider = Loader()
+    results: list[str] = []
+
+    async def start() -> None:
+        try:
+            results.append((await create_or_resume_session(provider, "chat", None, manager))[1].grade)
+        except SessionLocked as error:
+            results.append(error.code)
+
+    async with managing(MemoryStore(), **_SLOW) as (manager, _), anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(start)
+    assert sorted(results) == ["fresh", "locked", "locked"]
+    assert len([line for line in provider.log if line.startswith("create")]) == 1
