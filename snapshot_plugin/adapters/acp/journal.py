@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
@@ -29,6 +30,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 __all__ = ["PROVIDER", "Journal", "Journals", "recover_all", "reduce_spool", "stamp"]
 
 PROVIDER = "acp"
+_SOON = 0.3
 log = logging.getLogger("snapshot_plugin.acp")
 
 
@@ -49,7 +51,7 @@ class Journal:
         self._spool = spool
         self._save = save
         self._lock = threading.Lock()
-        self._dirty = False
+        self._dirty = self._scheduled = False
 
     def record(self, event: Mapping[str, Any], *, durable: bool = False) -> None:
         """Write an event ahead, then take it in. A disk that refuses costs the write-ahead, never the session."""
@@ -75,9 +77,17 @@ class Journal:
             return self._recording.snapshot(datetime.now(UTC))
 
     def checkpoint(self) -> None:
-        """Make a snapshot of it in the background, and drop from the spool what the snapshot holds."""
-        if self._dirty:
+        """Have a snapshot made soon, in the background; the spool holds everything until then."""
+        if self._dirty and not self._scheduled:
+            self._scheduled = True
             self._save(self)
+
+    async def save_soon(self, store: FilesystemStore) -> None:
+        """Save once the traffic has had a moment: a save never stands in the way of the next prompt."""
+        await anyio.sleep(_SOON)
+        self._scheduled = False
+        if self._dirty:
+            await self.save(store)
 
     async def save(self, store: FilesystemStore, trigger: str = "event") -> None:
         """Save now. A failure is logged; the spool keeps everything until a save goes through."""
@@ -147,7 +157,7 @@ class Journals:
         return await self.store.load(session_id)
 
     def _schedule(self, journal: Journal) -> None:
-        self._portal.start_task_soon(journal.save, self.store)
+        self._portal.start_task_soon(journal.save_soon, self.store)
 
     def finish(self, session_id: str) -> None:
         """Save a session for the last time and let go of it."""
