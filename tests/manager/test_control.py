@@ -72,6 +72,7 @@ async def sent_raw(path: Path, data: bytes) -> bytes:
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MANAGER-CONTROL-ASK")
 async def test_the_owner_answers_a_request(runtime: dict[str, str]) -> None:
     async with serving(echo, runtime) as path:
         assert await ask(path) == Answer(outcome="done", result={"heard": REQUEST})
@@ -155,6 +156,7 @@ async def test_a_request_too_long_or_not_json_is_refused_before_it_is_sent() -> 
 # --- nobody there ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MANAGER-CONTROL-SILENT")
 async def test_an_owner_that_cannot_be_asked_is_unreachable(tmp_path: Path, runtime: dict[str, str]) -> None:
     elsewhere = owner_at(tmp_path / "s").evolve(host="another-machine")
     (tmp_path / "file").touch()
@@ -170,6 +172,7 @@ async def test_an_owner_that_cannot_be_asked_is_unreachable(tmp_path: Path, runt
     assert all(answer.reason for answer in answers)
 
 
+@pytest.mark.requirement("MANAGER-CONTROL-SILENT")
 async def test_an_owner_that_does_not_answer_in_time_is_unreachable(runtime: dict[str, str]) -> None:
     async def hang(request: dict[str, Any]) -> dict[str, Any]:
         await anyio.sleep_forever()

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from snapshot_plugin.testing import StoreContract
+from tests.requirement_lists.contract import CONTRACT
 from tests.requirement_lists.requirement import done, section, to_do
 from tests.requirements import PREFIXES, REQUIREMENTS, Requirement, prefix_of, report
 
@@ -31,13 +33,17 @@ def _literal(argument: ast.expr, place: str) -> str:
     return str(argument.value)
 
 
-def marked_files() -> list[Path]:
-    return [*sorted((ROOT / "tests").rglob("test_*.py")), *sorted((ROOT / "snapshot_plugin/testing").glob("*.py"))]
+def marks_of_tests() -> list[Mark]:
+    files = [(file, str(file.relative_to(ROOT))) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
+    return [mark for file, place in files for mark in marks_in(file.read_text("utf-8"), place)]
+
+
+def marks_of_the_contract() -> list[Mark]:
+    return [Mark(requirement_id, name) for name, ids in CONTRACT.items() for requirement_id in ids]
 
 
 def all_marks() -> list[Mark]:
-    files = [(file, str(file.relative_to(ROOT))) for file in marked_files()]
-    return [mark for file, place in files for mark in marks_in(file.read_text("utf-8"), place)]
+    return [*marks_of_tests(), *marks_of_the_contract()]
 
 
 def unproven(requirements: tuple[Requirement, ...], marks: list[Mark]) -> list[str]:
@@ -56,6 +62,15 @@ def test_every_promise_that_is_claimed_done_has_a_test_that_names_it() -> None:
 
 def test_every_mark_names_a_promise_that_was_made() -> None:
     assert unknown(REQUIREMENTS, all_marks()) == []
+
+
+def test_every_contract_test_that_is_said_to_prove_something_exists() -> None:
+    assert [name for name in CONTRACT if not callable(getattr(StoreContract, name, None))] == []
+
+
+def test_the_public_contract_suite_carries_no_marks_of_ours() -> None:
+    files = sorted((ROOT / "snapshot_plugin/testing").rglob("*.py"))
+    assert [mark for file in files for mark in marks_in(file.read_text("utf-8"), file.name)] == []
 
 
 def test_every_promise_has_an_id_of_its_own() -> None:

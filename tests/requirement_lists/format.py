@@ -40,20 +40,20 @@ _FRAME = section(
     to_do("FORMAT-HEADER-ID", "id is the snapshot's own and stays when the frame is rewritten."),
     to_do("FORMAT-HEADER-SID", "sid must be the session's, so a frame in another session's place is refused."),
     to_do("FORMAT-HEADER-LO-HI", "lo follows the hi before; lo < hi where snapshots were forgotten."),
-    to_do("FORMAT-HEADER-SPLICE", "at, del, ins say how the messages before become these."),
+    done("FORMAT-HEADER-SPLICE", "at, del, ins say how the messages before become these."),
     to_do("FORMAT-HEADER-FULL", "A full frame stands alone; the first one is full, and so is one of another v."),
     to_do("FORMAT-HEADER-PREV", "prev is the root of the snapshot before."),
     to_do("FORMAT-HEADER-SUM", "sum covers every byte of a plain frame."),
     to_do("FORMAT-HEADER-TIME", "t is when it was saved, in UTC."),
     to_do("FORMAT-HEADER-WRITER", "w is the writer, one for each time a store is opened."),
-    to_do("FORMAT-HEADER-TRIGGER", "trigger is why it was taken."),
-    to_do("FORMAT-HEADER-TAGS", "tags are those of the snapshot."),
-    to_do("FORMAT-ORDER-HI", "Order is given by hi alone; clocks may run backwards."),
+    done("FORMAT-HEADER-TRIGGER", "trigger is why it was taken."),
+    done("FORMAT-HEADER-TAGS", "tags are those of the snapshot."),
+    done("FORMAT-ORDER-HI", "Order is given by hi alone; clocks may run backwards."),
     to_do("FORMAT-PAYLOAD-LINES", "The payload is meta, changed sections, inserted messages, one JSON per line."),
-    to_do("FORMAT-PAYLOAD-META", "Each frame repeats what lists show."),
+    done("FORMAT-PAYLOAD-META", "Each frame repeats what lists show."),
     to_do("FORMAT-PAYLOAD-GROUPS", "Entries of plugins, memory and metadata are sections of their own."),
-    to_do("FORMAT-PAYLOAD-REMOVED", "A section without value was removed."),
-    to_do("FORMAT-PAYLOAD-SURROGATE", "A lone surrogate survives, as an ASCII line."),
+    done("FORMAT-PAYLOAD-REMOVED", "A section without value was removed."),
+    done("FORMAT-PAYLOAD-SURROGATE", "A lone surrogate survives, as an ASCII line."),
 )
 
 _ENCRYPTED = section(
@@ -94,8 +94,8 @@ _ENCRYPTED = section(
 _DIGESTS = section(
     _PAGE + "4. Digests",
     to_do("FORMAT-ROOT-FORMULA", "The root is the formula over message and section lines as written."),
-    to_do("FORMAT-ROOT-CONTENT", "Only content counts: not time, header or meta."),
-    to_do("FORMAT-ROOT-REWRITE", "Forgetting, merging, recompressing and re-keying keep every root."),
+    done("FORMAT-ROOT-CONTENT", "Only content counts: not time, header or meta."),
+    done("FORMAT-ROOT-REWRITE", "Forgetting, merging, recompressing and re-keying keep every root."),
     to_do("FORMAT-ROOT-CHAIN", "prev links roots into a chain, and a break in it is damage."),
 )
 
@@ -107,7 +107,7 @@ _READING = section(
     to_do("FORMAT-READ-RESYNC", "Behind damage the next frame is found again."),
     to_do("FORMAT-READ-BIT", "Every single flipped bit is noticed."),
     to_do("FORMAT-READ-TRUNCATION", "At every truncation length the newest whole snapshot loads."),
-    to_do("FORMAT-READ-FALLBACK", "The newest snapshot that can be read is the one to fall back to."),
+    done("FORMAT-READ-FALLBACK", "The newest snapshot that can be read is the one to fall back to."),
     to_do("FORMAT-READ-BOMB", "A payload that inflates beyond its declared length is refused."),
     to_do("FORMAT-READ-LIMIT", "Frames and payloads over the limit are refused before anything is allocated."),
 )
@@ -115,7 +115,7 @@ _READING = section(
 _WRITING = section(
     _PAGE + "6. Writing",
     to_do("FORMAT-WRITE-LOCK", "The lock that counts is that of the directory that stands there now."),
-    to_do("FORMAT-WRITE-HEAD", "A writer whose head is not the one on disk gets a conflict."),
+    done("FORMAT-WRITE-HEAD", "A writer whose head is not the one on disk gets a conflict."),
     to_do("FORMAT-WRITE-ONE-SYNC", "A frame is appended and synced once before it is acknowledged."),
     to_do(
         "FORMAT-WRITE-NEW-SEGMENT", "A new segment is created exclusively, written, synced, its directory synced."

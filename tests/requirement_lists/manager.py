@@ -87,7 +87,7 @@ _RECOVERY = section(
     done("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
     done("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
     to_do("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
-    to_do("MANAGER-CONTROL-SILENT", "An owner that does not answer is reported as not reachable, in bounded time."),
+    done("MANAGER-CONTROL-SILENT", "An owner that does not answer is reported as not reachable, in bounded time."),
 )
 
 _DEPLOY = section(

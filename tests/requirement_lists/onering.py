@@ -29,7 +29,7 @@ _PLACE = section(
 _LAYERS = section(
     _PAGE + "Layer Diagram",
     done("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
-    to_do("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
+    done("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
     to_do("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
     to_do("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),
 )
@@ -47,7 +47,7 @@ _STATE = section(
     done("ONERING-STATE-METADATA", "The state holds the session's metadata."),
     done("ONERING-STATE-MEMORY-VERSION", "The memory document says its version."),
     to_do("ONERING-STATE-MEMORY-STATS", "How many memory entries there are, and how large, can be told."),
-    to_do("ONERING-STORAGE-SAVE", "Storage saves the full state."),
+    done("ONERING-STORAGE-SAVE", "Storage saves the full state."),
     to_do("ONERING-STORAGE-LOAD", "Storage loads the full state, or says that there is none."),
     to_do("ONERING-STORAGE-EXISTS", "Storage tells whether there is a state, without loading it."),
     to_do("ONERING-STORAGE-DELETE", "Storage deletes all of an agent's state."),

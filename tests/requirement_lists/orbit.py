@@ -11,10 +11,10 @@ _PAGE = "orbitmesh-acp-session-persistence.md: "
 _USE = section(
     _PAGE + "Use Cases",
     to_do("ORBIT-USE-LONG", "A project that takes days keeps its conversation over any number of restarts."),
-    to_do("ORBIT-USE-RESTART", "Sessions come back after the orchestrator was restarted."),
-    to_do("ORBIT-USE-CRASH", "Sessions come back after the orchestrator was killed."),
+    done("ORBIT-USE-RESTART", "Sessions come back after the orchestrator was restarted."),
+    done("ORBIT-USE-CRASH", "Sessions come back after the orchestrator was killed."),
     to_do("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
-    to_do("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
+    done("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
     to_do("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
     to_do("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
     to_do("ORBIT-USE-NO-LOSS", "A planned restart loses no session."),
@@ -40,10 +40,10 @@ _MODEL = section(
 
 _STORE = section(
     _PAGE + "Phase 1: Snapshot Storage",
-    to_do("ORBIT-STORE-SAVE", "A store saves a snapshot."),
-    to_do("ORBIT-STORE-LOAD", "A store loads a snapshot by session id."),
-    to_do("ORBIT-STORE-DELETE", "A store deletes a session."),
-    to_do("ORBIT-STORE-LIST", "A store lists what it has."),
+    done("ORBIT-STORE-SAVE", "A store saves a snapshot."),
+    done("ORBIT-STORE-LOAD", "A store loads a snapshot by session id."),
+    done("ORBIT-STORE-DELETE", "A store deletes a session."),
+    done("ORBIT-STORE-LIST", "A store lists what it has."),
     to_do("ORBIT-STORE-FILES", "There is a store that keeps plain files under a directory of the caller's choice."),
     to_do("ORBIT-STORE-SWAP", "The store is an interface: another backend can take its place."),
     to_do("ORBIT-STORE-INDEX", "Listing does not read whole conversations."),
@@ -104,16 +104,16 @@ _PROTOCOL = section(
 
 _ERRORS = section(
     _PAGE + "Error Handling",
-    to_do("ORBIT-ERROR-NOT-FOUND", "A snapshot that is not there has an error of its own."),
+    done("ORBIT-ERROR-NOT-FOUND", "A snapshot that is not there has an error of its own."),
     done("ORBIT-ERROR-VERSION", "A snapshot of an incompatible version has an error of its own."),
     to_do("ORBIT-ERROR-NO-LOAD", "An agent that cannot load sessions has an error of its own."),
-    to_do("ORBIT-ERROR-CORRUPTED", "A corrupted snapshot has an error of its own."),
+    done("ORBIT-ERROR-CORRUPTED", "A corrupted snapshot has an error of its own."),
 )
 
 _TESTING = section(
     _PAGE + "Testing",
     done("ORBIT-TEST-SERIAL", "What is serialized deserializes to the same value."),
-    to_do("ORBIT-TEST-STORAGE", "Save, load and delete are tested together."),
+    done("ORBIT-TEST-STORAGE", "Save, load and delete are tested together."),
     done("ORBIT-TEST-VERSIONS", "Each released version is tested to load."),
     done("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
     to_do("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
@@ -129,7 +129,7 @@ _SECURITY = section(
     done("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),
     done("ORBIT-SECURITY-KEYCHAIN", "The key can come from the system's keychain."),
     to_do("ORBIT-SECURITY-RETENTION", "Old snapshots go by themselves."),
-    to_do("ORBIT-SECURITY-PERIOD", "How long snapshots are kept can be configured."),
+    done("ORBIT-SECURITY-PERIOD", "How long snapshots are kept can be configured."),
 )
 
 _MIGRATION = section(
@@ -156,7 +156,7 @@ _FUTURE = section(
     done("ORBIT-SUCCESS-STATE", "Metrics and state are the same after a restore."),
     to_do("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
     to_do("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
-    to_do("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
+    done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
     to_do("ORBIT-FUTURE-BROWSER", "There is a way to browse and manage snapshots."),
     to_do("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
 )

@@ -10,7 +10,7 @@ _PAGE = "openagent-terminal-session-persistence.md: "
 
 _OVERVIEW = section(
     _PAGE + "Overview",
-    to_do("TERMINAL-USE-CONTINUE", "A previous conversation can be continued."),
+    done("TERMINAL-USE-CONTINUE", "A previous conversation can be continued."),
     to_do("TERMINAL-USE-REVIEW", "Past interactions can be reviewed."),
     to_do("TERMINAL-USE-EXPORT", "Conversations can be exported to Markdown."),
     to_do("TERMINAL-USE-TOKENS", "Token usage over time can be analysed."),
@@ -58,17 +58,17 @@ _MANAGER = section(
     to_do("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
     to_do("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
     done("TERMINAL-MANAGER-UNIQUE", "A session that brings no id gets a unique one."),
-    to_do("TERMINAL-MANAGER-LISTED", "A new session is in the list once it was saved."),
+    done("TERMINAL-MANAGER-LISTED", "A new session is in the list once it was saved."),
     to_do("TERMINAL-MANAGER-CURRENT", "There is a current session, which save and export take when none is named."),
     to_do("TERMINAL-MANAGER-SAVE", "Saving says whether it worked."),
     to_do("TERMINAL-MANAGER-SAVE-NONE", "Saving when there is no session is a refusal, not a crash."),
-    to_do("TERMINAL-MANAGER-SAVE-INDEX", "Saving updates what the list shows."),
+    done("TERMINAL-MANAGER-SAVE-INDEX", "Saving updates what the list shows."),
     to_do("TERMINAL-MANAGER-LOAD", "A session is loaded by id and becomes the current one."),
-    to_do("TERMINAL-MANAGER-LOAD-MISSING", "Loading an unknown id says so."),
-    to_do("TERMINAL-MANAGER-LOAD-BAD", "Loading a damaged session says so and does not crash."),
-    to_do("TERMINAL-MANAGER-LIST", "The list is sorted by last change, newest first."),
+    done("TERMINAL-MANAGER-LOAD-MISSING", "Loading an unknown id says so."),
+    done("TERMINAL-MANAGER-LOAD-BAD", "Loading a damaged session says so and does not crash."),
+    done("TERMINAL-MANAGER-LIST", "The list is sorted by last change, newest first."),
     to_do("TERMINAL-MANAGER-LIMIT", "The list can be limited."),
-    to_do("TERMINAL-MANAGER-DELETE", "Deleting removes a session from disk and from the list."),
+    done("TERMINAL-MANAGER-DELETE", "Deleting removes a session from disk and from the list."),
 )
 
 _EXPORT = section(
@@ -127,7 +127,7 @@ _FEATURES = section(
     to_do("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
     to_do("TERMINAL-FEATURE-FULL-HISTORY", "Loading restores the full history."),
     to_do("TERMINAL-FEATURE-SHOW", "A loaded session can be displayed."),
-    to_do("TERMINAL-FEATURE-RECENT", "Recent sessions are listed with date, messages and tokens."),
+    done("TERMINAL-FEATURE-RECENT", "Recent sessions are listed with date, messages and tokens."),
 )
 
 _ADVANCED = section(
@@ -149,9 +149,9 @@ _ADVANCED = section(
 _TESTS = section(
     _PAGE + "Testing Strategy",
     done("TERMINAL-TEST-TIMES", "Timestamps with and without a zone are handled."),
-    to_do("TERMINAL-TEST-CORRUPTED", "Corrupted data is handled."),
+    done("TERMINAL-TEST-CORRUPTED", "Corrupted data is handled."),
     to_do("TERMINAL-TEST-PERMISSIONS", "File permissions are tested."),
-    to_do("TERMINAL-TEST-CONCURRENT", "Concurrent access is tested."),
+    done("TERMINAL-TEST-CONCURRENT", "Concurrent access is tested."),
     to_do("TERMINAL-TEST-SPECIAL", "Special characters survive an export."),
     to_do("TERMINAL-TEST-LARGE", "Large sessions are exported."),
     to_do("TERMINAL-TEST-EMPTY", "Empty sessions are exported."),
@@ -171,7 +171,7 @@ _PERFORMANCE = section(
     to_do("TERMINAL-PERF-SAVE", "A save takes under 50 ms."),
     to_do("TERMINAL-PERF-LOAD", "A load takes under 100 ms."),
     to_do("TERMINAL-QUALITY-COVERAGE", "Over 90 % of the lines are covered by tests."),
-    to_do("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
+    done("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
     to_do("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),
     to_do("TERMINAL-QUALITY-STATUS", "The state of a session is shown clearly."),
 )
