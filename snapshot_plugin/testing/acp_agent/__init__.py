@@ -21,7 +21,7 @@ when its stdin does. Each line of the last text block of a prompt is one command
 ``fail [words]``         answers the prompt with an error
 =======================  ====================================================================================
 
-Anything else is answered with ``You said: …``. A block that begins with ``<`` is a note to the model, not a command.
-Sessions live in memory, or with ``--state FILE`` also in a JSON file, in which, as with real agents, the words of a
-turn appear when the turn is finished, its prompt and tool calls at once. Modes and options are not kept.
+Anything else is answered with ``You said: …``. A block that begins with ``<`` is a note to the model and not a
+command. Sessions live in memory, or with ``--state FILE`` also in a JSON file. There, as with real agents, a turn's
+prompt and tool calls appear at once, its words when it is finished. Modes and options are not kept.
 """

@@ -81,15 +81,16 @@ class Agent:
                 self._serve(message)
 
     def _serve(self, message: Params) -> None:
-        method = self._methods.get(message["method"])
+        method = self._methods.get(message["method"], self._no_such_method)
         try:
-            if method is None:
-                raise Refused(_METHOD_NOT_FOUND, f"no method {message['method']}")
             method(message["id"], message.get("params") or {})
         except KeyError as missing:
             self._peer.refuse(message["id"], _INVALID_PARAMS, f"{missing} is missing")
         except Refused as refused:
             self._peer.refuse(message["id"], refused.code, refused.text, refused.data)
+
+    def _no_such_method(self, request_id: Any, _params: Params) -> None:
+        self._peer.refuse(request_id, _METHOD_NOT_FOUND, "no such method")
 
     def _initialize(self, request_id: Any, _params: Params) -> None:
         can = self._options.can

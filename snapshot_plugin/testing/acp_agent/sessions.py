@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import uuid
 from dataclasses import asdict, dataclass, field
@@ -80,4 +79,4 @@ class Sessions:
             ]
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(sessions))
-            os.replace(draft, self._path)
+            draft.replace(self._path)

@@ -40,15 +40,19 @@ class Peer:
     def messages(self) -> Iterator[Message]:
         """The client's requests and notifications, until it hangs up. Answers go to who asked."""
         for line in self._source:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                self.refuse(None, PARSE_ERROR, "this line is not JSON")
-                continue
+            message = self._parsed(line)
             if "method" in message:
                 yield message
             elif message.get("id") in self._asked:
                 self._asked[message["id"]].put(message)
+
+    def _parsed(self, line: bytes) -> Message:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            self.refuse(None, PARSE_ERROR, "this line is not JSON")
+            return {}
+        return message if isinstance(message, dict) else {}
 
     def write(self, data: bytes) -> None:
         """Write bytes as they are; nobody else's come between."""

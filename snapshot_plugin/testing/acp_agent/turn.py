@@ -44,7 +44,7 @@ class Performance:
         """Do what the prompt says and return the stop reason.
 
         Raises:
-            Failed: it says to fail.
+            Failed: it says to fail, or makes no sense.
         """
         self._turn = Turn(prompt)
         self._session.turns.append(self._turn)
@@ -54,6 +54,8 @@ class Performance:
             for line in _script(prompt).splitlines():
                 self._carry_out(line)
             stop = "end_turn"
+        except ValueError as error:
+            raise Failed(f"the script does not make sense: {error}") from error
         except (Stopped, ClientRefused) as ended:
             stop = "cancelled" if self.cancelled.is_set() else str(ended)
         self._turn.stop = stop
@@ -106,17 +108,17 @@ class Performance:
 
     def tool(self, change: dict[str, Any]) -> None:
         """A tool call begins or changes; it is on disk before the client hears of it."""
-        for update in self._turn.updates:
-            if update.get("toolCallId") == change["toolCallId"]:
-                update.update(change)
-                break
+        updates = self._turn.updates
+        ids = [update.get("toolCallId") for update in updates]
+        if change["toolCallId"] in ids:
+            at = ids.index(change["toolCallId"])
+            updates[at] = {**updates[at], **change}
+            kind = "tool_call_update"
         else:
-            self._turn.updates.append({"sessionUpdate": "tool_call", **change})
-            self._sessions.save()
-            self._notify([{"sessionUpdate": "tool_call", **change}])
-            return
+            updates.append({"sessionUpdate": "tool_call", **change})
+            kind = "tool_call"
         self._sessions.save()
-        self._notify([{"sessionUpdate": "tool_call_update", **change}])
+        self._notify([{"sessionUpdate": kind, **change}])
 
     def show(self, update: dict[str, Any]) -> None:
         """Any update."""
