@@ -109,14 +109,14 @@ class Document:
         self.messages: list[bytes] = []
 
     def apply(self, header: Header, payload: bytes) -> None:
-        """Take one frame's change in. A full frame starts from nothing."""
+        """Take one frame's change in, or raise and change nothing. A full frame starts from nothing."""
         lines = payload.split(b"\n")
         if lines.pop() or len(lines) < header.insert + 1:
             raise SnapshotCorrupted(f"snapshot {header.hi} has fewer lines than it says", session_id=header.sid)
+        if header.at + header.delete > (0 if header.full else len(self.messages)):
+            raise SnapshotCorrupted(f"snapshot {header.hi} does not fit the one before", session_id=header.sid)
         if header.full:
             self.sections, self.messages = {}, []
-        if header.at + header.delete > len(self.messages):
-            raise SnapshotCorrupted(f"snapshot {header.hi} does not fit the one before", session_id=header.sid)
         first = len(lines) - header.insert
         self.version, self.meta = header.v, lines[0]
         for line in lines[1:first]:

@@ -142,7 +142,11 @@ class _Search:
             header, payload = self._open(item, last)
             if header is None:
                 break
-            document.apply(header, payload)
+            try:
+                document.apply(header, payload)
+            except SnapshotCorrupted as error:
+                self._note(item, error)
+                break
             last, size, written = header, size + len(item.data), written + len(payload)
             if header.hi == self._at:
                 break
