@@ -36,6 +36,9 @@ def _load(tmp_path: Path, environ: dict[str, str] | None = None, **code: Any) ->
     )
 
 
+@pytest.mark.requirement(
+    "ORBIT-CONFIG-ENABLE", "ORBIT-CONFIG-INTERVAL", "ORBIT-CONFIG-EXIT", "ORBIT-CONFIG-MAX", "ONERING-OPTION-OFF"
+)
 def test_the_defaults_are_those_people_were_promised() -> None:
     config = SnapshotConfig()
     assert config.enable_persistence is False
@@ -47,6 +50,7 @@ def test_the_defaults_are_those_people_were_promised() -> None:
     assert config.origin("snapshot_interval").layer == "default"
 
 
+@pytest.mark.requirement("MANAGER-CONFIG-LAYERS", "MANAGER-CONFIG-ORIGIN")
 def test_code_beats_environment_beats_project_beats_user_beats_default(tmp_path: Path, write: Write) -> None:
     names = ["snapshot_interval", "event_debounce", "exit_timeout", "retry_first", "retry_max"]
     write("user.toml", "\n".join(f"{name} = 1" for name in names[:4]))
@@ -95,6 +99,7 @@ def test_a_project_cannot_move_the_store_nor_switch_encryption_off(tmp_path: Pat
     assert len(config.notices) == 2
 
 
+@pytest.mark.requirement("MANAGER-CONFIG-UNKNOWN")
 def test_an_unknown_setting_in_a_file_is_said_and_ignored(tmp_path: Path, write: Write) -> None:
     write("user.toml", "snapshot_intervall = 5")
     config = _load(tmp_path)
@@ -102,6 +107,7 @@ def test_an_unknown_setting_in_a_file_is_said_and_ignored(tmp_path: Path, write:
     assert "snapshot_interval'" in config.notices[0]
 
 
+@pytest.mark.requirement("ORBIT-CONFIG-PATH", "ONERING-PLACE-PLATFORM", "TERMINAL-MANAGER-PLACE")
 def test_the_store_is_named_by_asnap_store_or_lies_in_the_data_directory(tmp_path: Path) -> None:
     assert _load(tmp_path, {"ASNAP_STORE": "/srv/sessions"}).storage_path == "/srv/sessions"
     assert _load(tmp_path, {"XDG_DATA_HOME": "/data"}).storage_path == "/data/asnap/store"
@@ -124,6 +130,7 @@ def test_durations_are_understood(given: object, meant: float) -> None:
     assert seconds(given) == meant
 
 
+@pytest.mark.requirement("MANAGER-CONFIG-REFUSED", "MANAGER-FAULT-INTERVAL")
 @pytest.mark.parametrize(
     "given", [0, -1, "0s", "-5", "soon", "", None, True, float("nan"), float("inf"), timedelta(0), [5]]
 )
@@ -132,6 +139,7 @@ def test_an_interval_that_cannot_be_meant_is_refused(given: Any) -> None:
         SnapshotConfig(snapshot_interval=given)
 
 
+@pytest.mark.requirement("MANAGER-CONFIG-REFUSED")
 @pytest.mark.parametrize(
     ("name", "value"),
     [

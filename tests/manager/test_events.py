@@ -28,6 +28,7 @@ _SKIPPED = SnapshotSkipped(session_id="s", at=_AT, reason="unchanged")
 _RECOVERED = SessionRecovered(session_id="s", at=_AT, records=1)
 
 
+@pytest.mark.requirement("ORBIT-EVENT-CREATED", "ORBIT-EVENT-RESTORED", "ORBIT-EVENT-FAILED")
 def test_each_event_has_the_name_the_world_knows_it_by() -> None:
     kinds: list[type[Event]] = [SnapshotCreated, SessionRestored, SnapshotFailed, SnapshotSkipped, SessionRecovered]
     assert [kind.name for kind in kinds] == [
@@ -58,6 +59,7 @@ def test_a_subscriber_that_left_is_told_no_more() -> None:
     assert diary.events == []
 
 
+@pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
 def test_a_subscriber_that_raises_is_logged_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
     bus, diary = EventBus(), Diary()
 
@@ -90,6 +92,7 @@ def test_what_cannot_be_called_cannot_subscribe() -> None:
         EventBus().subscribe("diary")  # type: ignore[arg-type]
 
 
+@pytest.mark.requirement("MANAGER-EVENT-ASYNC")
 async def test_an_async_subscriber_gets_its_events_in_order_also_those_from_before() -> None:
     bus, told = EventBus(), Diary()
 
@@ -125,6 +128,7 @@ async def test_an_async_subscriber_that_raises_gets_the_next_event_all_the_same(
     assert told.events == [_SKIPPED, _RECOVERED]
 
 
+@pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
 async def test_an_async_subscriber_that_hangs_delays_neither_others_nor_the_end() -> None:
     bus, told = EventBus(), Diary()
 

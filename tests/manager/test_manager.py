@@ -37,6 +37,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
+@pytest.mark.requirement("ORBIT-MANAGER-SNAPSHOT", "ORBIT-MANAGER-RESTORE", "ORBIT-EVENT-CREATED", "ORBIT-USE-LONG")
 async def test_a_session_is_saved_and_restored(store: MemoryStore) -> None:
     async with managing(store) as (manager, diary):
         ref = await manager.snapshot(Chat("chat", "one", "two"))
@@ -49,6 +50,7 @@ async def test_a_session_is_saved_and_restored(store: MemoryStore) -> None:
     assert min(created.duration, restored.duration) >= 0
 
 
+@pytest.mark.requirement("MANAGER-AUTO-UNCHANGED", "MANAGER-EVENT-SKIPPED")
 async def test_an_unchanged_session_is_not_written_again(store: MemoryStore) -> None:
     chat = Chat("chat", "one")
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, diary):
@@ -72,6 +74,7 @@ async def test_a_tag_is_saved_even_if_nothing_changed(store: MemoryStore) -> Non
     assert history[0].snapshot_tags == ("release",)
 
 
+@pytest.mark.requirement("MANAGER-LIST")
 async def test_the_manager_need_not_be_open_for_single_saves(store: MemoryStore) -> None:
     manager = SnapshotManager(store)
     await manager.snapshot(Chat("chat", "one"))
@@ -80,6 +83,7 @@ async def test_the_manager_need_not_be_open_for_single_saves(store: MemoryStore)
         await manager.start_auto_snapshot(Chat("chat"))
 
 
+@pytest.mark.requirement("ORBIT-ACP-LOAD-ERROR")
 async def test_what_is_not_there_cannot_be_restored_and_leaves_no_trace(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         manager, diary = SnapshotManager(store), Diary()
@@ -102,6 +106,7 @@ async def test_an_older_snapshot_can_be_restored_by_its_number(store: MemoryStor
     assert len(found.snapshot.messages) == 1
 
 
+@pytest.mark.requirement("ORBIT-EVENT-RESTORED")
 async def test_the_age_of_a_restored_session_is_told_and_never_negative(store: MemoryStore) -> None:
     clock = FixedClock()
     saved_at = clock()
@@ -115,6 +120,7 @@ async def test_the_age_of_a_restored_session_is_told_and_never_negative(store: M
     assert [event.age for event in diary.of(SessionRestored)] == [240.0, 0.0]
 
 
+@pytest.mark.requirement("MANAGER-FORK", "TERMINAL-BRANCH-ANYWHERE")
 async def test_a_fork_is_a_session_of_its_own_and_takes_what_was_said_so_far(store: MemoryStore) -> None:
     chat = Chat("chat", "one", "two")
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, _):
@@ -172,6 +178,7 @@ async def _of_ledger(ledger: Ledger) -> SessionSnapshot:
     return make_snapshot(session_id=ledger.name, messages=messages)
 
 
+@pytest.mark.requirement("MANAGER-ADAPT", "ORBIT-ACP-SNAPSHOTTABLE")
 async def test_a_dataclass_or_a_pydantic_session_needs_one_function(store: MemoryStore) -> None:
     book, ledger = Notebook("book", ["a"]), Ledger(name="ledger", lines=["b", "c"])
     async with managing(store) as (manager, _):
@@ -196,6 +203,7 @@ def test_only_a_store_on_disk_has_a_local_place(tmp_path: Path) -> None:
     assert not SnapshotManager(MemoryStore()).has_spool
 
 
+@pytest.mark.requirement("MANAGER-AUTO-EXIT", "ORBIT-SUCCESS-SHUTDOWN", "ORBIT-USE-NO-LOSS")
 async def test_closing_saves_every_live_session_and_says_so(store: MemoryStore) -> None:
     chats = [Chat(f"chat-{number}", "one") for number in range(5)]
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, diary):
@@ -212,6 +220,7 @@ async def test_closing_saves_every_live_session_and_says_so(store: MemoryStore) 
     assert {event.trigger for event in diary.of(SnapshotCreated)} == {"exit"}
 
 
+@pytest.mark.requirement("ORBIT-CONFIG-EXIT")
 async def test_without_snapshot_on_exit_nothing_is_saved_at_the_end(store: MemoryStore) -> None:
     settings = {"snapshot_on_exit": False, "snapshot_interval": 60, "event_debounce": 60}
     async with managing(store, **settings) as (manager, _):
@@ -239,6 +248,7 @@ async def test_a_manager_is_opened_once() -> None:
             await manager.__aenter__()
 
 
+@pytest.mark.requirement("MANAGER-RESUME-ATTACH", "ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-STOPS", "ORBIT-MANAGER-STOP")
 async def test_hooks_attach_a_started_session_and_save_a_stopped_one(store: MemoryStore) -> None:
     chat = Chat("chat", "one")
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, _):
@@ -250,6 +260,7 @@ async def test_hooks_attach_a_started_session_and_save_a_stopped_one(store: Memo
         assert (await manager.session_stopped("chat")).status == "not_live"
 
 
+@pytest.mark.requirement("ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-ENABLE", "ONERING-GOAL-OPT-IN")
 async def test_hooks_do_nothing_and_say_so_while_persistence_is_off(store: MemoryStore) -> None:
     async with managing(store, enable_persistence=False) as (manager, diary):
         assert not await manager.session_started(Chat("chat"))
@@ -286,6 +297,7 @@ async def test_single_saves_of_one_session_at_the_same_time_all_succeed(store: M
     assert (await store.read("chat")).ref.seq == 1
 
 
+@pytest.mark.requirement("MANAGER-AUTO-RETENTION", "ORBIT-CONFIG-MAX", "ORBIT-SECURITY-RETENTION")
 async def test_history_is_kept_as_long_as_the_settings_say_and_tags_stay(store: MemoryStore) -> None:
     chat = Chat("chat")
     async with managing(store, max_snapshots_per_session=4) as (manager, diary):

@@ -108,6 +108,9 @@ VICTIM = """
 """
 
 
+@pytest.mark.requirement(
+    "MANAGER-RECOVER-SPOOL", "ORBIT-TEST-CRASH", "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "FORMAT-HEADER-TRIGGER"
+)
 async def test_what_a_killed_process_acknowledged_is_in_the_recovered_snapshot(plain: FilesystemStore) -> None:
     with python(VICTIM, plain.path) as victim:
         acknowledged = [int(heard(victim)) for _ in range(50)]
@@ -127,6 +130,7 @@ async def test_what_a_killed_process_acknowledged_is_in_the_recovered_snapshot(p
     assert await triggers(plain) == ["recovered", "manual"]
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-IDEMPOTENT")
 async def test_recovering_twice_makes_one_snapshot(store: FilesystemStore) -> None:
     await store.save(snapshot("s", "question"))
     spooled(store, "s", said("assistant", "ans"), {"append": {"text": "wer"}})
@@ -229,6 +233,7 @@ CRASHING_RECOVERY = """
 """
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-IDEMPOTENT")
 def test_a_recovery_killed_at_any_step_and_run_again_makes_exactly_one_snapshot(tmp_path: Path) -> None:
     runs = [json.loads(line) for line in output_of(CRASHING_RECOVERY, tmp_path)]
     assert len(runs) > 15
@@ -238,6 +243,7 @@ def test_a_recovery_killed_at_any_step_and_run_again_makes_exactly_one_snapshot(
 # --- what is left alone ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-LIVE")
 async def test_a_session_with_a_live_owner_is_left_alone(store: FilesystemStore) -> None:
     lease = Lease.acquire(store.session_dir("s"), Owner.this_process(since=NOW))
     spooled(store, "s", said("user", "still at work"))
@@ -267,6 +273,7 @@ async def test_sessions_that_were_stopped_properly_are_not_mentioned_or_touched(
     assert {path: path.stat().st_mtime_ns for path in sorted(store.path.rglob("*"))} == before
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-NO-STOP")
 async def test_a_session_that_died_with_nothing_to_recover_is_reported_once(store: FilesystemStore) -> None:
     await store.save(snapshot("s", "saved"))
     dead = die_holding(store, "s")
@@ -297,6 +304,7 @@ def forget(_snapshot: SessionSnapshot, _records: Sequence[SpoolRecord]) -> Any:
 REDUCERS = {"bug": explode, "misname": misname, "forget": forget}
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-REST")
 @pytest.mark.parametrize("kind", ["bug", "misname", "forget", "unknown", 7])
 async def test_a_session_that_cannot_be_recovered_is_reported_each_time_and_the_rest_goes_on(
     plain: FilesystemStore, kind: object
@@ -311,6 +319,7 @@ async def test_a_session_that_cannot_be_recovered_is_reported_each_time_and_the_
     assert left_in(plain, "a") == [1, 2]
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-ASIDE", "MANAGER-SPOOL-DAMAGE")
 async def test_records_before_damage_are_recovered_and_the_damaged_file_is_kept(store: FilesystemStore) -> None:
     spooled(store, "s", said("user", "whole"), said("user", "damaged"))
     live = store.session_dir("s") / "live"

@@ -70,6 +70,7 @@ def test_no_spool_reads_as_an_empty_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
 def test_numbers_go_on_after_reopening_and_after_everything_was_dropped(
     tmp_path: Path, keys: SessionKeys | None
 ) -> None:
@@ -84,6 +85,7 @@ def test_numbers_go_on_after_reopening_and_after_everything_was_dropped(
     assert numbers(tmp_path, keys) == [5]
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
 def test_a_number_the_head_claims_is_not_given_out_again_when_the_file_is_gone(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID, after=57)
     assert (spool.last, spool.append({})) == (57, 58)
@@ -210,6 +212,7 @@ def test_threads_that_append_flush_and_truncate_at_once_lose_nothing(tmp_path: P
 # --- kill -9 -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-KILL", "ORBIT-USE-LITTLE-LOST")
 def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None:
     code = """
         import itertools, sys, pathlib
@@ -272,6 +275,7 @@ CRASHING_TRUNCATE = """
 """
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-TRUNCATE")
 @pytest.mark.parametrize(("upto", "new"), [(5, []), (3, [4, 5]), (9, [])], ids=["all", "some", "beyond"])
 def test_a_kill_at_any_step_of_truncate_leaves_old_or_new(tmp_path: Path, upto: int, new: list[int]) -> None:
     old = [1, 2, 3, 4, 5]
@@ -293,6 +297,7 @@ def write(directory: Path, data: bytes) -> None:
     (directory / "live").write_bytes(data)
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-TORN")
 def test_a_file_cut_at_any_length_gives_the_exact_records_before_the_cut(
     tmp_path: Path, keys: SessionKeys | None
 ) -> None:
@@ -309,6 +314,7 @@ def test_a_file_cut_at_any_length_gives_the_exact_records_before_the_cut(
         assert found.damage is None
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-DAMAGE")
 def test_every_flipped_bit_is_reported_and_never_makes_a_wrong_record(
     tmp_path: Path, keys: SessionKeys | None
 ) -> None:
@@ -328,6 +334,7 @@ def test_every_flipped_bit_is_reported_and_never_makes_a_wrong_record(
         assert found.damage is not None
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-DAMAGE", "MANAGER-SPOOL-ASIDE")
 def test_opening_a_damaged_spool_keeps_it_aside_and_goes_on_after_what_is_whole(
     tmp_path: Path, keys: SessionKeys | None
 ) -> None:
@@ -347,6 +354,7 @@ def test_opening_a_damaged_spool_keeps_it_aside_and_goes_on_after_what_is_whole(
     assert len(list(tmp_path.glob("live.aside-*"))) == 4
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-TORN")
 def test_opening_a_torn_spool_cuts_the_unfinished_record(tmp_path: Path, keys: SessionKeys | None) -> None:
     filled(tmp_path, 3, keys)
     whole = (tmp_path / "live").read_bytes()
@@ -374,6 +382,7 @@ def test_the_spool_of_another_session_is_not_taken_for_ours(tmp_path: Path) -> N
     assert read_spool(tmp_path, session_id=SID).damage is not None
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-BOUND")
 def test_a_record_from_another_sessions_plain_spool_is_damage(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     with (tmp_path / "live").open("ab") as file:
@@ -397,6 +406,7 @@ def test_a_whole_record_that_is_no_json_object_is_damage(tmp_path: Path) -> None
     assert read_spool(tmp_path, session_id=SID).damage is not None
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-VERSION")
 def test_a_spool_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     newer = b"ASNAPSP2" + (tmp_path / "live").read_bytes()[8:]
@@ -421,6 +431,7 @@ def test_a_spool_set_aside_is_kept_whole_and_a_new_one_begins(tmp_path: Path) ->
 # --- sealed ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-SEALED")
 def test_a_sealed_spool_shows_no_plaintext(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID, keys=keys_of(SID))
     spool.append({"message": {"role": "user", "content": "the secret plan"}})
@@ -444,6 +455,7 @@ def sealed_bodies(directory: Path) -> tuple[RawRecord, ...]:
     return Layout(SID).scan((directory / "live").read_bytes()).records
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-BOUND")
 def test_a_sealed_record_opens_in_no_other_session_and_at_no_other_number(tmp_path: Path) -> None:
     first, second = sealed_bodies(tmp_path)
     forged(tmp_path, "other", (1, first.body))
@@ -473,6 +485,7 @@ def test_opening_a_spool_with_a_forged_record_keeps_it_aside_and_goes_on_before_
     assert numbers(tmp_path, keys_of(SID)) == [1, 2]
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-SEALED", "MANAGER-SPOOL-ASIDE")
 def test_an_encrypted_store_takes_no_plain_spool_but_keeps_it_aside(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     found = read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
@@ -533,6 +546,7 @@ FULL_DISK = """
 """
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-FULL")
 def test_an_append_beyond_a_size_limit_is_refused_and_taken_back(tmp_path: Path) -> None:
     report = json.loads(output_of(FULL_DISK, tmp_path)[0])
     assert report == [
@@ -570,6 +584,7 @@ def fill_up(spool: Spool) -> int:
     pytest.fail("the disk is larger than it should be")
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-FULL")
 def test_a_full_disk_costs_only_the_records_that_were_refused(small_disk: Path, keys: SessionKeys | None) -> None:
     spool = Spool.open(small_disk, session_id=SID, keys=keys)
     full = fill_up(spool)

@@ -38,6 +38,14 @@ _ALL: tuple[Event, ...] = (
 )
 
 
+@pytest.mark.requirement(
+    "MANAGER-METRIC-PYTHON",
+    "ORBIT-METRIC-SAVES",
+    "ORBIT-METRIC-SIZE",
+    "ORBIT-METRIC-RESTORES",
+    "ORBIT-METRIC-SAVE-TIME",
+    "ORBIT-METRIC-RESTORE-TIME",
+)
 def test_counters_and_distributions_can_be_read_at_any_time() -> None:
     metrics = Metrics()
     for event in _ALL:
@@ -88,6 +96,7 @@ def _points(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any]
     }
 
 
+@pytest.mark.requirement("MANAGER-METRIC-OTEL")
 def test_opentelemetry_instruments_carry_the_same_numbers_and_no_session_ids() -> None:
     reader = InMemoryMetricReader()
     subscriber = opentelemetry_subscriber(MeterProvider(metric_readers=[reader]))

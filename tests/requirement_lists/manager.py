@@ -8,17 +8,17 @@ __all__ = ["MANAGER"]
 
 _AUTO = section(
     "snapshot_plugin/manager: auto-snapshot",
-    to_do("MANAGER-AUTO-UNCHANGED", "An unchanged session writes nothing."),
+    done("MANAGER-AUTO-UNCHANGED", "An unchanged session writes nothing."),
     to_do("MANAGER-AUTO-DEBOUNCE", "Significant events are debounced, and a stream of them starves no save."),
     to_do("MANAGER-AUTO-COALESCE", "A save asked for while one is under way is coalesced."),
     to_do("MANAGER-AUTO-LOOP", "Saves never block the event loop."),
     to_do("MANAGER-AUTO-NEVER-RAISES", "A failed save never raises into the agent."),
     to_do("MANAGER-AUTO-BACKOFF", "A failed save is tried again with growing pauses."),
     to_do("MANAGER-AUTO-CATCH-UP", "After a full or read-only disk the next good save catches up."),
-    to_do("MANAGER-AUTO-EXIT", "Closing saves every live session, in bounded time."),
+    done("MANAGER-AUTO-EXIT", "Closing saves every live session, in bounded time."),
     to_do("MANAGER-AUTO-SIGNAL", "SIGTERM saves every live session before the process ends, in bounded time."),
     to_do("MANAGER-AUTO-BACKENDS", "The manager works on asyncio and on trio."),
-    to_do("MANAGER-AUTO-RETENTION", "History is trimmed to what the settings keep; tagged snapshots stay."),
+    done("MANAGER-AUTO-RETENTION", "History is trimmed to what the settings keep; tagged snapshots stay."),
 )
 
 _INPUT = section(
@@ -26,64 +26,64 @@ _INPUT = section(
     to_do("MANAGER-FAULT-RAISES", "A session whose snapshot method raises fails alone."),
     to_do("MANAGER-FAULT-HANGS", "A session whose snapshot method hangs is given up after a bounded time."),
     to_do("MANAGER-FAULT-OTHER-ID", "A session that gives another session's snapshot is refused."),
-    to_do("MANAGER-FAULT-INTERVAL", "An interval of zero or less is refused."),
+    done("MANAGER-FAULT-INTERVAL", "An interval of zero or less is refused."),
     to_do("MANAGER-FAULT-STOP-UNKNOWN", "Stopping what was never started has a stated outcome."),
     to_do("MANAGER-FAULT-START-TWICE", "Starting twice has a stated outcome."),
     to_do("MANAGER-FAULT-CANCEL", "Cancellation during the last save leaves the old or the new snapshot."),
     to_do("MANAGER-FAULT-SIGNAL-SAVE", "SIGTERM during a save loses nothing."),
     to_do("MANAGER-FAULT-TWO-MANAGERS", "Two managers on one session: the second is told who has it."),
-    to_do("MANAGER-FAULT-SUBSCRIBER", "A subscriber that raises or hangs harms nobody."),
+    done("MANAGER-FAULT-SUBSCRIBER", "A subscriber that raises or hangs harms nobody."),
     to_do("MANAGER-FAULT-CLOCK", "A clock that jumps disturbs no schedule."),
     to_do("MANAGER-FAULT-FLAKY", "A store that fails every other call ends with everything saved."),
 )
 
 _RESUME = section(
     "snapshot_plugin/manager: provider hooks and resume",
-    to_do("MANAGER-RESUME-ATTACH", "A started session is attached, a stopped one saved if so configured."),
+    done("MANAGER-RESUME-ATTACH", "A started session is attached, a stopped one saved if so configured."),
     to_do("MANAGER-RESUME-REPORT", "Create-or-resume reports what it did; a fallback is never silent."),
     to_do("MANAGER-RESUME-DEMAND", "AgentNoLoadSupport is raised only where the caller demanded a load."),
     to_do("MANAGER-RESUME-FRESH", "A missing snapshot starts fresh."),
     to_do("MANAGER-RESUME-CORRUPT", "A corrupt newest snapshot falls back and says what was skipped."),
     to_do("MANAGER-RESUME-MIGRATED", "A snapshot of an older version is migrated."),
     to_do("MANAGER-RESUME-CONTEXT", "A provider that can only be told the past is told it."),
-    to_do("MANAGER-FORK", "A session can be forked at any message."),
-    to_do("MANAGER-LIST", "The manager lists sessions."),
-    to_do("MANAGER-ADAPT", "Any object takes part through at most one function."),
+    done("MANAGER-FORK", "A session can be forked at any message."),
+    done("MANAGER-LIST", "The manager lists sessions."),
+    done("MANAGER-ADAPT", "Any object takes part through at most one function."),
 )
 
 _CONFIG = section(
     "snapshot_plugin/manager/config.py: SnapshotConfig",
-    to_do(
+    done(
         "MANAGER-CONFIG-LAYERS",
         "Settings come from code, environment, project file, user file, defaults, in that order.",
     ),
-    to_do("MANAGER-CONFIG-ORIGIN", "Where each value came from is known."),
-    to_do("MANAGER-CONFIG-REFUSED", "A value that cannot be meant is refused with its name and origin."),
-    to_do("MANAGER-CONFIG-UNKNOWN", "An unknown setting is said and not taken."),
+    done("MANAGER-CONFIG-ORIGIN", "Where each value came from is known."),
+    done("MANAGER-CONFIG-REFUSED", "A value that cannot be meant is refused with its name and origin."),
+    done("MANAGER-CONFIG-UNKNOWN", "An unknown setting is said and not taken."),
 )
 
 _SPOOL = section(
     "docs/reference/spool.md: The spool file",
-    to_do("MANAGER-SPOOL-KILL", "An appended record survives kill -9 of every process."),
+    done("MANAGER-SPOOL-KILL", "An appended record survives kill -9 of every process."),
     to_do("MANAGER-SPOOL-POWER", "A flush makes records safe from a power cut."),
-    to_do("MANAGER-SPOOL-FULL", "A full disk refuses a record, says so, and harms none before or after."),
-    to_do("MANAGER-SPOOL-TORN", "A torn last record is dropped and said."),
-    to_do("MANAGER-SPOOL-DAMAGE", "What precedes damage is kept; nothing behind it is believed."),
-    to_do("MANAGER-SPOOL-SEALED", "In an encrypted store records are sealed, and a plain spool is refused."),
-    to_do("MANAGER-SPOOL-BOUND", "A record opens in its own session and under its own number only."),
-    to_do("MANAGER-SPOOL-NUMBERS", "Numbers never go back."),
-    to_do("MANAGER-SPOOL-TRUNCATE", "Dropping records leaves the old or the new content, whatever kills it."),
-    to_do("MANAGER-SPOOL-VERSION", "A spool of a newer version is refused and left alone."),
-    to_do("MANAGER-SPOOL-ASIDE", "What could not be recovered is put aside, never thrown away."),
+    done("MANAGER-SPOOL-FULL", "A full disk refuses a record, says so, and harms none before or after."),
+    done("MANAGER-SPOOL-TORN", "A torn last record is dropped and said."),
+    done("MANAGER-SPOOL-DAMAGE", "What precedes damage is kept; nothing behind it is believed."),
+    done("MANAGER-SPOOL-SEALED", "In an encrypted store records are sealed, and a plain spool is refused."),
+    done("MANAGER-SPOOL-BOUND", "A record opens in its own session and under its own number only."),
+    done("MANAGER-SPOOL-NUMBERS", "Numbers never go back."),
+    done("MANAGER-SPOOL-TRUNCATE", "Dropping records leaves the old or the new content, whatever kills it."),
+    done("MANAGER-SPOOL-VERSION", "A spool of a newer version is refused and left alone."),
+    done("MANAGER-SPOOL-ASIDE", "What could not be recovered is put aside, never thrown away."),
 )
 
 _RECOVERY = section(
     "snapshot_plugin/manager: recovery, lease, control socket",
-    to_do("MANAGER-RECOVER-SPOOL", "recover turns a spool beyond the head into a recovered snapshot."),
-    to_do("MANAGER-RECOVER-IDEMPOTENT", "Recovering twice, or being killed in between, gives the same result."),
-    to_do("MANAGER-RECOVER-REST", "A session that cannot be recovered is reported and the rest goes on."),
-    to_do("MANAGER-RECOVER-LIVE", "A session with a live owner is left alone."),
-    to_do("MANAGER-RECOVER-NO-STOP", "A session that ended without a proper stop is reported."),
+    done("MANAGER-RECOVER-SPOOL", "recover turns a spool beyond the head into a recovered snapshot."),
+    done("MANAGER-RECOVER-IDEMPOTENT", "Recovering twice, or being killed in between, gives the same result."),
+    done("MANAGER-RECOVER-REST", "A session that cannot be recovered is reported and the rest goes on."),
+    done("MANAGER-RECOVER-LIVE", "A session with a live owner is left alone."),
+    done("MANAGER-RECOVER-NO-STOP", "A session that ended without a proper stop is reported."),
     done("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
     done("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
     to_do("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
@@ -98,11 +98,11 @@ _DEPLOY = section(
 
 _EVENTS = section(
     "snapshot_plugin/manager/events.py, telemetry.py",
-    to_do("MANAGER-EVENT-SKIPPED", "A save that was not needed is an event."),
+    done("MANAGER-EVENT-SKIPPED", "A save that was not needed is an event."),
     to_do("MANAGER-EVENT-RECOVERED", "A recovery is an event."),
-    to_do("MANAGER-EVENT-ASYNC", "Subscribers may be plain or async; async ones get events in order."),
-    to_do("MANAGER-METRIC-PYTHON", "Counters and distributions can be read from Python."),
-    to_do("MANAGER-METRIC-OTEL", "OpenTelemetry gets the same numbers when it is installed."),
+    done("MANAGER-EVENT-ASYNC", "Subscribers may be plain or async; async ones get events in order."),
+    done("MANAGER-METRIC-PYTHON", "Counters and distributions can be read from Python."),
+    done("MANAGER-METRIC-OTEL", "OpenTelemetry gets the same numbers when it is installed."),
 )
 
 _ONE_LINE = section(

@@ -14,7 +14,7 @@ _GOALS = section(
     to_do("ONERING-GOAL-RECOVERY", "Where it is switched on, the last session is there again at the start."),
     to_do("ONERING-GOAL-BACKENDS", "Storage is an interface with room for other backends."),
     to_do("ONERING-GOAL-PLACE", "Everything of one agent is kept in one predictable place."),
-    to_do("ONERING-GOAL-OPT-IN", "An agent that does not use it behaves as before."),
+    done("ONERING-GOAL-OPT-IN", "An agent that does not use it behaves as before."),
 )
 
 _PLACE = section(
@@ -23,7 +23,7 @@ _PLACE = section(
     to_do("ONERING-PLACE-SESSION", "The session's state is kept there."),
     to_do("ONERING-PLACE-MEMORY", "Working-memory entries are kept apart from the session's other state."),
     to_do("ONERING-PLACE-PLUGINS", "Each plugin's state is kept by itself."),
-    to_do("ONERING-PLACE-PLATFORM", "The default place follows the platform's own rules."),
+    done("ONERING-PLACE-PLATFORM", "The default place follows the platform's own rules."),
 )
 
 _LAYERS = section(
@@ -57,7 +57,7 @@ _STATE = section(
 
 _OPTIONS = section(
     _PAGE + "New Feature Flag, Configuration",
-    to_do("ONERING-OPTION-OFF", "Persistence is off unless it is asked for."),
+    done("ONERING-OPTION-OFF", "Persistence is off unless it is asked for."),
     to_do("ONERING-OPTION-STORE", "The store can be chosen; the default is files."),
     to_do("ONERING-OPTION-INTERVAL", "auto_save_interval: 30 seconds unless set."),
     to_do("ONERING-OPTION-INTERVAL-OFF", "auto_save_interval: zero (off) switches saving by itself off."),

@@ -10,14 +10,14 @@ _PAGE = "orbitmesh-acp-session-persistence.md: "
 
 _USE = section(
     _PAGE + "Use Cases",
-    to_do("ORBIT-USE-LONG", "A project that takes days keeps its conversation over any number of restarts."),
+    done("ORBIT-USE-LONG", "A project that takes days keeps its conversation over any number of restarts."),
     done("ORBIT-USE-RESTART", "Sessions come back after the orchestrator was restarted."),
     done("ORBIT-USE-CRASH", "Sessions come back after the orchestrator was killed."),
     to_do("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
     done("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
     to_do("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
     to_do("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
-    to_do("ORBIT-USE-NO-LOSS", "A planned restart loses no session."),
+    done("ORBIT-USE-NO-LOSS", "A planned restart loses no session."),
 )
 
 _MODEL = section(
@@ -54,22 +54,22 @@ _STORE = section(
 
 _MANAGER = section(
     _PAGE + "Phase 2: Snapshot Manager",
-    to_do("ORBIT-MANAGER-SNAPSHOT", "The manager saves a session on request."),
+    done("ORBIT-MANAGER-SNAPSHOT", "The manager saves a session on request."),
     to_do("ORBIT-MANAGER-START", "The manager saves a session by itself at an interval, in the background."),
-    to_do("ORBIT-MANAGER-STOP", "Saving by itself can be stopped for one session by its id."),
-    to_do("ORBIT-MANAGER-RESTORE", "The manager gives back the snapshot of a session."),
+    done("ORBIT-MANAGER-STOP", "Saving by itself can be stopped for one session by its id."),
+    done("ORBIT-MANAGER-RESTORE", "The manager gives back the snapshot of a session."),
     to_do("ORBIT-MANAGER-CONCURRENT", "The manager may be used for many sessions at once."),
 )
 
 _PROVIDER = section(
     _PAGE + "Phase 3: ACP Provider Integration",
-    to_do("ORBIT-ACP-SNAPSHOTTABLE", "A session takes part by giving its own snapshot, and by nothing else."),
+    done("ORBIT-ACP-SNAPSHOTTABLE", "A session takes part by giving its own snapshot, and by nothing else."),
     to_do("ORBIT-ACP-USER-MESSAGE", "What the user sends is tracked as a user message with its time."),
     to_do("ORBIT-ACP-ANSWER", "What the agent answers is tracked as an assistant message with its time."),
     to_do("ORBIT-ACP-EVENT", "A significant event leads to a snapshot without waiting for the interval."),
     to_do("ORBIT-ACP-BACKGROUND", "Taking a snapshot never holds up what the user sent."),
     to_do("ORBIT-ACP-LOAD", "A session is rebuilt from its snapshot: configuration, history, task, metrics."),
-    to_do("ORBIT-ACP-LOAD-ERROR", "Rebuilding a session that has no snapshot is an error for who asked."),
+    done("ORBIT-ACP-LOAD-ERROR", "Rebuilding a session that has no snapshot is an error for who asked."),
     to_do("ORBIT-ACP-RESUME", "On resume the agent is asked to load the session by the agent's own id."),
 )
 
@@ -83,13 +83,13 @@ _FACTORY = section(
 
 _CONFIG = section(
     _PAGE + "Phase 5: Auto-Snapshot Configuration",
-    to_do("ORBIT-CONFIG-ENABLE", "enable_persistence: off unless switched on."),
-    to_do("ORBIT-CONFIG-INTERVAL", "snapshot_interval: five minutes unless set."),
-    to_do("ORBIT-CONFIG-EXIT", "snapshot_on_exit: on unless switched off."),
-    to_do("ORBIT-CONFIG-PATH", "storage_path: a place of the user's own unless set."),
-    to_do("ORBIT-CONFIG-MAX", "max_snapshots_per_session: the last ten are kept unless set."),
-    to_do("ORBIT-CONFIG-STARTS", "A started session is saved by itself if persistence is on, else not."),
-    to_do("ORBIT-CONFIG-STOPS", "A stopped session is saved once more, and no longer by itself."),
+    done("ORBIT-CONFIG-ENABLE", "enable_persistence: off unless switched on."),
+    done("ORBIT-CONFIG-INTERVAL", "snapshot_interval: five minutes unless set."),
+    done("ORBIT-CONFIG-EXIT", "snapshot_on_exit: on unless switched off."),
+    done("ORBIT-CONFIG-PATH", "storage_path: a place of the user's own unless set."),
+    done("ORBIT-CONFIG-MAX", "max_snapshots_per_session: the last ten are kept unless set."),
+    done("ORBIT-CONFIG-STARTS", "A started session is saved by itself if persistence is on, else not."),
+    done("ORBIT-CONFIG-STOPS", "A stopped session is saved once more, and no longer by itself."),
 )
 
 _PROTOCOL = section(
@@ -117,7 +117,7 @@ _TESTING = section(
     done("ORBIT-TEST-VERSIONS", "Each released version is tested to load."),
     done("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
     to_do("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
-    to_do("ORBIT-TEST-CRASH", "Recovery after a crash is tested."),
+    done("ORBIT-TEST-CRASH", "Recovery after a crash is tested."),
     to_do("ORBIT-TEST-COMPATIBILITY", "Agents with and without load support are tested."),
 )
 
@@ -128,7 +128,7 @@ _SECURITY = section(
     to_do("ORBIT-SECURITY-ENCRYPT", "Snapshots can be encrypted at rest."),
     done("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),
     done("ORBIT-SECURITY-KEYCHAIN", "The key can come from the system's keychain."),
-    to_do("ORBIT-SECURITY-RETENTION", "Old snapshots go by themselves."),
+    done("ORBIT-SECURITY-RETENTION", "Old snapshots go by themselves."),
     done("ORBIT-SECURITY-PERIOD", "How long snapshots are kept can be configured."),
 )
 
@@ -141,20 +141,20 @@ _MIGRATION = section(
 
 _WATCH = section(
     _PAGE + "Monitoring & Observability",
-    to_do("ORBIT-EVENT-CREATED", "snapshot_created tells the session and the size."),
-    to_do("ORBIT-EVENT-RESTORED", "session_restored tells the session and how old the snapshot was."),
-    to_do("ORBIT-EVENT-FAILED", "snapshot_failed tells that a save failed, with an error code."),
-    to_do("ORBIT-METRIC-SAVES", "How many saves succeeded and failed is counted."),
-    to_do("ORBIT-METRIC-SIZE", "The sizes of snapshots are kept as a distribution."),
-    to_do("ORBIT-METRIC-RESTORES", "How many restores succeeded and failed is counted."),
-    to_do("ORBIT-METRIC-SAVE-TIME", "How long saves take is kept as a distribution."),
-    to_do("ORBIT-METRIC-RESTORE-TIME", "How long restores take is kept as a distribution."),
+    done("ORBIT-EVENT-CREATED", "snapshot_created tells the session and the size."),
+    done("ORBIT-EVENT-RESTORED", "session_restored tells the session and how old the snapshot was."),
+    done("ORBIT-EVENT-FAILED", "snapshot_failed tells that a save failed, with an error code."),
+    done("ORBIT-METRIC-SAVES", "How many saves succeeded and failed is counted."),
+    done("ORBIT-METRIC-SIZE", "The sizes of snapshots are kept as a distribution."),
+    done("ORBIT-METRIC-RESTORES", "How many restores succeeded and failed is counted."),
+    done("ORBIT-METRIC-SAVE-TIME", "How long saves take is kept as a distribution."),
+    done("ORBIT-METRIC-RESTORE-TIME", "How long restores take is kept as a distribution."),
 )
 
 _FUTURE = section(
     _PAGE + "Success Criteria, Future Enhancements",
     done("ORBIT-SUCCESS-STATE", "Metrics and state are the same after a restore."),
-    to_do("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
+    done("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
     to_do("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
     to_do("ORBIT-FUTURE-BROWSER", "There is a way to browse and manage snapshots."),

@@ -53,7 +53,7 @@ _MODEL = section(
 
 _MANAGER = section(
     _PAGE + "Session Manager (Python)",
-    to_do("TERMINAL-MANAGER-PLACE", "Sessions live in the user's own directory unless another one is given."),
+    done("TERMINAL-MANAGER-PLACE", "Sessions live in the user's own directory unless another one is given."),
     to_do("TERMINAL-MANAGER-MKDIR", "The directory is made when it is missing."),
     to_do("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
     to_do("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
