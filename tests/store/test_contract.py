@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin.codec.frame import encode_frame
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.codec.sources import Passphrase
+from snapshot_plugin.errors import SnapshotTampered
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryLog, MemoryStore
-from snapshot_plugin.testing import StoreContract
+from snapshot_plugin.testing import StoreContract, make_snapshot
 
 Clock = Callable[[], datetime]
 
@@ -59,3 +61,23 @@ class TestEncryptedFilesystemStoreOfSmallSegments(OnDisk):
 
     def open(self, place: Any, clock: Clock) -> SnapshotStore:
         return FilesystemStore(place, key=self.key, clock=clock, segment_frames=3)
+
+
+@pytest.mark.anyio
+async def test_what_a_strict_load_raises_tells_tampered_from_corrupted(tmp_path: Path) -> None:
+    """Only an encrypted store can tell, so the suite for all stores does not ask."""
+    source = Passphrase(generate_key())
+    async with FilesystemStore(tmp_path, key=source) as store:
+        await store.save(make_snapshot("a"))
+        await store.save(make_snapshot("a", "b"))
+    (path,) = (tmp_path / "sessions" / "session").glob("*.snap.gz")
+    data = path.read_bytes()
+    last = list(scan(data))[-1]
+    assert last.header is not None
+    plain = encode_frame(last.header, b'{"meta":{}}\n', None)
+    path.write_bytes(data[: last.start] + plain)
+
+    async with FilesystemStore(tmp_path, key=source) as store:
+        with pytest.raises(SnapshotTampered):
+            await store.load("session", strict=True)
+        assert await store.load("session") == make_snapshot("a")

@@ -1,0 +1,324 @@
+"""The testing kit itself: the contract suite notices broken promises, the faulty store fails as it is told."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from snapshot_plugin import testing
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import ForgetResult, SnapshotStore, Trashed
+from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.testing import (
+    Call,
+    Fault,
+    FaultyStore,
+    FixedClock,
+    StoreContract,
+    every,
+    make_message,
+    make_snapshot,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+# Stores that break one promise each, and the test that must notice -------------------------------------------
+
+
+class Forgetful(MemoryLog):
+    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+        return False
+
+
+class Overwriting(MemoryStore):
+    def _confirm(self, *_: object) -> None: ...
+
+
+class Eager(MemoryStore):
+    async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        return await super().save(snapshot, **{**options, "tags": options.get("tags") or ["always"]})
+
+
+class Tagless(MemoryStore):
+    async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        return await super().save(snapshot, **{**options, "tags": ()})
+
+
+class Baseless(MemoryStore):
+    async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        return await super().save(snapshot, **{**options, "base": None})
+
+
+class Torn(MemoryStore):
+    async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        await super().save(snapshot.evolve(title="half"))
+        await anyio.lowlevel.checkpoint()
+        return await super().save(snapshot, **options)
+
+
+class Strange(MemoryStore):
+    async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        known = {name: value for name, value in snapshot.raw().items() if name in type(snapshot).model_fields}
+        return await super().save(SessionSnapshot.model_validate(known), **options)
+
+
+class Lax(MemoryStore):
+    async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
+        try:
+            return await super().load(session_id, at=at)
+        except SnapshotError:
+            return await super().load(session_id)
+
+
+class Unordered(MemoryStore):
+    async def list(self) -> Sequence[SnapshotMeta]:
+        return sorted(await super().list(), key=lambda meta: meta.session_id)
+
+    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        return (await super().history(session_id))[::-1]
+
+
+class Graceless(MemoryStore):
+    async def purge(self, **_options: Any) -> Sequence[Trashed]:
+        return await super().purge(older_than=timedelta(0))
+
+
+class Trashless(MemoryStore):
+    async def delete(self, session_id: str) -> Trashed:
+        trashed = await super().delete(session_id)
+        await super().purge(older_than=timedelta(0))
+        return trashed
+
+
+class Earnest(MemoryStore):
+    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+        result = await super().forget(session_id, policy)
+        return result.evolve(dry_run=dry_run)
+
+
+class Hoarding(MemoryStore):
+    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+        result = await super().forget(session_id, policy, dry_run=True)
+        return result.evolve(dry_run=dry_run)
+
+
+class Undying(MemoryStore):
+    async def aclose(self) -> None: ...
+
+
+class Silent(MemoryStore):
+    async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        return (await super().save(snapshot, **options)).evolve(notices=())
+
+
+BROKEN: list[tuple[Callable[..., SnapshotStore], str]] = [
+    (Overwriting, "test_a_writer_that_missed_a_save_is_refused_and_writes_nothing"),
+    (Overwriting, "test_a_writer_whose_session_was_deleted_is_refused"),
+    (Overwriting, "test_even_an_unchanged_save_of_a_stale_writer_is_refused"),
+    (Eager, "test_an_unchanged_session_writes_nothing"),
+    (Tagless, "test_snapshot_tags_make_even_an_unchanged_session_be_saved"),
+    (Baseless, "test_base_zero_means_the_session_must_not_exist"),
+    (Baseless, "test_base_names_the_number_the_session_must_be_at"),
+    (Torn, "test_every_save_gets_the_next_number_and_stays_loadable_under_it"),
+    (Torn, "test_a_cancelled_save_leaves_the_old_snapshot_or_the_new_one"),
+    (Strange, "test_fields_and_blocks_of_unknown_kinds_come_back"),
+    (Lax, "test_a_number_that_was_never_used_is_not_found"),
+    (Unordered, "test_the_list_shows_the_newest_of_each_session_last_changed_first"),
+    (Unordered, "test_history_shows_every_snapshot_newest_first"),
+    (Graceless, "test_purge_spares_what_is_still_in_its_grace_period"),
+    (Trashless, "test_an_undeleted_session_is_back_with_all_its_snapshots"),
+    (Earnest, "test_a_dry_run_decides_the_same_and_changes_nothing"),
+    (Hoarding, "test_forgetting_drops_what_the_policy_does_not_keep_and_says_why"),
+    (Undying, "test_a_closed_store_refuses_to_save_and_writes_nothing"),
+    (Silent, "test_a_huge_tool_output_is_kept_whole_and_noticed"),
+]
+
+
+async def run_one(name: str, broken: Callable[..., SnapshotStore], place: MemoryLog) -> None:
+    """One test of the suite, with its fixtures filled in by hand."""
+    clock, suite = FixedClock(), StoreContract()
+    test = getattr(suite, name)
+    given = {"opened": lambda: broken(place, clock=clock), "clock": clock, "place": place}
+    await test(**{fixture: given[fixture] for fixture in inspect.signature(test).parameters})
+
+
+@pytest.mark.parametrize(("broken", "name"), BROKEN)
+async def test_the_suite_notices_a_broken_promise(broken: Callable[..., SnapshotStore], name: str) -> None:
+    await run_one(name, MemoryStore, MemoryLog())
+
+    with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotError)):
+        await run_one(name, broken, MemoryLog())
+
+
+async def test_the_suite_notices_a_store_that_acknowledges_what_it_does_not_keep() -> None:
+    with pytest.raises(SnapshotNotFound):
+        await run_one(
+            "test_a_saved_snapshot_is_what_another_store_object_loads", MemoryStore, Forgetful()
+        )  # fmt: skip
+
+
+async def test_the_suite_skips_the_tests_of_damage_for_who_cannot_damage() -> None:
+    with pytest.raises(pytest.skip.Exception):
+        await run_one("test_if_nothing_is_whole_loading_raises", MemoryStore, MemoryLog())
+
+
+# The faulty store ------------------------------------------------------------------------------------------
+
+
+def grown(length: int) -> SessionSnapshot:
+    return make_snapshot(*(f"{n}" for n in range(length)))
+
+
+async def test_every_third_save_fails_and_leaves_nothing() -> None:
+    full = Fault(error=StoreUnavailable("full"))
+    store = FaultyStore(MemoryStore(), every(3, full, "save"))
+    outcomes = []
+    for length in range(1, 7):
+        try:
+            outcomes.append((await store.save(grown(length))).seq)
+        except StoreUnavailable:
+            outcomes.append(0)
+
+    assert outcomes == [1, 2, 0, 3, 4, 0]
+    assert await store.load("session") == grown(5)
+
+
+async def test_a_fault_after_the_call_loses_the_answer_but_not_the_deed() -> None:
+    store = FaultyStore(MemoryStore(), every(1, Fault(error=TimeoutError(), after=True), "save", "delete"))
+
+    with pytest.raises(TimeoutError):
+        await store.save(grown(1))
+    assert await store.load("session") == grown(1)
+    with pytest.raises(TimeoutError):
+        await store.delete("session")
+    assert not await store.list()
+
+
+async def test_a_script_sees_each_call_and_may_change_its_mind() -> None:
+    unlucky = Fault(error=Conflict("not today"))
+    store = FaultyStore(MemoryStore(), lambda call: unlucky if call.session_id == "unlucky" else None)
+    await store.save(make_snapshot("a"))
+    with pytest.raises(Conflict):
+        await store.save(make_snapshot("a", session_id="unlucky"))
+    with pytest.raises(Conflict):
+        await store.history("unlucky")
+    store.script = lambda _call: None
+
+    await store.save(make_snapshot("a", session_id="unlucky"))
+
+    assert store.calls == [
+        Call("save", 1, "session"),
+        Call("save", 2, "unlucky"),
+        Call("history", 1, "unlucky"),
+        Call("save", 3, "unlucky"),
+    ]
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_held_call_waits_until_the_test_lets_it_go(after: bool) -> None:
+    gate = anyio.Event()
+    inner = MemoryStore()
+    store = FaultyStore(inner, every(1, Fault(hold=gate, after=after), "save"))
+    saved: list[SnapshotRef] = []
+
+    async def save() -> None:
+        saved.append(await store.save(grown(1)))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(save)
+            while not (await inner.list() if after else store.calls):
+                await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            assert (bool(await inner.list()), saved) == (after, [])
+            gate.set()
+    assert [ref.seq for ref in saved] == [1]
+
+
+async def test_every_method_can_be_made_to_fail() -> None:
+    methods = [name for name in vars(SnapshotStore) if not name.startswith("_") and name != "aclose"]
+    store = FaultyStore(MemoryStore(), every(1, Fault(error=StoreUnavailable("down")), *methods))
+    policy = RetentionPolicy(keep_last=1)
+    arguments: dict[str, tuple[Any, ...]] = {"save": (grown(1),), "forget": ("s", policy), "undelete": ("token",)}
+    for name in methods:
+        needs_session = name in ("load", "read", "history", "delete")
+        with pytest.raises(StoreUnavailable):
+            await getattr(store, name)(*arguments.get(name, ("s",) if needs_session else ()))
+
+    assert [call.method for call in store.calls] == methods
+    assert len(methods) == 11
+
+
+@pytest.mark.parametrize(("count", "methods"), [(0, ("save",)), (-1, ("save",)), (1, ())])
+def test_a_schedule_that_could_never_fire_is_refused(count: int, methods: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput):
+        every(count, Fault(), *methods)
+
+
+# Clock, builders, imports ----------------------------------------------------------------------------------
+
+
+def test_the_clock_stands_until_it_is_moved() -> None:
+    clock = FixedClock(datetime(2026, 5, 1, tzinfo=UTC))
+
+    assert clock() == clock() == datetime(2026, 5, 1, tzinfo=UTC)
+    assert clock.advance(timedelta(days=1)) == clock() == datetime(2026, 5, 2, tzinfo=UTC)
+    assert clock.advance(timedelta(days=-2)) == clock() == datetime(2026, 4, 30, tzinfo=UTC)
+
+
+def test_a_clock_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        FixedClock(datetime(2026, 5, 1))  # noqa: DTZ001 — the point of this test
+
+
+def test_builders_give_the_same_session_each_time() -> None:
+    session = make_snapshot("hi", "hello", "bye", title="t")
+
+    assert session == make_snapshot("hi", "hello", "bye", title="t")
+    assert [(message.role, message.text) for message in session.messages] == [
+        ("user", "hi"),
+        ("assistant", "hello"),
+        ("user", "bye"),
+    ]
+    assert session.append(make_message("ok", role="assistant")) == make_snapshot(
+        "hi", "hello", "bye", "ok", title="t"
+    )
+
+
+def test_the_kit_exports_what_it_says() -> None:
+    assert all(getattr(testing, name) for name in testing.__all__)
+    with pytest.raises(AttributeError):
+        _ = testing.no_such_thing
+
+
+def test_the_kit_loads_without_pytest_and_says_what_the_suite_needs() -> None:
+    code = """
+        import sys
+        sys.modules["pytest"] = None
+        from snapshot_plugin import testing
+        from snapshot_plugin.errors import MissingExtra
+        assert testing.FaultyStore and testing.FixedClock
+        try:
+            testing.StoreContract
+        except MissingExtra as error:
+            print(error.code, error.hint)
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", inspect.cleandoc(code)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+    assert out.split(maxsplit=1)[0] == "missing_extra"
+    assert "pytest" in out
