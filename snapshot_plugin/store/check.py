@@ -8,7 +8,7 @@ from typing import Any
 from snapshot_plugin.codec.document import Document, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, open_frame, open_meta
-from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted, SnapshotError
+from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store import rewrite
@@ -57,7 +57,11 @@ def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf, *, repair: bool
     if entry.problem:
         return CheckReport(findings=(Finding(session_id=session_id, kind="misplaced", detail=entry.problem),))
     keys = keys_of(session_id)
-    items = session_items(log, session_id)
+    try:
+        items = session_items(log, session_id)
+    except StoreUnavailable as error:
+        unreadable = Finding(session_id=session_id, kind="unreadable", detail=error.message)
+        return CheckReport(sessions=1, findings=(unreadable,))
     findings = [*_verify(items, session_id, keys), *_leftovers(log, session_id)]
     repaired: tuple[str, ...] = ()
     # What a newer release wrote is whole: setting it aside would take it away from whoever can read it.

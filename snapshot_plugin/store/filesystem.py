@@ -125,6 +125,11 @@ class FilesystemStore(LogStore):
         self._store_id = data["id"]
 
     def _make(self, marker: Path) -> None:
+        if (self.path / "keys").exists() or any((self.path / "sessions").glob("*/*.snap.gz")):
+            raise SnapshotCorrupted(
+                f"{self.path} holds a store without its STORE.json",
+                hint="restore it from a backup; frames are untouched",
+            )
         now, store_id = rfc3339(self._clock()), new_id()
         data = {"created": now, "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
         replace_file(marker, json.dumps(data, sort_keys=True).encode() + b"\n")
