@@ -1,4 +1,4 @@
-"""Who takes part: our store in four forms, openai-agents' `SQLiteSession`, and SQLite as one would use it by hand.
+"""Who takes part: our store in four forms, openai-agents' `SQLiteSession`, SQLite by hand, and a bare file.
 
 Every contender saves the same turns durably, one by one. What a caller has in hand before it saves (message
 objects for us, dicts for the others) is made outside the measured time.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -129,15 +130,43 @@ class PlainSqlite:
         self._db.close()
 
 
-KINDS = ("plain", "plain [fast]", "encrypted", "encrypted [fast]", "SQLiteSession", "plain SQLite")
-"""Every contender by name; the first four are ours."""
+class BareAppend:
+    """The floor: lines of JSON behind one another in a file, one sync each. No promise beyond that."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._file = (path / "turns.jsonl").open("ab+", buffering=0)
+
+    async def save(self, state: State) -> None:
+        """See `Contender`."""
+        await anyio.to_thread.run_sync(self._save, state.items)
+
+    def _save(self, items: list[Any]) -> None:
+        self._file.write(json.dumps(items).encode() + b"\n")
+        os.fdatasync(self._file.fileno())
+
+    async def load(self) -> int:
+        """See `Contender`."""
+        return await anyio.to_thread.run_sync(self._load)
+
+    def _load(self) -> int:
+        self._file.seek(0)
+        return sum(len(json.loads(line)) for line in self._file)
+
+    async def close(self) -> None:
+        """See `Contender`."""
+        self._file.close()
+
+
+KINDS = ("plain", "plain [fast]", "encrypted", "encrypted [fast]", "SQLiteSession", "plain SQLite", "bare append")
+"""Every contender by name; the first four are ours, the last is the floor."""
 
 
 def contender(kind: str, path: Path) -> Contender:
     """The contender of that name, with its files at *path*."""
-    if kind == "SQLiteSession":
-        return AgentsSession(path)
-    return PlainSqlite(path) if kind == "plain SQLite" else ours(kind, path)
+    others: dict[str, Callable[[Path], Contender]]
+    others = {"SQLiteSession": AgentsSession, "plain SQLite": PlainSqlite, "bare append": BareAppend}
+    return others[kind](path) if kind in others else ours(kind, path)
 
 
 def ours(kind: str, path: Path) -> Ours:

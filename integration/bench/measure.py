@@ -18,7 +18,17 @@ from integration.bench.contenders import KINDS, State, compressor, contender, ou
 from integration.bench.sessions import Turn, turns
 from snapshot_plugin.codec.document import message_line
 
-__all__ = ["Run", "all_saves", "fresh_process", "make_listed", "paired", "quantile", "run_saves", "tenth_ratio"]
+__all__ = [
+    "Run",
+    "all_saves",
+    "fresh_process",
+    "make_listed",
+    "paired",
+    "quantile",
+    "run_saves",
+    "steady_ratio",
+    "tenth_ratio",
+]
 
 
 @dataclass
@@ -88,10 +98,21 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 def tenth_ratio(run: Run, kind: str, q: float) -> float:
     """The last tenth of the saves against the first, by the quantile *q*."""
-    tenth = max(1, run.length // 10)
-    first = [value for session in run.seconds[kind] for value in session[:tenth]]
-    last = [value for session in run.seconds[kind] for value in session[-tenth:]]
+    first, last = _tenths(run, run.seconds[kind])
     return quantile(last, q) / quantile(first, q)
+
+
+def steady_ratio(run: Run, kind: str, other: str) -> float:
+    """As `tenth_ratio` of the median, in terms of what *other* took for the same turns, which takes drift out."""
+    pairs = zip(run.seconds[kind], run.seconds[other], strict=True)
+    first, last = _tenths(run, [[a / b for a, b in zip(*pair, strict=True)] for pair in pairs])
+    return quantile(last, 0.5) / quantile(first, 0.5)
+
+
+def _tenths(run: Run, sessions: Sequence[list[float]]) -> tuple[list[float], list[float]]:
+    tenth = max(1, run.length // 10)
+    first = [value for session in sessions for value in session[:tenth]]
+    return first, [value for session in sessions for value in session[-tenth:]]
 
 
 async def make_listed(place: Path, *, sessions: int, length: int) -> dict[str, Path]:

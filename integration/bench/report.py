@@ -13,12 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from integration.bench.contenders import KINDS
-from integration.bench.measure import Run, all_saves, fresh_process, paired, quantile, tenth_ratio
+from integration.bench.measure import Run, all_saves, fresh_process, paired, quantile, steady_ratio, tenth_ratio
 
 __all__ = ["Line", "disk_lines", "flat_lines", "list_lines", "load_lines", "machine", "save_lines", "table"]
 
 _OURS = KINDS[:4]
-_PEER, _SQLITE = KINDS[4:]
+_PEER, _SQLITE, _FLOOR = KINDS[4:]
 _SAVE_GOALS = {"plain": 0.9, "plain [fast]": 0.7, "encrypted": 1.0, "encrypted [fast]": 0.8}
 
 
@@ -57,7 +57,11 @@ def save_lines(runs: Sequence[Run]) -> Iterator[Line]:
     """Each save against the same save of another contender; the median of these ratios."""
     lines = [Line("save", kind, _PEER, _SAVE_GOALS[kind]) for kind in _OURS]
     lines += [Line("save", kind, _SQLITE) for kind in _OURS]
-    lines += [Line("save", "encrypted", "plain"), Line("save", "encrypted [fast]", "plain [fast]")]
+    lines += [
+        Line("save", _FLOOR, _PEER),
+        Line("save", "encrypted", "plain"),
+        Line("save", "encrypted [fast]", "plain [fast]"),
+    ]
     for line in lines:
         for run in runs:
             ratio = statistics.median(paired(run, line.form, line.against))
@@ -73,6 +77,11 @@ def flat_lines(runs: Sequence[Run]) -> Iterator[Line]:
             for run in runs:
                 line.put(run.length, tenth_ratio(run, kind, share), _ms(quantile(all_saves(run, kind), share)))
             yield line
+    for kind in _OURS:
+        line = Line("save, median, last tenth", kind, f"first tenth, both in terms of {_FLOOR}", 1.3)
+        for run in runs:
+            line.put(run.length, steady_ratio(run, kind, _FLOOR), _ms(quantile(all_saves(run, kind), 0.5)))
+        yield line
 
 
 def disk_lines(runs: Sequence[Run]) -> Iterator[Line]:

@@ -60,13 +60,13 @@ def _lines(options: argparse.Namespace, place: Path) -> Iterator[Line]:
     from integration.bench.measure import Run, make_listed, run_saves  # noqa: PLC0415 — as above
     from integration.bench.sessions import turns  # noqa: PLC0415 — as above
 
-    repeat = 3 if options.quick else 7
+    repeat = 2 if options.quick else 7
     runs: list[Run] = []
     if set(options.sections) - {"list"}:
         material = turns(options.lengths[-1], seed=options.seed)
         for length in options.lengths:
             _say(f"saving {length} turns …")
-            sessions = max(1, (200 if options.quick else 1000) // length)
+            sessions = max(1, (100 if options.quick else 1000) // length)
             runs.append(asyncio.run(run_saves(material[:length], place, sessions=sessions, seed=options.seed)))
     if "save" in options.sections:
         yield from report.save_lines(runs)
