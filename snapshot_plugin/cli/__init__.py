@@ -11,7 +11,7 @@ from snapshot_plugin.errors import EXIT_CODES, SnapshotError
 
 __all__ = ["main"]
 
-_COMMANDS = {"demo": "snapshot_plugin.cli.demo", "run": "snapshot_plugin.cli.run"}
+_COMMANDS = {"demo": "snapshot_plugin.cli.demo", "mcp": "snapshot_plugin.cli.mcp", "run": "snapshot_plugin.cli.run"}
 
 
 class _LazyGroup(click.Group):

@@ -227,6 +227,14 @@ async def test_scenario_14_a_cancelled_session_writes_it_too(open_memory: Opener
     assert (project / ".asnap/errors/history.json").exists()
 
 
+async def test_scenario_14_an_error_of_the_caller_stays_what_it_is(open_memory: Opener, project: Path) -> None:
+    with pytest.raises(KeyError):
+        async with open_memory() as memory:
+            await memory.record_error("E1")
+            raise KeyError
+    assert (project / ".asnap/errors/history.json").exists()
+
+
 async def test_scenario_15_collected_data_is_written_within_the_interval(
     open_memory: Opener, project: Path
 ) -> None:

@@ -107,8 +107,9 @@ class ProjectMemory:
         with anyio.CancelScope(shield=True):
             await self.aclose()
         self._tasks.cancel_scope.cancel()
-        if isinstance(error, Exception):  # the caller's own: not for our task group to wrap
-            return await self._tasks.__aexit__(None, None, None)
+        if isinstance(error, Exception):  # the caller's own: not for our task group to wrap or to swallow
+            await self._tasks.__aexit__(None, None, None)
+            return None
         return await self._tasks.__aexit__(kind, error, trace)
 
     async def aclose(self) -> None:

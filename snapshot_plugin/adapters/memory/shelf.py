@@ -79,9 +79,12 @@ class Shelf:
         if name in self.unsaved:
             data = self.unsaved[name]
             if data is None:
-                raise NotFound(f"the project memory has no {name}")
+                raise _missing(name)
             return json.loads(data)
-        return self.files.read(name.file)
+        try:
+            return self.files.read(name.file)
+        except NotFound:
+            raise _missing(name) from None
 
     # Changing ----------------------------------------------------------------------------------------------
 
@@ -133,7 +136,7 @@ class Shelf:
             self.files.delete(name.file)
         except NotFound:
             if not was_unsaved:
-                raise NotFound(f"the project memory has no {name}") from None
+                raise _missing(name) from None
         except StoreUnavailable:
             self.unsaved[name] = None
             raise
@@ -189,3 +192,7 @@ class Shelf:
 
     def _remember(self, payload: Payload, now: datetime) -> None:
         self._index[payload.name] = Stored(payload.name, len(payload.data), now, now)
+
+
+def _missing(name: Name) -> NotFound:
+    return NotFound(f"the project memory has no {name}", hint="list the namespace to see the keys it has")

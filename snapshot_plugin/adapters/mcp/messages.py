@@ -1,0 +1,50 @@
+"""Messages as an agent can read them: text, with thoughts, tools and attachments named in brackets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from snapshot_plugin.adapters.mcp.answers import MessageView
+from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import Message
+
+__all__ = ["excerpt_of", "readable", "viewed"]
+
+_LONGEST: Final = 4000
+_AROUND: Final = 80
+
+
+def viewed(index: int, message: Message) -> MessageView:
+    """One message, cut where it is very long."""
+    text = readable(message)
+    return MessageView(
+        index=index,
+        role=message.role,
+        text=text[:_LONGEST],
+        timestamp=message.timestamp,
+        shortened=len(text) > _LONGEST,
+    )
+
+
+def readable(message: Message) -> str:
+    """All that a message says and does, as text."""
+    return "\n".join(filter(None, map(_block, message.content)))
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, ThoughtBlock):
+        return f"[thought] {block.text}"
+    if isinstance(block, ToolCallBlock):
+        return f"[tool {block.status or 'started'}] {block.title or block.kind or block.tool_call_id}"
+    return f"[{block.type or 'unknown'}]"
+
+
+def excerpt_of(text: str, query: str) -> str | None:
+    """The words around the first place where *query* (in lower case) stands; None if it does not."""
+    place = text.casefold().find(query)
+    if place < 0:
+        return None
+    start, end = max(0, place - _AROUND), place + len(query) + _AROUND
+    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"

@@ -1,0 +1,87 @@
+"""Serving until the client is gone, a signal comes, or the caller cancels; then the memory is written."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from snapshot_plugin.adapters.mcp.server import make_server
+from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["LOOPBACK", "PATH", "http_app", "serve_http", "serve_stdio"]
+
+LOOPBACK: Final = "127.0.0.1"
+PATH: Final = "/mcp"
+_SHORTEST_TOKEN: Final = 16
+
+
+async def serve_stdio(memory: ProjectMemory, store: SnapshotStore) -> None:
+    """Serve one client on standard input and output."""
+    # A read of the terminal cannot be cancelled, so Ctrl-C ends the process as SIGTERM does: after writing.
+    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    await _serve(memory, store, lambda server: server.run_stdio_async())
+
+
+async def serve_http(
+    memory: ProjectMemory, store: SnapshotStore, *, port: int, token: str, ready: Callable[[str], None]
+) -> None:
+    """Serve any number of clients on this machine that know *token*; *ready* is told the address."""
+    import uvicorn  # noqa: PLC0415 — only needed for HTTP
+
+    async def run(server: MCPServer[Any]) -> None:
+        config = uvicorn.Config(http_app(server, token=token), host=LOOPBACK, port=port, log_level="warning")
+        listening = config.bind_socket()
+        ready(f"http://{LOOPBACK}:{listening.getsockname()[1]}{PATH}")
+        await uvicorn.Server(config).serve(sockets=[listening])
+
+    await _serve(memory, store, run)
+
+
+async def _serve(
+    memory: ProjectMemory, store: SnapshotStore, run: Callable[[MCPServer[Any]], Awaitable[None]]
+) -> None:
+    # The store is not opened before it is asked: the memory works without one, and without its key.
+    async with memory, aclosing(store), anyio.create_task_group() as tasks:
+        if LastGasp.is_possible():
+            tasks.start_soon(LastGasp(memory.aclose).run)
+        await run(make_server(memory, store))
+        tasks.cancel_scope.cancel()
+
+
+def http_app(server: MCPServer[Any], *, token: str) -> ASGIApp:
+    """The server as an ASGI application that answers only requests with ``Authorization: Bearer <token>``.
+
+    Requests under a foreign host name or from a foreign origin are refused by the SDK, so no web page gets in.
+    """
+    if len(token) < _SHORTEST_TOKEN:
+        raise InvalidInput(f"the token has fewer than {_SHORTEST_TOKEN} characters", hint="use a long random one")
+    return _WithToken(server.streamable_http_app(streamable_http_path=PATH, host=LOOPBACK), token)
+
+
+class _WithToken:
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or self._may(scope):
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _may(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)

@@ -1,0 +1,78 @@
+"""``asnap mcp``: the project memory as an MCP server."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from snapshot_plugin.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["command"]
+
+
+@click.command("mcp")
+@click.option("--store", metavar="PLACE", envvar="ASNAP_STORE", help="The session store: a directory or a URL.")
+@click.option(
+    "--project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="A directory of the project whose memory it is; default: here.",
+)
+@click.option(
+    "--http", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve HTTP on loopback instead."
+)
+def command(*, store: str | None, project: Path, port: int | None) -> None:
+    r"""Give an agent a memory that survives restarts, over MCP.
+
+    Speaks MCP on standard input and output: add it to any MCP client's configuration. With --http it listens on
+    127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or one that is made up and shown.
+
+    \b
+    Examples:
+      asnap mcp
+      asnap mcp --project ~/work/shop --store ./sessions
+      ASNAP_MCP_TOKEN=$(openssl rand -hex 32) asnap mcp --http 8765
+    """
+    try:
+        from snapshot_plugin.adapters.mcp.serve import serve_http, serve_stdio  # noqa: PLC0415 — an extra, and heavy
+    except ImportError as error:
+        raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
+    from snapshot_plugin.adapters.memory import ProjectMemory  # noqa: PLC0415 — after the extra is known to be there
+
+    memory = ProjectMemory(project)
+    if port is None:
+        anyio.run(serve_stdio, memory, _opened(store))
+        return
+    token = os.environ.get("ASNAP_MCP_TOKEN") or _new_token()  # never an option: others see command lines
+    anyio.run(functools.partial(serve_http, memory, _opened(store), port=port, token=token, ready=_say))
+
+
+def _new_token() -> str:
+    token = secrets.token_urlsafe(32)
+    click.echo(f"token: {token}", err=True)
+    return token
+
+
+def _say(address: str) -> None:
+    click.echo(f"listening on {address}", err=True)
+
+
+def _opened(place: str | None) -> SnapshotStore:
+    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.places import default_storage_path  # noqa: PLC0415 — as above
+    from snapshot_plugin.store import open_store  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — as above
+
+    if place and "://" in place:
+        return open_store(place)
+    directory = Path(place) if place else default_storage_path(os.environ)
+    return FilesystemStore(directory, key=source_from_environment(os.environ), create=False)
