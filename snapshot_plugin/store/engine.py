@@ -134,14 +134,15 @@ class LogStore:
         session_id = snapshot.session_id
         head = self._heads.base(session_id, base)
         step = head.step_to(snapshot)
-        if not step.changed and not tags:
-            self._confirm(head, session_id)
+        if not step.changed and not tags and not self._confirm(head, session_id):
             return _ref(head, session_id, written=False)
         header = self._header(head, step, session_id, trigger, tags)
         frame = encode_frame(header, step.payload, self.session_keys(session_id))
         with self._log.exclusively(session_id):
             self._confirm(head, session_id)
-            finished = self._log.append(session_id, frame, header, fresh=head.after_damage)
+            fresh = head.after_damage or bool(head.refused)
+            head.refused.add(header.id)
+            finished = self._log.append(session_id, frame, header, fresh=fresh)
         head.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
         self._heads.accepted(session_id, head)
         if finished:
@@ -156,11 +157,13 @@ class LogStore:
             t=rfc3339(self._clock()), w=self._writer, trigger=trigger, tags=tags,
         )  # fmt: skip
 
-    def _confirm(self, head: Head, session_id: str) -> None:
-        """The head we build on must still be the end of the log."""
+    def _confirm(self, head: Head, session_id: str) -> bool:
+        """The head we build on must still be the end of the log. True: just a refused save of ours is behind it."""
         tip = self._log.tip(session_id)
-        if tip != head.tip:
+        is_ours = tip is not None and tip.id in head.refused
+        if tip != head.tip and not is_ours:
             raise overtaken(session_id, tip)
+        return is_ours
 
     def _segment_finished(self, session_id: str) -> None:
         """A segment will not grow any more; a store may compress it better now."""

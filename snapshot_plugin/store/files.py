@@ -60,7 +60,12 @@ def make_private_dir(path: Path) -> None:
     make_private_dir(path.parent)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    sync_dir(path.parent)
+    try:
+        sync_dir(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.rmdir()  # left there, it would pass for durable
+        raise
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -66,6 +66,8 @@ class Head:
         self.tip: Tip | None = None
         self.after_damage = False
         """What stands at the end of the log cannot be read: build nothing behind it."""
+        self.refused: set[str] = set()
+        """Frames of ours that were not acknowledged. One may be there all the same: build nothing behind it."""
         self.size_bytes = 0
         self.snapshot: SessionSnapshot | None = None
         self._rebase = True
@@ -157,6 +159,7 @@ class Head:
         self.snapshot, self.root, self._rebase = step.snapshot, step.root, False
         self.seq, self.tip, self.size_bytes = seq, Tip(seq, frame_id), size_bytes
         self.after_damage = False
+        self.refused.clear()
 
 
 def _differences(old: SessionSnapshot | None, new: SessionSnapshot) -> Iterator[tuple[tuple[str, ...], Any]]:
