@@ -204,12 +204,14 @@ class SnapshotManager:
             else:
                 await self._attached.attach(session, every, self._tasks, baseline=baseline)
 
-    async def stop_auto_snapshot(self, session_id: str) -> Outcome:
+    async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
         """Stop saving the session by itself, after one last save if ``snapshot_on_exit``; others may have it then.
 
-        Never raises: the outcome says what became of it. One that was never started is ``not_live``.
+        Never raises: the outcome says what became of it. One that was never started is ``not_live``. *save* decides
+        about the last save in place of the settings.
         """
-        return await self._attached.detach(session_id, save=self.config.snapshot_on_exit, trigger="exit")
+        wanted = self.config.snapshot_on_exit if save is None else save
+        return await self._attached.detach(session_id, save=wanted, trigger="exit")
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
         """A provider started *session*: attach it, if ``enable_persistence``. Says whether it is attached."""

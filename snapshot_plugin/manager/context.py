@@ -1,0 +1,235 @@
+"""Reading an agent's context and giving it back: history, prompts, tools, permissions, each through its owner.
+
+An agent says itself what it is (`PersistentAgent`), or has plain attributes named like the fields of
+`AgentContext`; those it has are kept. An attribute whose value has ``get_state()`` and ``set_state(state)``, such
+as a permission manager, is asked through them. Messages are `Message` values, or dicts, which come back exactly.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from pydantic import ValidationError
+
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
+from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
+from snapshot_plugin.model.snapshot import Message, Role, SessionSnapshot
+from snapshot_plugin.model.value import JsonObject, Value
+
+__all__ = ["AgentContext", "AgentReader", "PersistentAgent", "Problem"]
+
+
+class AgentContext(Value):
+    """What an agent is, apart from its plugins and its memory. None: the agent has nothing of the kind."""
+
+    history: tuple[Message, ...] = ()
+    system_prompt: str | None = None
+    instructions: str | None = None
+    model: str | None = None
+    tools: JsonObject = FrozenDict()
+    permissions: JsonObject = FrozenDict()
+    options: JsonObject = FrozenDict()
+    title: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class PersistentAgent(Protocol):
+    """An agent that says itself what it is."""
+
+    def get_context(self) -> AgentContext:
+        """Everything there is to keep, now. Quick: it is called in the event loop."""
+
+    def set_context(self, context: AgentContext) -> None:
+        """Be what *context* says."""
+
+
+class Problem(NamedTuple):
+    """Something that could not be kept or given back; the rest was."""
+
+    part: str
+    reason: str
+
+
+_IN_CONFIG = ("system_prompt", "instructions", "model", "tools", "permissions", "options")
+_ON_TOP = ("title", "tags")
+_PARTS = ("history", *_IN_CONFIG, *_ON_TOP)
+_DICTS = "dicts"
+"""What ``metadata.history`` says where the agent's own messages are dicts, and must be again."""
+
+
+_ORIGINAL = "original"
+"""The entry of a message's metadata that holds a dict our own fields would not give back to the letter."""
+_ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+class AgentReader:
+    """Takes the context from one agent, and gives it back."""
+
+    def __init__(self, agent: object) -> None:
+        self._agent = agent
+        self._speaks = isinstance(agent, PersistentAgent)
+        self._history = _History()
+        self._parts = _PARTS if self._speaks else tuple(part for part in _PARTS if hasattr(agent, part))
+        if not self._parts:
+            raise InvalidInput(
+                f"a {type(agent).__name__} has nothing to keep",
+                hint=f"give it get_context() and set_context(), or attributes such as {', '.join(_PARTS[:3])}",
+            )
+
+    def read(self, onto: SessionSnapshot) -> tuple[SessionSnapshot, list[Problem]]:
+        """*onto* with the agent's present context. A part that is not JSON stays as it was, and is named."""
+        changes: dict[str, Any] = {}
+        problems: list[Problem] = []
+        values = self._spoken() if self._speaks else self._attributes()
+        for part, value in values.items():
+            try:
+                changes[part] = self._history.read(value) if part == "history" else _plain(part, value)
+            except (InvalidSnapshot, ValidationError) as error:
+                problems.append(Problem(part, str(error)))
+        return self._onto(onto, changes), problems
+
+    def write(self, snapshot: SessionSnapshot) -> list[Problem]:
+        """Give the context in *snapshot* back to the agent, part by part; those that failed are named."""
+        given = _values_of(snapshot)
+        agent = self._agent
+        if isinstance(agent, PersistentAgent):
+            context = AgentContext(**given)
+            return _attempt("context", lambda: agent.set_context(context))
+        given["history"] = _messages_for(snapshot)
+        problems: list[Problem] = []
+        for part in self._parts:
+            problems += _attempt(part, partial(_give, agent, part, thaw(given[part])))
+        return problems
+
+    def _spoken(self) -> dict[str, Any]:
+        context = self._agent.get_context()  # type: ignore[attr-defined]
+        if not isinstance(context, AgentContext):
+            raise InvalidSnapshot(f"get_context() gave a {type(context).__name__}, not an AgentContext")
+        return {part: getattr(context, part) for part in _PARTS}
+
+    def _attributes(self) -> dict[str, Any]:
+        values = {part: getattr(self._agent, part) for part in self._parts}
+        return {part: v.get_state() if hasattr(v, "get_state") else v for part, v in values.items()}
+
+    def _onto(self, onto: SessionSnapshot, changes: dict[str, Any]) -> SessionSnapshot:
+        config = {part: changes[part] for part in _IN_CONFIG if part in changes}
+        top = {part: changes[part] for part in _ON_TOP if part in changes}
+        if "history" in changes:
+            top["messages"] = changes["history"]
+            kind = {"history": _DICTS} if self._history.are_dicts else {}
+            rest = {key: value for key, value in onto.metadata.items() if key != "history"}
+            top["metadata"] = {**rest, **kind}
+        return onto.evolve(config=onto.config.evolve(**config), **top)
+
+
+class _History:
+    """Makes `Message` of an agent's messages; those that did not change are the same objects as last time."""
+
+    def __init__(self) -> None:
+        self.are_dicts = False
+        self._known: list[tuple[Any, Message]] = []
+
+    def read(self, history: Iterable[Any]) -> tuple[Message, ...]:
+        known = self._known
+        self._known = [
+            known[index] if index < len(known) and _same(known[index][0], item) else (_kept(item), _message(item))
+            for index, item in enumerate(history)
+        ]
+        self.are_dicts = any(isinstance(item, Mapping) for item, _ in self._known)
+        return tuple(message for _, message in self._known)
+
+
+def _same(kept: Any, item: Any) -> bool:
+    return kept is item or (isinstance(item, Mapping) and bool(kept == item))
+
+
+def _kept(item: Any) -> Any:
+    """A copy to compare with, for the agent may go on changing its own."""
+    return copy.deepcopy(item) if isinstance(item, Mapping) else item
+
+
+def _message(item: Any) -> Message:
+    if isinstance(item, Message):
+        return item
+    if not isinstance(item, Mapping):
+        kind = type(item).__name__
+        raise InvalidSnapshot(f"a message is a {kind}", hint="use Message, or dicts, or write get_context()")
+    given = freeze(dict(item), "message")
+    try:
+        message = Message(**given)
+    except InvalidSnapshot:
+        message = Message(role=_ROLES.get(str(given.get("role")), "user"), content=_text(given.get("content")))
+    if _as_dict(message) == given:
+        return message
+    return message.evolve(metadata={**message.metadata, _ORIGINAL: given})
+
+
+def _text(content: Any) -> str:
+    """What can be read in content of a shape we do not know."""
+    if isinstance(content, list):
+        return "".join(_text(block.get("text")) for block in content if isinstance(block, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _messages_for(snapshot: SessionSnapshot) -> Sequence[Any]:
+    if snapshot.metadata.get("history") != _DICTS:
+        return list(snapshot.messages)
+    return [_as_dict(message) for message in snapshot.messages]
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    """The message as the agent wrote it, to the letter; plain text is a string."""
+    if _ORIGINAL in message.metadata:
+        original: dict[str, Any] = thaw(message.metadata[_ORIGINAL])
+        return original
+    raw: dict[str, Any] = thaw(message.raw())
+    if raw.get("content") and raw["content"] == [{"type": "text", "text": raw["content"][0].get("text")}]:
+        raw["content"] = raw["content"][0]["text"]
+    return raw
+
+
+def _plain(part: str, value: Any) -> Any:
+    if part == "tags":
+        return tuple(value or ())
+    if part in ("tools", "permissions", "options"):
+        return freeze(dict(value or {}) if isinstance(value, Mapping | None) else value, part)
+    return value
+
+
+def _values_of(snapshot: SessionSnapshot) -> dict[str, Any]:
+    inside = {part: getattr(snapshot.config, part) for part in _IN_CONFIG}
+    return {"history": snapshot.messages, **inside, "title": snapshot.title, "tags": snapshot.tags}
+
+
+def _give(agent: object, part: str, value: Any) -> None:
+    """Through the owner, where there is one; in place where others may hold the same list or dict."""
+    current = getattr(agent, part)
+    if hasattr(current, "set_state"):
+        current.set_state(value)
+    elif isinstance(current, list):
+        current[:] = value
+    elif isinstance(current, dict):
+        current.clear()
+        current.update(value)
+    else:
+        setattr(agent, part, value)
+
+
+def _attempt(part: str, give: Callable[[], None]) -> list[Problem]:
+    try:
+        give()
+    except Exception as error:  # noqa: BLE001 — one owner's failure is not another's
+        return [Problem(part, f"{type(error).__name__}: {error}")]
+    return []

@@ -1,0 +1,324 @@
+"""The one line that makes an agent remember: ``async with persistent_session(agent, agent_id=…) as session``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.manager.config_values import seconds
+from snapshot_plugin.manager.context import AgentReader, Problem
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.opening import open_place
+from snapshot_plugin.manager.plugin_states import PluginStates
+from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.manager.retention import batch_of, trim
+from snapshot_plugin.manager.working_memory import MemoryPin, WorkingMemory, memory_id
+from snapshot_plugin.model.ids import check_session_id, dirname_of
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
+from snapshot_plugin.model.value import Value
+from snapshot_plugin.store.base import Finding, SnapshotStore, StoredSnapshot
+
+__all__ = ["LoadReport", "PersistentSession", "persistent_session"]
+
+_log = logging.getLogger(__name__)
+_PIN = "working_memory"
+_SAVE_TIMEOUT = 300.0
+"""A session's memory may be large; its entries are saved while the session's snapshot is taken."""
+
+
+class LoadReport(Value):
+    """What came back. `problems` names each part that did not, and why; the others did."""
+
+    found: bool
+    seq: int | None = None
+    age: float | None = None
+    messages: int = 0
+    problems: tuple[Problem, ...] = ()
+    skipped: tuple[Finding, ...] = ()
+
+
+def persistent_session(
+    agent: object,
+    *,
+    agent_id: str,
+    store: SnapshotStore | str | Path | None = None,
+    auto_save_interval: float | None = 30.0,
+    save_on_exit: bool = True,
+    load_on_enter: bool = True,
+    clock: Clock = utc_now,
+) -> PersistentSession:
+    """Make *agent* remember, under *agent_id*: load on entry, save when changed, and save on exit.
+
+    Kept are history, system prompt, instructions, model, tools, permissions, options, title and tags, as far as the
+    agent has them (`snapshot_plugin.manager.context` says how it is asked), the working memory of the session, and
+    the state of each registered plugin.
+
+    Args:
+        agent: the agent. It is not changed in any other way, and works as before without this.
+        agent_id: names what is kept. One process at a time can have it open.
+        store: a store, or a path or URL of one; default: the user's own (``ASNAP_STORE``, or the data directory).
+        auto_save_interval: seconds between saves of a changed session; None or 0: only when told.
+        save_on_exit: save when the block is left, even by an error or a cancellation.
+        load_on_enter: give the agent what was kept when the block is entered.
+        clock: the time of day.
+    """
+    return PersistentSession(
+        agent,
+        agent_id=agent_id,
+        store=store,
+        auto_save_interval=auto_save_interval,
+        save_on_exit=save_on_exit,
+        load_on_enter=load_on_enter,
+        clock=clock,
+    )
+
+
+class PersistentSession:
+    """An agent's kept context. Made by `persistent_session`; `load` and `save` also work without entering it."""
+
+    def __init__(
+        self,
+        agent: object,
+        *,
+        agent_id: str,
+        store: SnapshotStore | str | Path | None,
+        auto_save_interval: float | None,
+        save_on_exit: bool,
+        load_on_enter: bool,
+        clock: Clock,
+    ) -> None:
+        self.session_id = check_session_id(agent_id)
+        check_session_id(memory_id(agent_id))
+        self.agent = agent
+        self.report = LoadReport(found=False)
+        self._interval = seconds(auto_save_interval) if auto_save_interval else None
+        self._save_on_exit = save_on_exit
+        self._load_on_enter = load_on_enter
+        self._clock = clock
+        self._store, self._owns_store = open_place(store)
+        self._reader = AgentReader(agent)
+        self._plugins = PluginStates()
+        self.memory = WorkingMemory(self._store, agent_id, clock=clock)
+        self.manager = SnapshotManager(self._store, self._settings(), clock=clock)
+        self._state: SessionSnapshot | None = None
+        self._problems: tuple[Problem, ...] = ()
+        self._memory_saves = batch_of(self.manager.config)
+        self._closing = AsyncExitStack()
+
+    def _settings(self) -> SnapshotConfig:
+        return SnapshotConfig(
+            enable_persistence=True,
+            snapshot_on_exit=self._save_on_exit,
+            snapshot_on_signal=self._save_on_exit,
+            snapshot_timeout=_SAVE_TIMEOUT,
+        )
+
+    # What people do with it ------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What the last save could not keep; all else is kept."""
+        return self._problems
+
+    @property
+    def path(self) -> str:
+        """Where it is kept, for people to look at."""
+        root = getattr(self._store, "path", None)
+        kept = Path(root) / "sessions" / dirname_of(self.session_id) if root else None
+        return str(kept) if kept else f"{type(self._store).__name__} {self.session_id}"
+
+    def register_plugin(self, name: str, get_state: Callable[[], Any], set_state: Callable[[Any], None]) -> None:
+        """Keep a plugin's state too, and give it back: now, if the session is loaded already, or when it is.
+
+        Both functions are plain. One that fails is named in `report` (giving back) or `problems` (keeping).
+        """
+        self._plugins.register(name, get_state, set_state)
+        if self._state is not None:
+            failed = self._plugins.write(self._state.plugins, only=name)
+            self._set_report(self.report.evolve(problems=(*self.report.problems, *failed)))
+
+    async def load(self) -> LoadReport:
+        """Give the agent what was kept. Nothing kept: nothing is done. Nothing whole: the same, and it is said.
+
+        Raises:
+            SnapshotError: the store cannot be read (a missing key, a newer version, the disk).
+        """
+        await self._load()
+        return self.report
+
+    async def save(self) -> SnapshotRef:
+        """Keep the agent's context as it is now; durable on return. Unchanged: nothing is written."""
+        return await self.manager.snapshot(self)
+
+    async def exists(self) -> bool:
+        """Whether anything is kept."""
+        return bool(await self._history())
+
+    async def last_modified(self) -> datetime | None:
+        """When the kept context last changed; None if there is none."""
+        history = await self._history()
+        return history[0].saved_at if history else None
+
+    async def delete(self) -> bool:
+        """Move all that is kept to the store's trash; whether there was anything. The agent stays as it is.
+
+        It is not saved by itself any more; `save` begins anew.
+        """
+        await self.manager.stop_auto_snapshot(self.session_id, save=False)
+        self._save_on_exit = False
+        async with self.manager.claiming(self.session_id) as claim:
+            await claim.release()  # lease and spool go to the trash with the rest; the next save takes new ones
+            existed = [await self._delete(name) for name in (self.session_id, memory_id(self.session_id))]
+        self._state = None
+        self.memory.reset(None)
+        return any(existed)
+
+    # Entering and leaving --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            if self._owns_store:
+                await stack.enter_async_context(self._store)
+            await stack.enter_async_context(self.manager)
+            claim = await stack.enter_async_context(self.manager.claiming(self.session_id))
+            try:
+                await claim.secure()
+            except StoreUnavailable as error:
+                self.manager.report.failed(self.session_id, "spool", error)
+            found = await self._load() if self._load_on_enter else None
+            if self._interval is not None:
+                await self.manager.start_auto_snapshot(self, self._interval, baseline=found)
+            self._closing = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._save_on_exit and self.session_id not in self.manager.live:
+                await self._save_at_exit()
+        finally:
+            await self._closing.__aexit__(kind, error, trace)
+
+    async def aclose(self) -> None:
+        """Let go of the store, where it was opened here. For sessions that are used without entering them."""
+        if self._owns_store:
+            await self._store.aclose()
+
+    async def _save_at_exit(self) -> None:
+        with anyio.move_on_after(self.manager.config.exit_timeout, shield=True):
+            try:
+                await self.manager.snapshot(self, trigger="exit")
+            except Exception as error:  # noqa: BLE001 — told, as every save nobody waits for
+                self.manager.report.failed(self.session_id, "save", error)
+
+    # What the manager asks -------------------------------------------------------------------------------
+
+    async def snapshot(self) -> SessionSnapshot:
+        """The agent as it is now. Memory entries are made durable first, for the snapshot names them."""
+        before = self.memory.pin
+        pin = await self.memory.save()
+        if pin is not before:
+            await self._trim_memory()
+        state = self._state or self._new_state()
+        state, problems = self._reader.read(state)
+        plugins, failed = self._plugins.read(state.plugins)
+        metadata = {**state.metadata, _PIN: pin.raw()} if pin else state.metadata
+        self._set_problems((*problems, *failed))
+        self._state = state.evolve(plugins=plugins, metadata=metadata, updated_at=self._clock())
+        return self._state
+
+    # Inside ----------------------------------------------------------------------------------------------
+
+    async def _load(self) -> StoredSnapshot | None:
+        try:
+            found = await self.manager.restore(self.session_id)
+        except SnapshotNotFound:
+            self._set_report(LoadReport(found=False))
+            return None
+        except Damaged as error:
+            self._set_report(LoadReport(found=False, problems=(Problem("session", error.message),)))
+            return None
+        self._apply(found)
+        return found
+
+    def _apply(self, found: StoredSnapshot) -> None:
+        snapshot = found.snapshot
+        self._state = snapshot
+        self.memory.reset(_pin_of(snapshot))
+        problems = (*self._reader.write(snapshot), *self._plugins.write(snapshot.plugins))
+        age = max(0.0, (self._clock() - snapshot.updated_at).total_seconds())
+        self._set_report(
+            LoadReport(
+                found=True,
+                seq=found.ref.seq,
+                age=age,
+                messages=len(snapshot.messages),
+                problems=problems,
+                skipped=found.skipped,
+            )
+        )
+
+    def _new_state(self) -> SessionSnapshot:
+        now = self._clock()
+        return SessionSnapshot(
+            session_id=self.session_id,
+            provider_type="persistent",
+            agent=AgentInfo(name=type(self.agent).__name__),
+            created_at=now,
+            updated_at=now,
+        )
+
+    def _set_report(self, report: LoadReport) -> None:
+        for problem in report.problems[len(self.report.problems) :]:
+            _log.warning("session %s: %s was not given back: %s", self.session_id, problem.part, problem.reason)
+        self.report = report
+
+    def _set_problems(self, problems: tuple[Problem, ...]) -> None:
+        for problem in problems:
+            if problem not in self._problems:
+                _log.warning("session %s: %s is not kept: %s", self.session_id, problem.part, problem.reason)
+        self._problems = problems
+
+    async def _trim_memory(self) -> None:
+        self._memory_saves += 1
+        if self._memory_saves < batch_of(self.manager.config):
+            return
+        self._memory_saves = 0
+        try:
+            await trim(self._store, memory_id(self.session_id), self.manager.config)
+        except Exception as error:  # noqa: BLE001 — history that is too long harms nobody
+            self.manager.report.failed(self.session_id, "retention", error)
+
+    async def _history(self) -> Sequence[SnapshotMeta]:
+        try:
+            return await self._store.history(self.session_id)
+        except SnapshotNotFound:
+            return ()
+
+    async def _delete(self, session_id: str) -> bool:
+        try:
+            await self._store.delete(session_id)
+        except SnapshotNotFound:
+            return False
+        return True
+
+
+def _pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
+    raw = snapshot.metadata.get(_PIN)
+    if raw is None:
+        return None
+    try:
+        return MemoryPin.model_validate(dict(raw))
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"session {snapshot.session_id!r} names its memory wrongly: {error}") from error

@@ -1,0 +1,150 @@
+"""An agent's working memory: entries that may be many and large, loaded when first asked for.
+
+They are kept in a session of their own beside the agent's, ``<id>+memory``, of which the store writes only the
+entries that changed. The agent's snapshot names the memory snapshot that belongs to it, so that both come back
+as they were together.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.manager.ports import Clock
+from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.value import Value
+from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["MemoryPin", "WorkingMemory", "memory_id"]
+
+_log = logging.getLogger(__name__)
+
+
+def memory_id(session_id: str) -> str:
+    """The session that holds the memory of another."""
+    return f"{session_id}+memory"
+
+
+class MemoryPin(Value):
+    """Which memory belongs to a snapshot, and how much there is of it."""
+
+    session_id: str
+    seq: int
+    entries: int = 0
+    size_bytes: int = 0
+
+
+class WorkingMemory:
+    """Entries by key: JSON values, copied in and copied out. Nothing is read before the first use.
+
+    Changes are kept with the session's next save.
+    """
+
+    def __init__(self, store: SnapshotStore, session_id: str, *, clock: Clock) -> None:
+        self._store = store
+        self._id = memory_id(session_id)
+        self._clock = clock
+        self._loading = anyio.Lock()
+        self._pin: MemoryPin | None = None
+        self._entries: dict[str, Any] | None = None
+        self._sizes: dict[str, int] = {}
+        self._saved: dict[str, Any] = {}
+        self._base: SessionSnapshot | None = None
+
+    @property
+    def pin(self) -> MemoryPin | None:
+        """What the last load or save saw; tells count and size without loading anything."""
+        return self._pin
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether entries are in this process's memory."""
+        return self._entries is not None
+
+    def reset(self, pin: MemoryPin | None) -> None:
+        """Be the memory *pin* names, from the next use on. What was not saved is dropped."""
+        self._pin, self._entries, self._base = pin, None, None
+        self._saved, self._sizes = {}, {}
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """A copy of the entry; change it with `set`."""
+        entries = await self._loaded()
+        return thaw(entries[key]) if key in entries else default
+
+    async def set(self, key: str, value: Any) -> None:
+        """Keep *value* under *key*. `InvalidSnapshot` if it is not JSON."""
+        entries = await self._loaded()
+        entries[key] = freeze(value, key)
+
+    async def delete(self, key: str) -> bool:
+        """Forget an entry; whether there was one."""
+        entries = await self._loaded()
+        return entries.pop(key, _ABSENT) is not _ABSENT
+
+    async def keys(self) -> tuple[str, ...]:
+        """The keys, in the order in which they came."""
+        return tuple(await self._loaded())
+
+    async def save(self) -> MemoryPin | None:
+        """Make changed entries durable. Writes nothing, and reads nothing, if there are none."""
+        if self._entries is None or not self._is_changed(self._entries):
+            return self._pin
+        entries = dict(self._entries)
+        snapshot = self._snapshot(entries)
+        ref = await self._store.save(snapshot, trigger="memory")
+        self._sizes = await anyio.to_thread.run_sync(_sizes, entries, self._saved, self._sizes)
+        self._saved, self._base = entries, snapshot
+        total = sum(self._sizes.values())
+        self._pin = MemoryPin(session_id=self._id, seq=ref.seq, entries=len(entries), size_bytes=total)
+        return self._pin
+
+    async def _loaded(self) -> dict[str, Any]:
+        async with self._loading:
+            if self._entries is None:
+                found = await self._find()
+                self._saved = dict(found.memory) if found else {}
+                self._sizes = await anyio.to_thread.run_sync(_sizes, self._saved, {}, {})
+                self._base = found if found and found.session_id == self._id else None
+                self._entries = dict(self._saved)
+            return self._entries
+
+    async def _find(self) -> SessionSnapshot | None:
+        """The pinned memory; where that was forgotten, or nothing is pinned, the newest there is."""
+        place = self._pin.session_id if self._pin else self._id
+        try:
+            return await self._store.load(place, at=self._pin.seq if self._pin else None)
+        except SnapshotNotFound:
+            if self._pin is None:
+                return None
+            _log.warning("memory snapshot %s of %s was forgotten: the newest is used", self._pin.seq, place)
+        try:
+            return await self._store.load(place)
+        except SnapshotNotFound:
+            return None
+
+    def _is_changed(self, entries: dict[str, Any]) -> bool:
+        return entries.keys() != self._saved.keys() or any(entries[k] is not v for k, v in self._saved.items())
+
+    def _snapshot(self, entries: dict[str, Any]) -> SessionSnapshot:
+        now = self._clock()
+        base = self._base or SessionSnapshot(
+            session_id=self._id, provider_type="memory", title="working memory", created_at=now, updated_at=now
+        )
+        return base.evolve(memory=FrozenDict(entries), updated_at=now)
+
+
+_ABSENT = object()
+
+
+def _sizes(entries: dict[str, Any], before: dict[str, Any], sizes: dict[str, int]) -> dict[str, int]:
+    """How large each entry is, in bytes of JSON; known ones are not measured again."""
+    return {
+        key: sizes[key] if before.get(key, _ABSENT) is value and key in sizes else len(json.dumps(value).encode())
+        for key, value in entries.items()
+    }

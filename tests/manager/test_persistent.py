@@ -1,0 +1,594 @@
+"""The one line that makes an agent remember."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.errors import (
+    InvalidInput,
+    InvalidSessionId,
+    InvalidSnapshot,
+    KeyMissing,
+    SessionLocked,
+    StoreUnavailable,
+)
+from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.manager.context import AgentContext, AgentReader
+from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
+from snapshot_plugin.manager.opening import open_configured_store, open_place
+from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
+from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.model import Message
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing import Fault, FaultyStore, FixedClock, every, make_snapshot
+from tests.manager.sessions import PATIENCE, Diary
+
+anyio_both = pytest.mark.anyio
+_MANUAL: dict[str, Any] = {"auto_save_interval": None, "save_on_exit": False, "load_on_enter": False}
+
+
+class Permissions:
+    """An owner of state: asked, and told, through its own methods."""
+
+    def __init__(self) -> None:
+        self.approved: set[str] = set()
+
+    def get_state(self) -> dict[str, Any]:
+        return {"approvals": sorted(self.approved), "allowlist": ["read"], "blocklist": ["rm"]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.approved = set(state["approvals"])
+
+
+class Agent:
+    """An agent as people write them, that knows nothing of us."""
+
+    def __init__(self) -> None:
+        self.history: list[dict[str, Any]] = []
+        self.system_prompt = "You help."
+        self.instructions: str | None = None
+        self.tools: dict[str, Any] = {"enabled": {"search": True}}
+        self.permissions = Permissions()
+        self.model = "small"
+        self.client = object()
+
+    def chat(self, text: str) -> None:
+        self.history.append({"role": "user", "content": text})
+        self.history.append({"role": "assistant", "content": text.upper()})
+
+
+def _session(agent: object, store: Any, **options: Any) -> PersistentSession:
+    return persistent_session(agent, agent_id="my-assistant", store=store, **options)
+
+
+@anyio_both
+async def test_the_second_run_has_the_full_context_of_the_first(tmp_path: Path) -> None:
+    first = Agent()
+    async with _session(first, tmp_path) as session:
+        assert not session.report.found
+        first.chat("hello")
+        first.instructions = "Be brief."
+        first.tools["enabled"]["shell"] = False
+        first.permissions.approved.add("shell")
+        first.model = "large"
+    second = Agent()
+    history, tools = second.history, second.tools
+    async with _session(second, tmp_path) as session:
+        assert session.report.found
+        assert session.report.messages == 2
+        assert session.report.problems == ()
+    assert second.history == first.history
+    assert second.history is history
+    assert second.tools is tools
+    assert second.tools == {"enabled": {"search": True, "shell": False}}
+    assert (second.instructions, second.model) == ("Be brief.", "large")
+    assert second.permissions.approved == {"shell"}
+
+
+@anyio_both
+async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_is_not() -> None:
+    store, agent, diary = MemoryStore(), Agent(), Diary()
+    session = _session(agent, store, auto_save_interval=0.01)
+    session.manager.events.subscribe(diary)
+    async with session:
+        agent.chat("one")
+        await diary.wait_for(SnapshotSkipped, 2)
+        agent.chat("two")
+        await diary.wait_for(SnapshotCreated, 2)
+    assert [event.seq for event in diary.of(SnapshotCreated)] == [1, 2]
+    assert len(await store.history("my-assistant")) == 2
+    async with _session(Agent(), store):
+        pass
+    assert len(await store.history("my-assistant")) == 2
+
+
+@anyio_both
+@pytest.mark.parametrize("interval", [None, 0, 30])
+async def test_leaving_saves_even_by_an_error(interval: float | None) -> None:
+    store, agent = MemoryStore(), Agent()
+
+    async def crash() -> None:
+        async with _session(agent, store, auto_save_interval=interval):
+            agent.chat("last words")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await crash()
+    assert len((await store.load("my-assistant")).messages) == 2
+
+
+@anyio_both
+async def test_leaving_saves_even_when_cancelled() -> None:
+    store, agent = MemoryStore(), Agent()
+    with anyio.move_on_after(PATIENCE) as scope:
+        async with _session(agent, store, auto_save_interval=None):
+            agent.chat("last words")
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert len((await store.load("my-assistant")).messages) == 2
+
+
+@anyio_both
+async def test_with_everything_off_only_what_is_called_happens(tmp_path: Path) -> None:
+    clock = FixedClock()
+    store, agent = FilesystemStore(tmp_path, clock=clock), Agent()
+    async with store:
+        async with _session(agent, store, **_MANUAL) as session:
+            agent.chat("unsaved")
+            assert not await session.exists()
+            assert await session.last_modified() is None
+            assert not (await session.load()).found
+            assert len(agent.history) == 2
+        assert await store.list() == []
+
+
+@anyio_both
+async def test_by_hand_it_loads_saves_and_deletes_without_being_entered(tmp_path: Path) -> None:
+    clock = FixedClock()
+    agent = Agent()
+    async with FilesystemStore(tmp_path, clock=clock) as store:
+        session = _session(agent, store, clock=clock, **_MANUAL)
+        agent.chat("one")
+        assert (await session.save()).seq == 1
+        assert not (await session.save()).written
+        assert await session.exists()
+        assert await session.last_modified() == clock()
+        assert session.path == str(tmp_path / "sessions" / "my-assistant")
+        clock.advance(timedelta(minutes=1))
+        agent.chat("forgotten")
+        report = await session.load()
+        assert (report.found, report.seq, report.messages, report.age) == (True, 1, 2, 60.0)
+        assert len(agent.history) == 2
+        await session.memory.set("note", 1)
+        await session.save()
+        assert await session.delete()
+        assert not await session.delete()
+        assert not await session.exists()
+        assert await store.list() == []
+        assert (await session.save()).seq >= 1
+        await session.aclose()
+
+
+@anyio_both
+async def test_deleting_inside_the_block_stays_deleted(tmp_path: Path) -> None:
+    agent = Agent()
+    async with FilesystemStore(tmp_path) as store:
+        async with _session(agent, store) as session:
+            agent.chat("one")
+            await session.save()
+            assert await session.delete()
+            agent.chat("two")
+        assert await store.list() == []
+        assert len(await store.trash()) == 1
+
+
+@anyio_both
+async def test_plugins_get_their_state_back_and_one_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    notes: dict[str, Any] = {"open": [1, 2]}
+    async with _session(Agent(), store) as session:
+        session.register_plugin("notes", lambda: notes, notes.update)
+        session.register_plugin("clumsy", lambda: "fragile", print)
+        session.register_plugin("gone", lambda: "kept", print)
+
+    def drop(_state: Any) -> None:
+        raise ZeroDivisionError
+
+    restored: dict[str, Any] = {}
+    late: list[Any] = []
+    session = _session(Agent(), store)
+    session.register_plugin("notes", lambda: restored, restored.update)
+    session.register_plugin("clumsy", lambda: 1 / 0, drop)
+    with caplog.at_level(logging.WARNING):
+        async with session:
+            assert [problem.part for problem in session.report.problems] == ["plugin clumsy"]
+            session.register_plugin("late", lambda: None, late.append)
+            session.register_plugin("second", lambda: None, drop)
+            assert restored == notes
+            assert restored["open"] is not notes["open"]
+            await session.save()
+            assert [problem.part for problem in session.problems] == ["plugin clumsy"]
+    assert late == []
+    kept = (await store.load("my-assistant")).plugins
+    assert (kept["gone"], kept["clumsy"], kept["notes"]) == ("kept", "fragile", {"open": [1, 2]})
+    assert "clumsy" in caplog.text
+
+
+@anyio_both
+async def test_a_plugin_registered_after_the_load_gets_its_state_at_once() -> None:
+    store, state = MemoryStore(), {"page": 7}
+    seen: list[Any] = []
+    async with _session(Agent(), store) as session:
+        session.register_plugin("reader", lambda: state, print)
+    async with _session(Agent(), store) as session:
+        session.register_plugin("reader", lambda: state, seen.append)
+        session.register_plugin("broken", lambda: 0, print)
+    assert seen == [{"page": 7}]
+
+
+def test_a_plugin_is_registered_once_with_two_plain_functions() -> None:
+    session = _session(Agent(), MemoryStore())
+
+    async def later() -> None:
+        """Not now."""
+
+    session.register_plugin("one", dict, print)
+    for name, get_state in (("one", dict), ("", dict), ("two", later)):
+        with pytest.raises(InvalidInput):
+            session.register_plugin(name, get_state, print)
+
+
+@anyio_both
+async def test_memory_entries_are_loaded_when_first_asked_for_and_belong_to_their_snapshot() -> None:
+    store = FaultyStore(MemoryStore())
+    async with _session(Agent(), store) as session:
+        await session.memory.set("prefs", {"theme": "dark"})
+        await session.memory.set("big", "x" * 1000)
+        prefs = await session.memory.get("prefs")
+        prefs["theme"] = "light"
+        assert await session.memory.get("prefs") == {"theme": "dark"}
+    store.calls.clear()
+    async with _session(Agent(), store) as session:
+        assert not session.memory.is_loaded
+        assert session.memory.pin is not None
+        assert (session.memory.pin.entries, session.memory.pin.size_bytes) == (2, 1002 + 17)
+        assert memory_id("my-assistant") not in {call.session_id for call in store.calls}
+        assert await session.memory.get("prefs") == {"theme": "dark"}
+        assert await session.memory.get("nothing", "default") == "default"
+        assert await session.memory.keys() == ("big", "prefs")
+
+
+@anyio_both
+async def test_an_unchanged_entry_is_never_written_again() -> None:
+    store = MemoryStore()
+    async with _session(Agent(), store, **_MANUAL) as session:
+        await session.memory.set("big", "x" * 1_000_000)
+        await session.memory.set("small", 0)
+        await session.save()
+        for number in range(1, 6):
+            await session.memory.set("small", number)
+            await session.save()
+        await session.memory.set("small", 5)
+        last = await session.save()
+    metas = await store.history(memory_id("my-assistant"))
+    assert len(metas) == 6
+    assert all(meta.size_bytes < 2000 for meta in metas[:-1])
+    assert last.size_bytes < 10_000
+
+
+@anyio_both
+async def test_a_session_whose_memory_was_not_used_does_not_touch_it() -> None:
+    store = FaultyStore(MemoryStore())
+    async with _session(Agent(), store) as session:
+        await session.memory.set("note", 1)
+    store.calls.clear()
+    agent = Agent()
+    async with _session(agent, store):
+        agent.chat("hello")
+    assert memory_id("my-assistant") not in {call.session_id for call in store.calls}
+    async with _session(Agent(), store) as session:
+        assert await session.memory.get("note") == 1
+        assert await session.memory.delete("note")
+        assert not await session.memory.delete("note")
+    async with _session(Agent(), store) as session:
+        assert await session.memory.keys() == ()
+
+
+@anyio_both
+async def test_memory_and_session_come_back_as_they_were_together() -> None:
+    store, agent = MemoryStore(), Agent()
+    async with _session(agent, store, **_MANUAL) as session:
+        await session.memory.set("step", 1)
+        await session.save()
+        await session.memory.set("step", 2)
+        await session.memory.save()  # and then the process died, before the session itself was saved
+    async with _session(Agent(), store) as session:
+        assert await session.memory.get("step") == 1
+        await session.memory.set("step", 3)
+    async with _session(Agent(), store) as session:
+        assert await session.memory.get("step") == 3
+
+
+@anyio_both
+async def test_a_fork_takes_the_memory_along_and_goes_its_own_way() -> None:
+    store = MemoryStore()
+    async with _session(Agent(), store) as session:
+        await session.memory.set("shared", "before")
+        await session.save()
+        await session.manager.fork("my-assistant", as_id="branch")
+        await session.memory.set("shared", "after")
+    async with persistent_session(Agent(), agent_id="branch", store=store) as branch:
+        assert await branch.memory.get("shared") == "before"
+        await branch.memory.set("own", 1)
+    async with _session(Agent(), store) as session:
+        assert await session.memory.keys() == ("shared",)
+    async with persistent_session(Agent(), agent_id="branch", store=store) as branch:
+        assert sorted(await branch.memory.keys()) == ["own", "shared"]
+
+
+@anyio_both
+async def test_memory_whose_snapshot_was_forgotten_falls_back_to_the_newest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    async with _session(Agent(), store) as session:
+        await session.memory.set("step", 1)
+    snapshot = await store.load("my-assistant")
+    pin = {**snapshot.metadata["working_memory"], "seq": 99}
+    await store.save(snapshot.evolve(metadata={**snapshot.metadata, "working_memory": pin}))
+    async with _session(Agent(), store) as session:
+        assert await session.memory.get("step") == 1
+    await store.delete(memory_id("my-assistant"))
+    async with _session(Agent(), store) as session:
+        session.memory.reset(session.memory.pin)
+        assert await session.memory.keys() == ()
+    assert "forgotten" in caplog.text
+
+
+@anyio_both
+async def test_memory_history_is_trimmed_too() -> None:
+    store = MemoryStore()
+    async with _session(Agent(), store, **_MANUAL) as session:
+        for number in range(40):
+            await session.memory.set("step", number)
+            await session.save()
+    assert len(await store.history(memory_id("my-assistant"))) <= 15
+
+
+@anyio_both
+async def test_what_is_not_json_cannot_be_remembered() -> None:
+    async with _session(Agent(), MemoryStore()) as session:
+        with pytest.raises(InvalidSnapshot):
+            await session.memory.set("client", object())
+        assert await session.memory.keys() == ()
+
+
+@anyio_both
+async def test_one_process_at_a_time_has_an_agent_id(tmp_path: Path) -> None:
+    async with _session(Agent(), tmp_path):
+        with pytest.raises(SessionLocked):
+            async with _session(Agent(), tmp_path):
+                """Not reached."""
+    async with _session(Agent(), tmp_path):
+        """Free again."""
+
+
+@anyio_both
+async def test_a_part_that_is_not_json_is_named_and_the_rest_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    store, agent = MemoryStore(), Agent()
+    agent.tools = [print]  # type: ignore[assignment]
+    async with _session(agent, store) as session:
+        agent.chat("hello")
+        await session.save()
+        assert [problem.part for problem in session.problems] == ["tools"]
+    fresh = Agent()
+    async with _session(fresh, store):
+        assert fresh.history == agent.history
+        assert fresh.system_prompt == "You help."
+    assert caplog.text.count("tools is not kept") == 1
+
+
+@anyio_both
+async def test_a_part_that_cannot_be_given_back_is_named_and_the_rest_is() -> None:
+    class Fixed(Agent):
+        @property
+        def model(self) -> str:
+            return "fixed"
+
+        @model.setter
+        def model(self, value: str) -> None:
+            if value != "small":
+                raise ValueError(value)
+
+    store, agent = MemoryStore(), Agent()
+    async with _session(agent, store):
+        agent.chat("hello")
+        agent.model = "large"
+    fixed = Fixed()
+    async with _session(fixed, store) as session:
+        assert [problem.part for problem in session.report.problems] == ["model"]
+        assert fixed.history == agent.history
+
+
+@anyio_both
+async def test_an_agent_can_say_itself_what_it_is() -> None:
+    class Own:
+        def __init__(self, *said: str) -> None:
+            self.context = AgentContext(
+                history=tuple(Message(role="user", content=text) for text in said),
+                options={"maxContextTokens": 128000, "strategy": "proactive"},
+                title="Mine",
+                tags=("personal",),
+            )
+
+        def get_context(self) -> AgentContext:
+            return self.context
+
+        def set_context(self, context: AgentContext) -> None:
+            self.context = context
+
+    store, first, second = MemoryStore(), Own("hello"), Own()
+    async with _session(first, store):
+        pass
+    async with _session(second, store):
+        pass
+    assert second.context == first.context
+    assert (await store.list())[0].title == "Mine"
+    first.get_context = lambda: "nonsense"  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(InvalidSnapshot):
+        await _session(first, store).save()
+
+
+@anyio_both
+async def test_a_history_of_messages_comes_back_as_messages() -> None:
+    class Typed:
+        def __init__(self) -> None:
+            self.history: list[Message] = []
+
+    store, first, second = MemoryStore(), Typed(), Typed()
+    async with _session(first, store):
+        first.history.append(Message(role="user", content="hello"))
+    async with _session(second, store):
+        pass
+    assert second.history == first.history
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.sampled_from(["role", "content", "name", "tool_calls", "id", "timestamp", "metadata", "token_count"])
+_ROLES = st.sampled_from(["user", "assistant", "system", "tool", "developer", "function", "ai"])
+_CHAT = st.fixed_dictionaries({"role": _ROLES, "content": st.text(max_size=8)})
+_WILD = st.dictionaries(_FIELDS, _JSON, max_size=4)
+
+
+@given(st.lists(_CHAT | _WILD, max_size=4))
+@settings(max_examples=80, deadline=None)
+def test_any_history_of_dicts_comes_back_to_the_letter(history: list[dict[str, Any]]) -> None:
+    agent, other = Agent(), Agent()
+    agent.history = history
+    snapshot, problems = AgentReader(agent).read(make_snapshot())
+    assert problems == []
+    stored = type(snapshot).model_validate(snapshot.raw())
+    assert AgentReader(other).write(stored) == []
+    assert other.history == history
+
+
+def test_messages_that_did_not_change_are_the_same_objects_as_last_time() -> None:
+    agent = Agent()
+    agent.chat("one")
+    reader = AgentReader(agent)
+    before, _ = reader.read(make_snapshot())
+    agent.chat("two")
+    after, _ = reader.read(before)
+    assert all(new is old for new, old in zip(after.messages, before.messages, strict=False))
+    agent.history[0]["content"] = "edited"
+    edited, _ = reader.read(after)
+    assert edited.messages[0].text == "edited"
+    assert edited.messages[1] is after.messages[1]
+
+
+def test_what_can_be_read_of_a_strange_message_is_readable() -> None:
+    agent = Agent()
+    agent.history = [
+        {"role": "developer", "content": [{"type": "image", "source": 1}, {"type": "text", "text": "hi"}]}
+    ]
+    snapshot, _ = AgentReader(agent).read(make_snapshot())
+    assert (snapshot.messages[0].role, snapshot.messages[0].text) == ("system", "hi")
+
+
+def test_an_agent_with_nothing_to_keep_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        _session(object(), MemoryStore())
+
+
+@pytest.mark.parametrize("agent_id", ["", "..", "x" * 300, "x" * 195])
+def test_an_agent_id_that_cannot_be_kept_is_refused(agent_id: str) -> None:
+    with pytest.raises(InvalidSessionId):
+        persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())
+
+
+@pytest.mark.parametrize("interval", [-1, float("nan")])
+def test_an_interval_that_cannot_be_meant_is_refused(interval: float) -> None:
+    with pytest.raises(InvalidInput):
+        _session(Agent(), MemoryStore(), auto_save_interval=interval)
+
+
+@anyio_both
+async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_path: Path) -> None:
+    agent = Agent()
+    async with _session(agent, tmp_path):
+        agent.chat("hello")
+    segment = next((tmp_path / "sessions" / "my-assistant").glob("*.snap.gz"))
+    segment.write_bytes(b"x" * segment.stat().st_size)
+    fresh = Agent()
+    async with _session(fresh, tmp_path) as session:
+        assert not session.report.found
+        assert [problem.part for problem in session.report.problems] == ["session"]
+        fresh.chat("anew")
+    again = Agent()
+    async with _session(again, tmp_path):
+        assert len(again.history) == 2
+
+
+@anyio_both
+async def test_a_store_that_refuses_to_be_read_is_an_error_of_the_caller() -> None:
+    refused = Fault(error=StoreUnavailable("no"))
+    with pytest.raises(StoreUnavailable):
+        async with _session(Agent(), FaultyStore(MemoryStore(), every(1, refused, "read"))):
+            """Not reached."""
+
+
+@anyio_both
+@pytest.mark.parametrize("interval", [None, 30])
+async def test_a_last_save_that_fails_is_told_and_not_raised(interval: float | None) -> None:
+    refused, diary = Fault(error=StoreUnavailable("no")), Diary()
+    session = _session(Agent(), FaultyStore(MemoryStore(), every(1, refused, "save")), auto_save_interval=interval)
+    session.manager.events.subscribe(diary)
+    async with session:
+        pass
+    assert diary.of(SnapshotFailed)[-1].code == "store_unavailable"
+
+
+@anyio_both
+async def test_the_default_store_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASNAP_STORE", str(tmp_path / "mine"))
+    async with persistent_session(Agent(), agent_id="a") as session:
+        assert session.path.startswith(str(tmp_path / "mine"))
+    assert _session(Agent(), MemoryStore()).path == "MemoryStore my-assistant"
+
+
+def test_a_store_can_be_named_by_path_or_url_and_encryption_needs_a_key(tmp_path: Path) -> None:
+    assert open_place(tmp_path)[1]
+    assert isinstance(open_place("memory://")[0], MemoryStore)
+    kept = MemoryStore()
+    assert open_place(kept) == (kept, False)
+    config = SnapshotConfig(storage_path=str(tmp_path), encryption=True)
+    with pytest.raises(KeyMissing):
+        open_configured_store(config, environ={})
+    assert isinstance(open_configured_store(config, environ={"ASNAP_KEY": "k"}), FilesystemStore)
+
+
+@anyio_both
+async def test_the_session_knows_when_it_began_and_was_last_active() -> None:
+    clock, store, agent = FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), MemoryStore(), Agent()
+    async with _session(agent, store, clock=clock):
+        agent.chat("one")
+    clock.advance(timedelta(days=1))
+    async with _session(agent, store, clock=clock):
+        agent.chat("two")
+    kept = await store.load("my-assistant")
+    assert (kept.created_at.day, kept.updated_at.day) == (1, 2)
+    assert kept.agent is not None
+    assert kept.agent.name == "Agent"
