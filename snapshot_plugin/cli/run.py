@@ -28,9 +28,14 @@ __all__ = ["command"]
     default="auto",
     help="Restore sessions on load; leave it to the agent; or demand that --session comes back.",
 )
+@click.option(
+    "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
+)
 @click.option("--session", metavar="ID", help="Go on with this stored session when the client opens its first one.")
 @click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(*, store: Path | None, require: str, resume: str, session: str | None, agent: tuple[str, ...]) -> None:
+def command(
+    *, store: Path | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
+) -> None:
     r"""Run an ACP agent behind a proxy that records its sessions and brings them back.
 
     Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
@@ -45,7 +50,7 @@ def command(*, store: Path | None, require: str, resume: str, session: str | Non
     process = AgentProcess(agent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _frame: _pass_on(process, got))
-    status = _serve(process, agent, store, require, resume, session)
+    status = _serve(process, agent, store, require=require, resume=resume, patience=patience, session=session)
     sys.stdout.flush()
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
 
@@ -60,12 +65,14 @@ def _pass_on(process: AgentProcess, number: int) -> None:
     raise _Interrupted(number)
 
 
-def _serve(  # noqa: PLR0917 — one caller, in order
+def _serve(
     process: AgentProcess,
     agent: tuple[str, ...],
     store: Path | None,
+    *,
     require: str,
     resume: str,
+    patience: float,
     session: str | None,
 ) -> int:
     from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 — after the agent was started
@@ -90,6 +97,7 @@ def _serve(  # noqa: PLR0917 — one caller, in order
             resume=resume,
             adopt=session,
         )
+        relay.patience = patience
         try:
             return relay.run(process)
         except _Interrupted as interrupted:

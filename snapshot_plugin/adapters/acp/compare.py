@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ __all__ = ["Verdict", "compare"]
 
 
 class Verdict(NamedTuple):
-    """What the agent's replay lacks. `whole`: it has every finished turn; `blank`: it has none of the conversation."""
+    """What the agent's replay lacks. `whole`: it has every finished turn; `blank`: nothing of the conversation."""
 
     kind: Literal["whole", "partial", "blank"]
     missing: tuple[Message, ...] = ()
@@ -30,8 +30,7 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]], now: dat
     recording = Recording(empty)
     for update in updates:
         recording.apply({"update": update})
-    shown = [_words(message) for message in recording.snapshot(now).messages]
-    missing = tuple(_missing(record.messages, shown))
+    missing = tuple(_missing(record.messages, recording.snapshot(now).messages))
     spoken = [message for message in record.messages if _words(message)]
     if not missing or not spoken:
         return Verdict("whole")
@@ -49,22 +48,26 @@ def is_unfinished(message: Message, record: SessionSnapshot) -> bool:
     return cut_off and any(message is each for each in tail)
 
 
-def _missing(messages: Sequence[Message], shown: Sequence[str]) -> Iterable[Message]:
-    """Messages whose words are not found in what was shown, in order. A message may be cut into several, or joined."""
-    everything = "\n".join(shown)
-    position = 0
-    for message in messages:
+def _missing(recorded: Sequence[Message], shown: Sequence[Message]) -> Iterator[Message]:
+    """Messages whose words are not found, in order, in what the same side was shown to say.
+
+    White space and the borders between messages do not count: agents cut and join as they like.
+    """
+    said = {
+        role: "".join(_words(message) for message in shown if message.role == role)
+        for role in ("user", "assistant")
+    }
+    position = dict.fromkeys(said, 0)
+    for message in recorded:
         words = _words(message)
-        if not words:
+        if not words or message.role not in said:
             continue
-        found = everything.find(words, position)
+        found = said[message.role].find(words, position[message.role])
         if found < 0:
-            found = "".join(everything.split()).find("".join(words.split()))
-            if found < 0:
-                yield message
-            continue
-        position = found + len(words)
+            yield message
+        else:
+            position[message.role] = found + len(words)
 
 
 def _words(message: Message) -> str:
-    return message.text.strip()
+    return "".join(message.text.split())

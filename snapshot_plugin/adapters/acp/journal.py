@@ -86,6 +86,10 @@ class Journal:
         """Save once the traffic has had a moment: a save never stands in the way of the next prompt."""
         await anyio.sleep(_SOON)
         self._scheduled = False
+        await self.save_if_dirty(store)
+
+    async def save_if_dirty(self, store: FilesystemStore) -> None:
+        """Save unless nothing happened since the last time."""
         if self._dirty:
             await self.save(store)
 
@@ -170,12 +174,14 @@ class Journals:
         """A session as it is now, live or stored, and the number of its newest snapshot."""
         journal = self.open.get(session_id)
         if journal:
-            self._portal.call(journal.save, self.store)
+            self._portal.call(journal.save_if_dirty, self.store)
         stored = self._portal.call(self.store.read, session_id)
         return stored.snapshot, stored.ref.seq
 
     def list(self) -> Sequence[SnapshotMeta]:
-        """Every stored session."""
+        """Every session, the live ones as they are now."""
+        for journal in tuple(self.open.values()):
+            self._portal.call(journal.save_if_dirty, self.store)
         return self._portal.call(self.store.list)
 
     def delete(self, session_id: str) -> None:

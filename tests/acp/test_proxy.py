@@ -1,0 +1,406 @@
+"""The proxy between a real client process side and a real agent process, killed for real."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acp.client import AGENT, Client, RpcError
+
+Json = dict[str, Any]
+
+
+def proxied(store: Path, *agent_flags: str, run: tuple[str, ...] = ()) -> Client:
+    asnap = (sys.executable, "-m", "snapshot_plugin", "run", "--store", str(store), *run, "--")
+    return Client((*asnap, *AGENT, *agent_flags))
+
+
+def agent_pid(client: Client) -> int:
+    children = Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children").read_text().split()
+    return int(children[0])
+
+
+def history(client: Client, session_id: str) -> tuple[Json, list[Json]]:
+    """The answer of session/load, and the updates that came before it."""
+    mark = len(client.received)
+    request = client.begin("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})
+    answer = client.answer_to(request)
+    assert "error" not in answer, answer
+    end = next(at for at, (_, m) in enumerate(client.received) if m is answer or m == answer)
+    before = [
+        m["params"]["update"] for _, m in client.received[mark:end] if m and m.get("method") == "session/update"
+    ]
+    return answer["result"], before
+
+
+def words(updates: list[Json]) -> list[tuple[str, str]]:
+    said = [u for u in updates if u["sessionUpdate"] in ("user_message_chunk", "agent_message_chunk")]
+    return [(u["sessionUpdate"].split("_")[0], u["content"]["text"]) for u in said]
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the agent through /proc")
+
+
+class TestRelay:
+    def test_what_we_do_not_know_passes_untouched_byte_for_byte(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            line = b'{"id":"x-1" , "jsonrpc":"2.0","method":"_vendor/thing","params":{"b":1,"a":[ ]}}\n'
+            client.write(line)
+            answer = client.wait_for(lambda m: m.get("id") == "x-1")
+            assert answer["error"]["code"] == -32601
+
+    def test_initialize_is_the_agents_own_but_for_what_we_add(self, tmp_path: Path) -> None:
+        flags = ("--no-load", "--no-resume", "--no-list", "--no-fork", "--no-close", "--no-delete")
+        with Client((*AGENT, *flags)) as bare:
+            plain = bare.initialize()
+        with proxied(tmp_path, *flags) as client:
+            offered = client.initialize()
+        assert offered["agentCapabilities"]["loadSession"] is True
+        assert {"list", "resume", "fork", "close", "delete"} <= offered["agentCapabilities"][
+            "sessionCapabilities"
+        ].keys()
+        del offered["agentCapabilities"], plain["agentCapabilities"]
+        assert offered == plain
+
+    def test_a_line_of_many_megabytes_is_carried(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.new_session()
+            text = "say " + "x" * 5_000_000
+            assert client.prompt(session_id, text) == text[4:]
+
+    def test_garbage_of_the_agent_never_reaches_the_client(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, "--misbehave", "garbage-stdout") as client:
+            client.initialize()
+            assert client.prompt(client.new_session(), "say hello") == "hello"
+            assert all(message is not None for _, message in client.received)
+
+    def test_it_ends_when_the_client_hangs_up(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            client.hang_up()
+            assert client.process.wait(10) == 0
+
+    @linux
+    def test_a_signal_reaches_the_agent_and_ends_both(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say kept")
+            agent = agent_pid(client)
+            client.process.send_signal(signal.SIGTERM)
+            assert client.process.wait(10) == 128 + signal.SIGTERM
+            assert not Path(f"/proc/{agent}").exists()
+        with proxied(tmp_path) as client:
+            client.initialize()
+            assert ("agent", "kept") in words(history(client, session_id)[1])
+
+    def test_environment_values_of_servers_never_reach_the_disk(self, tmp_path: Path) -> None:
+        server = {
+            "name": "db",
+            "command": "x",
+            "args": ["--token", "ARGSECRET"],
+            "env": [{"name": "K", "value": "ENVSECRET"}],
+        }
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.request("session/new", {"cwd": "/", "mcpServers": [server]})["sessionId"]
+            client.prompt(session_id, "say hi")
+            client.hang_up()
+            client.process.wait(10)
+        everything = b"".join(
+            gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
+            for file in tmp_path.rglob("*")
+            if file.is_file()
+        )
+        assert b"db" in everything
+        assert b"SECRET" not in everything
+
+
+class TestKilled:
+    @pytest.mark.parametrize("flags", [("--no-load", "--no-resume"), ()], ids=["no load", "with load"])
+    def test_every_chunk_the_client_saw_survives_kill_9_of_everything(
+        self, tmp_path: Path, flags: tuple[str, ...]
+    ) -> None:
+        state = ("--state", str(tmp_path / "state.json"), *flags)
+        with proxied(tmp_path / "store", *state) as client:
+            client.initialize()
+            session_id = client.new_session()
+            assert client.prompt(session_id, "say first answer") == "first answer"
+            client.begin_prompt(session_id, "stream 400 2")
+            client.wait_for(lambda m: "part-012." in str(m))
+            pid = agent_pid(client) if sys.platform.startswith("linux") else None
+            client.process.kill()
+            client.process.wait(10)
+            if pid is not None:
+                with_agent_too(pid)
+            seen = client.said(session_id).removeprefix("first answer")
+        assert seen.startswith("part-000.")
+        with proxied(tmp_path / "store", *state) as client:
+            client.initialize()
+            result, updates = history(client, session_id)
+            spoken = words(updates)
+            assert spoken[:3] == [("user", "say first answer"), ("agent", "first answer"), ("user", "stream 400 2")]
+            assert spoken[3][1].startswith(seen)
+            assert result["_meta"]["asnap"]["restored"]["grade"] in ("native-load", "native-resume", "context")
+            told = client.prompt(session_id, "echo-blocks")
+            assert seen in told, "the model is told what the user saw and it forgot"
+            assert "restoration-note" in told
+            assert "restoration-note" not in client.prompt(session_id, "echo-blocks"), "and it is told once"
+
+    @linux
+    def test_the_agent_dies_and_the_client_keeps_its_connection(self, tmp_path: Path) -> None:
+        with proxied(tmp_path / "store", "--no-load", "--no-resume") as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say before")
+            running = client.begin_prompt(session_id, "stream 400 2")
+            client.wait_for(lambda m: "part-005." in str(m))
+            os.kill(agent_pid(client), signal.SIGKILL)
+            answer = client.answer_to(running)
+            assert answer["error"]["data"]["asnap"]["restored"]["grade"] == "context"
+            told = client.prompt(session_id, "echo-blocks")
+            assert "before" in told
+            assert "part-005." in told
+
+    @linux
+    def test_a_tool_that_was_running_is_shown_as_failed_with_its_outcome_unknown(self, tmp_path: Path) -> None:
+        with proxied(tmp_path / "store", "--no-load", "--no-resume") as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.begin_prompt(session_id, "slow-tool 60")
+            client.wait_for(lambda m: "in_progress" in str(m))
+            mark = len(client.received)
+            os.kill(agent_pid(client), signal.SIGKILL)
+            closing = client.wait_for(lambda m: "tool_call_update" in str(m), since=mark)
+            assert closing["params"]["update"]["status"] == "failed"
+            _, updates = history(client, session_id)
+            calls = [u for u in updates if u["sessionUpdate"] == "tool_call"]
+            assert [call["status"] for call in calls] == ["failed"]
+            assert "unknown" in str(calls[0]["content"])
+
+    def test_a_crash_loop_ends_in_one_clear_error_with_the_resume_command(self, tmp_path: Path) -> None:
+        state = ("--state", str(tmp_path / "state.json"))
+        with proxied(tmp_path / "store", *state, "--misbehave", "crash-on-load") as client:
+            client.initialize()
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "crash 3")
+            answer = client.answer_to(running, timeout=60)
+            assert answer["error"]["code"] == -32603
+            client.process.wait(60)
+            assert client.process.returncode == 9
+            assert f"--session {session_id}" in "".join(client.stderr)
+
+    def test_an_answer_received_as_finished_is_on_disk(self, tmp_path: Path) -> None:
+        flags = ("--state", str(tmp_path / "state.json"), "--misbehave", "acknowledged-loss")
+        with proxied(tmp_path / "store", *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say kept for ever")
+            client.process.kill()
+            client.process.wait(10)
+        with proxied(tmp_path / "store", *flags) as client:
+            client.initialize()
+            result, updates = history(client, session_id)
+            assert ("agent", "kept for ever") in words(updates)
+            assert result["_meta"]["asnap"]["restored"]["grade"] == "context", (
+                "the agent lost it: not a native load"
+            )
+
+
+def with_agent_too(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+MISBEHAVIOURS = {
+    "blank-load": "context",
+    "partial-load": "context",
+    "late-replay": "native-load",
+    "changed-tool-ids": "native-load",
+    "false-completed": "native-load",
+    "echo-prompts": "native-load",
+    "load-hangs": "native-resume",
+    "garbage-stdout": "native-load",
+    "long-line-no-newline": "native-load",
+}
+
+
+class TestRestore:
+    @pytest.mark.parametrize(("habit", "grade"), MISBEHAVIOURS.items())
+    def test_bad_habits_of_agents_are_seen_through(self, tmp_path: Path, habit: str, grade: str) -> None:
+        flags = ("--state", str(tmp_path / "state.json"), "--misbehave", habit)
+        with proxied(tmp_path / "store", *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            client.prompt(session_id, "tool")
+            client.prompt(session_id, "say two")
+        with proxied(tmp_path / "store", *flags, run=("--patience", "2")) as client:
+            client.initialize()
+            result, updates = history(client, session_id)
+            assert result["_meta"]["asnap"]["restored"]["grade"] == grade
+            assert words(updates)[0] == ("user", "say one")
+            assert words(updates)[-1][1].endswith("two")
+            assert [w for w in words(updates) if w == ("user", "say one")] == [("user", "say one")], "shown once"
+            assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["completed"]
+            mark = len(client.received)
+            assert client.prompt(session_id, "say three").endswith("three")
+            later = client.updates(session_id, since=mark)
+            said = [text for who, text in words(later) if who == "agent"]
+            assert said[-1] == "three", "the turn is there"
+            assert not any("two" in text for text in said), "and nothing of the replay leaks into it"
+
+    def test_an_unadvertised_load_that_answers_is_not_believed(self, tmp_path: Path) -> None:
+        flags = ("--no-load", "--no-resume", "--misbehave", "fake-load")
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            result, updates = history(client, session_id)
+            assert result["_meta"]["asnap"]["restored"]["grade"] == "context"
+            assert ("agent", "one") in words(updates)
+
+    def test_less_than_was_demanded_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
+        flags = ("--no-load", "--no-resume")
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        params = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
+        with proxied(tmp_path, *flags, run=("--require", "history")) as client:
+            client.initialize()
+            with pytest.raises(RpcError) as refused:
+                client.request("session/load", params)
+            assert refused.value.data["reason"] == "fidelity_not_met"
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            assert ("agent", "one") in words(history(client, session_id)[1])
+
+    def test_resume_replays_nothing(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, "--no-load", "--no-resume") as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path, "--no-load", "--no-resume") as client:
+            client.initialize()
+            client.request("session/resume", {"sessionId": session_id, "cwd": "/"})
+            assert words(client.updates(session_id)) == []
+            assert "say one" in client.prompt(session_id, "echo-blocks")
+
+    def test_a_session_moves_to_another_agent(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, "--name", "first") as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path, "--name", "second", run=("--session", session_id)) as client:
+            client.initialize()
+            made = client.request("session/new", {"cwd": "/", "mcpServers": []})
+            assert made["sessionId"] == session_id
+            assert made["_meta"]["asnap"]["restored"]["grade"] == "context"
+            assert ("agent", "one") in words(client.updates(session_id))
+            assert "say one" in client.prompt(session_id, "echo-blocks")
+
+    def test_a_second_proxy_is_told_who_has_the_session(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as first:
+            first.initialize()
+            session_id = first.new_session()
+            first.prompt(session_id, "say one")
+            with proxied(tmp_path) as second:
+                second.initialize()
+                with pytest.raises(RpcError) as refused:
+                    second.request("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})
+                assert refused.value.data["reason"] == "locked"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--no-load", "--no-resume", "--no-list", "--no-fork", "--no-close", "--no-delete")],
+    ids=["able", "unable"],
+)
+class TestConformance:
+    """The requirements of ACP's compatibility kit that bind a proxy, with turns seeded (ACP.md §3)."""
+
+    def test_load_answers_an_object_after_the_whole_replay(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
+        state = ("--state", str(tmp_path / "state.json"), *flags)
+        with proxied(tmp_path / "s", *state) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path / "s", *state) as client:
+            client.initialize()
+            result, updates = history(client, session_id)
+            assert isinstance(result, dict)
+            assert words(updates) == [("user", "say one"), ("agent", "one")]
+
+    def test_list_knows_the_session_filters_by_cwd_and_refuses_foreign_cursors(
+        self, tmp_path: Path, flags: tuple[str, ...]
+    ) -> None:
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session("/")
+            client.prompt(session_id, "say one")
+            assert session_id in str(client.request("session/list", {"cwd": "/"}))
+            assert client.request("session/list", {"cwd": "/nowhere"})["sessions"] == []
+            with pytest.raises(RpcError) as refused:
+                client.request("session/list", {"cursor": "made-up"})
+            assert refused.value.code == -32602
+
+    def test_fork_is_a_session_of_its_own(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            parent = client.new_session()
+            client.prompt(parent, "say one")
+            client.prompt(parent, "say two")
+            meta = {"asnap": {"at": 2}}
+            child = client.request("session/fork", {"sessionId": parent, "cwd": "/", "_meta": meta})["sessionId"]
+            assert child != parent
+            assert client.prompt(child, "say three") == "three"
+            client.request("session/close", {"sessionId": child})
+            client.request("session/close", {"sessionId": parent})
+            _, updates = history(client, child)
+            assert words(updates) == [
+                ("user", "say one"),
+                ("agent", "one"),
+                ("user", "say three"),
+                ("agent", "three"),
+            ]
+            _, updates = history(client, parent)
+            assert words(updates)[-1] == ("agent", "two"), "the fork did not leak into its parent"
+
+    def test_close_settles_a_running_prompt_as_cancelled(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "stream 2000 5")
+            client.wait_for(lambda m: "part-002." in str(m))
+            assert client.request("session/close", {"sessionId": session_id}) == {}
+            assert client.answer_to(running)["result"]["stopReason"] == "cancelled"
+
+    def test_delete_is_silent_about_what_is_not_there(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            assert client.request("session/delete", {"sessionId": session_id}) == {}
+            assert client.request("session/delete", {"sessionId": "never-was"}) == {}
+            assert client.request("session/list", {})["sessions"] == []
+
+    def test_an_unknown_id_is_resource_not_found(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            with pytest.raises(RpcError) as refused:
+                client.request("session/load", {"sessionId": "never-was", "cwd": "/", "mcpServers": []})
+            assert refused.value.code == -32002
+            assert refused.value.data["sessionId"] == "never-was"
