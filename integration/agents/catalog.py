@@ -1,0 +1,179 @@
+"""The published agents that take part: how each is installed, configured for a scripted model, and started."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["AGENTS", "Agent", "cache", "node_bin"]
+
+NODE = "node@22"
+
+
+def cache() -> Path:
+    """Where agents are installed: ``ASNAP_AGENTS``, or a directory in the user's cache."""
+    chosen = os.environ.get("ASNAP_AGENTS")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "asnap-agents"
+
+
+def node_bin() -> Path:
+    """The directory of the Node that newer agents need."""
+    return cache() / "node22" / "node_modules" / ".bin"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent. ``{HOME}`` and ``{PORT}`` in texts stand for the run's home and the model server's port."""
+
+    name: str
+    packages: tuple[str, ...]
+    command: tuple[str, ...]
+    kind: str = "npm"
+    needs_node: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    shell: bool = True
+    """Whether the model can run a shell command in it."""
+
+    @property
+    def version(self) -> str:
+        """The version that is installed, as its package names it."""
+        return self.packages[0].rsplit("@" if self.kind == "npm" else "==", 1)[1].lstrip("=")
+
+    @property
+    def home(self) -> Path:
+        """Where it is installed."""
+        return cache() / self.name
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The command that starts it, from where it is installed."""
+        folder = "node_modules/.bin" if self.kind == "npm" else "bin"
+        return (str(self.home / folder / self.command[0]), *self.command[1:])
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether `install` has been here."""
+        return Path(self.start[0]).exists()
+
+    def prepare(self, home: Path, port: int) -> dict[str, str]:
+        """Write its settings into a fresh *home* and return its whole environment."""
+        for name, text in self.files.items():
+            place = home / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(_filled(text, home, port))
+        path = os.environ.get("PATH", "")
+        base = {
+            "HOME": str(home),
+            "PATH": f"{node_bin()}{os.pathsep}{path}" if self.needs_node else path,
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "TERM": "dumb",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+        return base | {name: _filled(value, home, port) for name, value in self.environment.items()}
+
+
+def _filled(text: str, home: Path, port: int) -> str:
+    return text.replace("{HOME}", str(home)).replace("{PORT}", str(port))
+
+
+_OPENCODE = {
+    "autoupdate": False,
+    "share": "disabled",
+    "model": "fake/fake-model",
+    "small_model": "fake/fake-model",
+    "permission": {"bash": "ask", "edit": "ask", "read": "allow"},
+    "provider": {
+        "fake": {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Fake",
+            "options": {"baseURL": "http://127.0.0.1:{PORT}/v1", "apiKey": "sk-fake"},
+            "models": {
+                "fake-model": {
+                    "name": "Fake Model",
+                    "tool_call": True,
+                    "limit": {"context": 128000, "output": 8000},
+                }
+            },
+        }
+    },
+}
+
+_CODEX = """\
+model = "gpt-5"
+model_provider = "fake"
+approval_policy = "untrusted"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.fake]
+name = "fake"
+base_url = "http://127.0.0.1:{PORT}/v1"
+env_key = "FAKE_KEY"
+wire_api = "responses"
+request_max_retries = 1
+stream_max_retries = 0
+"""
+
+_QWEN = {
+    "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
+    "model": {"name": "fake-model"},
+    "tools": {"approvalMode": "default"},
+}
+
+AGENTS = {
+    agent.name: agent
+    for agent in (
+        Agent(
+            name="opencode",
+            packages=("opencode-ai@1.18.33",),
+            command=("opencode", "acp"),
+            environment={
+                "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+            },
+            files={".config/opencode/opencode.json": json.dumps(_OPENCODE, indent=1)},
+        ),
+        Agent(
+            name="deepagents",
+            packages=("deepagents-acp==0.0.13", "langchain-openai"),
+            command=("python", "-m", "deepagents_acp"),
+            kind="pip",
+            shell=False,
+            environment={
+                "OPENAI_API_KEY": "sk-fake",
+                "OPENAI_BASE_URL": "http://127.0.0.1:{PORT}/v1",
+                "OPENAI_API_BASE": "http://127.0.0.1:{PORT}/v1",
+                "LANGSMITH_TRACING": "false",
+            },
+        ),
+        Agent(
+            name="codex-acp",
+            packages=("@zed-industries/codex-acp@0.16.0",),
+            command=("codex-acp",),
+            environment={"CODEX_HOME": "{HOME}/.codex", "FAKE_KEY": "sk-fake", "OPENAI_API_KEY": "sk-fake"},
+            files={".codex/config.toml": _CODEX},
+        ),
+        Agent(
+            name="qwen",
+            packages=("@qwen-code/qwen-code@0.24.4",),
+            command=("qwen", "--acp"),
+            needs_node=True,
+            environment={
+                "OPENAI_API_KEY": "sk-fake",
+                "OPENAI_BASE_URL": "http://127.0.0.1:{PORT}/v1",
+                "OPENAI_MODEL": "fake-model",
+                "QWEN_TELEMETRY_ENABLED": "false",
+            },
+            files={".qwen/settings.json": json.dumps(_QWEN, indent=1)},
+        ),
+    )
+}

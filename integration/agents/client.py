@@ -1,0 +1,176 @@
+"""A bare ACP client: raw newline-delimited JSON-RPC over stdio. It keeps all it was shown, as a user would see it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Client", "Gone", "children", "end_all"]
+
+Json = dict[str, Any]
+MARK = "ASNAP_FIDELITY_RUN"
+
+
+class Gone(Exception):
+    """The other side ended, or did not do in time what was waited for."""
+
+
+class Client:
+    """One connection. Updates, answers and permission requests are kept in the order they came."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path) -> None:
+        self._log = log.open("ab")
+        self._process = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+            env=dict(environment), cwd=cwd, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+        self.pid = self._process.pid
+        self.seen: list[Json] = []
+        self.allow = True
+        """Whether permission is given; otherwise the question stays open."""
+        self._numbers = itertools.count(1)
+        self._changed = threading.Condition()
+        self._ended = False
+        threading.Thread(target=self._read, daemon=True, name="client").start()
+
+    # Talking ----------------------------------------------------------------------------------------------
+
+    def send(self, method: str, params: Json) -> int:
+        """Send a request; its answer can be waited for by number."""
+        number = next(self._numbers)
+        self._write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        return number
+
+    def call(self, method: str, params: Json, patience: float = 60.0) -> Json:
+        """Send a request and return the whole answer, result or error."""
+        return self.answer(self.send(method, params), patience)
+
+    def answer(self, number: int, patience: float = 60.0) -> Json:
+        """The answer to a request that was sent."""
+        found: list[Json] = []
+
+        def is_there(message: Json) -> bool:
+            return "method" not in message and message.get("id") == number
+
+        self.wait(lambda seen: bool(found.extend(m for m in seen if is_there(m)) or found), patience)
+        return found[0]
+
+    def wait(self, done: Callable[[list[Json]], bool], patience: float = 60.0) -> None:
+        """Wait until what was seen satisfies *done*."""
+        deadline = time.monotonic() + patience
+        with self._changed:
+            while not done(self.seen):
+                left = deadline - time.monotonic()
+                if self._ended or left <= 0:
+                    raise Gone("the connection ended" if self._ended else f"nothing for {patience:g} s")
+                self._changed.wait(min(left, 1.0))
+
+    def drained(self, patience: float = 5.0) -> bool:
+        """Wait for the end of what the other side says; False if it goes on talking."""
+        with contextlib.suppress(Gone):
+            self.wait(lambda _seen: False, patience)
+        return self._ended
+
+    def updates(self, since: int = 0) -> list[Json]:
+        """The session updates that were seen."""
+        with self._changed:
+            messages = self.seen[since:]
+        return [message["params"]["update"] for message in messages if message.get("method") == "session/update"]
+
+    # Ending -----------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group."""
+        _kill_group(self.pid)
+        self._process.wait(10)
+
+    def leave(self) -> None:
+        """Close the connection and let the other side end by itself, for a while."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process we started runs."""
+        return self._process.poll() is None
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _write(self, message: Json) -> None:
+        assert self._process.stdin is not None
+        view = memoryview(json.dumps(message).encode() + b"\n")
+        try:
+            while view:
+                view = view[os.write(self._process.stdin.fileno(), view) :]
+        except OSError as error:
+            raise Gone("the connection ended") from error
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with contextlib.suppress(ValueError):
+                self._take(json.loads(line))
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _take(self, message: Json) -> None:
+        with self._changed:
+            self.seen.append(message)
+            self._changed.notify_all()
+        if "method" in message and "id" in message:
+            with contextlib.suppress(Gone):
+                self._respond(message)
+
+    def _respond(self, message: Json) -> None:
+        answer: Json = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] != "session/request_permission":
+            self._write({**answer, "error": {"code": -32601, "message": "not offered"}})
+        elif self.allow:
+            options = message["params"]["options"]
+            chosen = next(o for o in options if str(o.get("kind", "")).startswith("allow_once"))
+            self._write({**answer, "result": {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}})
+
+
+def children(pid: int) -> list[int]:
+    """The processes that *pid* started and that still run."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def kill_agent_of(proxy: int) -> None:
+    """SIGKILL to the agent behind a proxy, with its process group."""
+    for child in children(proxy):
+        _kill_group(child)
+
+
+def end_all(mark: str) -> None:
+    """End what a run left behind: processes that carry its mark, wherever they went."""
+    for place in Path("/proc").iterdir():
+        if not place.name.isdigit() or int(place.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}\0".encode() in (place / "environ").read_bytes():
+                os.kill(int(place.name), signal.SIGKILL)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,52 @@
+"""Install every agent that takes part: ``python -m integration.agents.install [name …]``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from integration.agents.catalog import AGENTS, NODE, Agent, cache, node_bin
+
+__all__ = ["install"]
+
+
+def install(agent: Agent) -> None:
+    """Put *agent* into the cache, unless the wanted version is there."""
+    stamp = agent.home / "installed"
+    wanted = " ".join(agent.packages)
+    if agent.is_installed and stamp.exists() and stamp.read_text() == wanted:
+        print(f"{agent.name} {agent.version}: already there")
+        return
+    print(f"{agent.name} {agent.version}: installing …", flush=True)
+    if agent.kind == "npm":
+        _by_npm(agent.home, agent.packages, with_node=agent.needs_node)
+    else:
+        venv.create(agent.home, with_pip=True)
+        _run([str(agent.home / "bin" / "python"), "-m", "pip", "install", "--quiet", *agent.packages])
+    stamp.write_text(wanted)
+
+
+def _by_npm(place: Path, packages: tuple[str, ...], *, with_node: bool) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    if with_node and not (node_bin() / "node").exists():
+        _by_npm(node_bin().parents[1], (NODE,), with_node=False)
+    path = f"{node_bin()}{os.pathsep}{os.environ['PATH']}" if with_node else os.environ["PATH"]
+    command = ["npm", "install", "--prefix", str(place), "--no-audit", "--no-fund", "--loglevel", "error"]
+    _run([*command, *packages], PATH=path)
+
+
+def _run(command: list[str], **environment: str) -> None:
+    subprocess.run(command, check=True, env={**os.environ, **environment}, cwd=cache())
+
+
+def main() -> None:
+    cache().mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or AGENTS:
+        install(AGENTS[name])
+
+
+if __name__ == "__main__":
+    main()
