@@ -34,7 +34,7 @@ class RpcError(Exception):
     def __init__(self, error: Json) -> None:
         super().__init__(json.dumps(error))
         self.code = error.get("code")
-        self.data = error.get("data")
+        self.data: Any = error.get("data")
 
 
 class Incoming(NamedTuple):
