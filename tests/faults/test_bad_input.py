@@ -38,6 +38,9 @@ OPERATIONS: dict[str, Operation] = {
 # Ids -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement(
+    "FORMAT-NAME-EMPTY", "FORMAT-NAME-DOTS", "FORMAT-NAME-CONTROL", "FORMAT-NAME-LONG", "TERMINAL-SECURITY-IDS"
+)
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
     "session_id",
@@ -59,6 +62,9 @@ UNUSUAL = (
 )  # fmt: skip
 
 
+@pytest.mark.requirement(
+    "STORE-FAULT-EMOJI", "FORMAT-NAME-CASE", "TERMINAL-SECURITY-TRAVERSAL", "TERMINAL-SECURITY-NAMES"
+)
 async def test_slashes_emoji_and_ids_that_differ_by_case_only_are_sessions_of_their_own(tmp_path: Path) -> None:
     async with store_at(tmp_path / "store") as store:
         for session_id in UNUSUAL:
@@ -76,6 +82,7 @@ async def test_slashes_emoji_and_ids_that_differ_by_case_only_are_sessions_of_th
 # Values ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-VALUE-NAN")
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(
     ("make", "place"),
@@ -97,6 +104,7 @@ async def test_a_number_that_json_cannot_carry_is_refused_where_it_enters(
     assert place in refused.value.message
 
 
+@pytest.mark.requirement("STORE-VALUE-SURROGATE", "FORMAT-PAYLOAD-SURROGATE")
 @PLAIN_AND_ENCRYPTED
 async def test_lone_surrogates_are_kept_everywhere(tmp_path: Path, key: str | None) -> None:
     lone = "half \ud83d of a pair, é"
@@ -126,6 +134,7 @@ async def test_a_section_keeps_one_value_when_lone_surrogates_come_and_go(tmp_pa
         assert (await store.check()).findings == ()
 
 
+@pytest.mark.requirement("STORE-FAULT-20MB", "STORE-TOO-LARGE-NOTICE", "TERMINAL-LIMIT-MESSAGE")
 @PLAIN_AND_ENCRYPTED
 async def test_20_mb_of_tool_output_are_kept_whole_and_mentioned(tmp_path: Path, key: str | None) -> None:
     output = "".join(f"{n * n % 999983} lines of output\n" for n in range(900_000))
@@ -142,6 +151,7 @@ async def test_20_mb_of_tool_output_are_kept_whole_and_mentioned(tmp_path: Path,
         assert (await store.save(snapshot.append(make_message("thanks")))).notices == ()
 
 
+@pytest.mark.requirement("STORE-TOO-LARGE-NOTICE", "TERMINAL-LIMIT-SESSION")
 async def test_a_session_is_mentioned_once_it_is_over_its_limit_and_never_cut(tmp_path: Path) -> None:
     async with store_at(tmp_path, limits=Limits(session_bytes=1000)) as store:
         assert (await store.save(make_snapshot("x" * 700))).notices == ()
@@ -156,6 +166,7 @@ def many() -> SessionSnapshot:
     return version(100_000)
 
 
+@pytest.mark.requirement("STORE-FAULT-100K", "STORE-SAVE-DELTA")
 async def test_100_000_messages_are_saved_and_loaded_and_one_more_costs_one_frame(
     tmp_path: Path, many: SessionSnapshot
 ) -> None:
@@ -169,6 +180,7 @@ async def test_100_000_messages_are_saved_and_loaded_and_one_more_costs_one_fram
         assert loaded == more
 
 
+@pytest.mark.requirement("STORE-VALUE-NAIVE")
 @pytest.mark.parametrize(
     "make",
     [
@@ -192,6 +204,7 @@ async def test_a_purge_by_a_time_without_a_zone_is_refused_and_removes_nothing(t
         assert len(await store.trash()) == 1
 
 
+@pytest.mark.requirement("STORE-ORDER-CLOCK", "FORMAT-ORDER-HI")
 async def test_a_clock_that_runs_backwards_changes_no_order(tmp_path: Path) -> None:
     clock = FixedClock()
     for number in range(1, 4):

@@ -59,6 +59,7 @@ def assert_read(result: StoredSnapshot | SnapshotError, seq: int) -> StoredSnaps
 # A file that was cut off --------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("FORMAT-READ-TRUNCATION", "FORMAT-READ-UNFINISHED")
 @PLAIN_AND_ENCRYPTED
 def test_cut_off_anywhere_the_whole_frames_load_and_the_rest_counts_as_unfinished(
     tmp_path: Path, key: str | None, segment: Path
@@ -75,6 +76,7 @@ def test_cut_off_anywhere_the_whole_frames_load_and_the_rest_counts_as_unfinishe
         assert kinds == ([] if length in (0, *ends) else ["unfinished"])
 
 
+@pytest.mark.requirement("FORMAT-WRITE-DOUBT")
 @PLAIN_AND_ENCRYPTED
 def test_after_a_cut_anywhere_the_next_save_follows_the_last_whole_frame(
     tmp_path: Path, key: str | None, segment: Path
@@ -103,6 +105,9 @@ def _only(segment: Path, data: bytes) -> None:
 # A bit that flipped -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement(
+    "FORMAT-READ-BIT", "FORMAT-HEADER-SUM", "FORMAT-READ-DAMAGE", "FORMAT-SEAL-AAD", "FORMAT-READ-FALLBACK"
+)
 @PLAIN_AND_ENCRYPTED
 def test_any_flipped_bit_costs_the_snapshots_from_there_on_and_is_never_silent(
     tmp_path: Path, key: str | None, segment: Path
@@ -135,6 +140,7 @@ def test_a_flipped_bit_is_found_by_check_refused_by_strict_and_shown_by_list(
 # Damage, and life after it ------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-REPAIR", "FORMAT-WRITE-DOUBT", "FORMAT-READ-RESYNC")
 @PLAIN_AND_ENCRYPTED
 def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_can_be_read(
     tmp_path: Path, key: str | None, segment: Path
@@ -208,6 +214,7 @@ async def test_who_repairs_a_session_it_has_open_can_save_it_afterwards(tmp_path
 # Something behind the last frame ------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-FAULT-JUNK", "FORMAT-READ-ZEROS", "FORMAT-READ-DAMAGE")
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize(
     ("junk", "kind"),

@@ -32,6 +32,7 @@ def test_a_quiet_session_is_due_after_its_interval() -> None:
     assert schedule.due == 1601
 
 
+@pytest.mark.requirement("MANAGER-AUTO-DEBOUNCE")
 def test_what_matters_makes_a_save_due_shortly_once_for_all_of_it() -> None:
     schedule = _schedule()
     for now in (1010.0, 1011.0, 1011.9):
@@ -66,6 +67,7 @@ def test_after_failures_only_the_backoff_counts_until_a_save_succeeds() -> None:
     assert schedule.due == 1009
 
 
+@pytest.mark.requirement("MANAGER-AUTO-BACKOFF")
 @given(st.integers(1, 10_000), st.floats(0.001, 100), st.floats(0.001, 1000))
 @settings(max_examples=50, deadline=None)
 def test_backoff_grows_and_is_bounded(failures: int, first: float, most: float) -> None:
@@ -74,6 +76,13 @@ def test_backoff_grows_and_is_bounded(failures: int, first: float, most: float) 
     assert wait <= backoff(failures + 1, first=first, most=most)
 
 
+@pytest.mark.requirement(
+    "MANAGER-AUTO-UNCHANGED",
+    "MANAGER-AUTO-BACKENDS",
+    "ORBIT-MANAGER-START",
+    "ORBIT-TEST-INTERVAL",
+    "TERMINAL-QUALITY-TRANSPARENT",
+)
 @anyio_only
 async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_writes_nothing() -> None:
     store, chat = FaultyStore(MemoryStore()), Chat("chat", "one")
@@ -94,6 +103,13 @@ async def test_a_new_session_is_saved_soon_without_waiting_for_the_interval() ->
         await diary.wait_for(SnapshotCreated)
 
 
+@pytest.mark.requirement(
+    "MANAGER-AUTO-DEBOUNCE",
+    "ORBIT-ACP-EVENT",
+    "ONERING-CARE-DEBOUNCE",
+    "TERMINAL-PERF-TOKENS",
+    "TERMINAL-PERF-BATCH",
+)
 @anyio_only
 async def test_a_touch_saves_soon_and_many_touches_save_once() -> None:
     async with managing(MemoryStore(), snapshot_interval=600) as (manager, diary):
@@ -108,6 +124,7 @@ async def test_a_touch_saves_soon_and_many_touches_save_once() -> None:
     assert [event.seq for event in diary.of(SnapshotCreated)] == [1, 2]
 
 
+@pytest.mark.requirement("MANAGER-FAULT-START-TWICE")
 @anyio_only
 async def test_starting_again_changes_the_interval_and_makes_no_second_task() -> None:
     async with managing(MemoryStore(), snapshot_interval=600, event_debounce=600) as (manager, diary):
@@ -122,6 +139,7 @@ async def test_starting_again_changes_the_interval_and_makes_no_second_task() ->
     assert chat.asked == asked
 
 
+@pytest.mark.requirement("MANAGER-AUTO-COALESCE")
 @anyio_only
 async def test_saves_that_meet_share_the_next_one() -> None:
     gate = anyio.Event()
@@ -151,6 +169,14 @@ async def test_saves_that_meet_share_the_next_one() -> None:
     assert len((await store.load("chat")).messages) == 2
 
 
+@pytest.mark.requirement(
+    "MANAGER-AUTO-NEVER-RAISES",
+    "MANAGER-AUTO-BACKOFF",
+    "MANAGER-AUTO-CATCH-UP",
+    "ORBIT-EVENT-FAILED",
+    "ORBIT-METRIC-SAVES",
+    "TERMINAL-FEATURE-SAVE-ERRORS",
+)
 @anyio_only
 async def test_a_failed_save_is_told_and_tried_again_until_it_catches_up() -> None:
     def full(call: Call) -> Fault | None:
@@ -173,6 +199,7 @@ async def test_a_failed_save_is_told_and_tried_again_until_it_catches_up() -> No
     assert manager.metrics.snapshot().failed == {"save": 4}
 
 
+@pytest.mark.requirement("ORBIT-MANAGER-CONCURRENT")
 @anyio_only
 async def test_many_sessions_at_once_are_all_saved_a_few_at_a_time() -> None:
     under_way = most = 0

@@ -83,6 +83,14 @@ async def _live_and_be_killed(store: FilesystemStore, key: str) -> None:
         assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
+@pytest.mark.requirement(
+    "MANAGER-SPOOL-KILL",
+    "MANAGER-RECOVER-SPOOL",
+    "MANAGER-EVENT-RECOVERED",
+    "ORBIT-USE-CRASH",
+    "ORBIT-USE-LITTLE-LOST",
+    "ORBIT-TEST-CRASH",
+)
 @pytest.mark.parametrize("first_step", ["recover", "restore", "attach"])
 async def test_kill_9_loses_nothing_that_was_recorded_whatever_is_done_first(
     store: FilesystemStore, first_step: str
@@ -103,6 +111,7 @@ async def test_kill_9_loses_nothing_that_was_recorded_whatever_is_done_first(
     assert [event.records for event in diary.of(SessionRecovered)] == [2]
 
 
+@pytest.mark.requirement("ORBIT-USE-LONG")
 async def test_a_resumed_session_records_on_and_no_word_is_told_twice(store: FilesystemStore) -> None:
     for life in range(3):
         async with managing(store, **_SLOW) as (manager, _):
@@ -181,6 +190,7 @@ async def test_an_async_session_is_asked_again_when_records_streamed_by_meanwhil
         assert (await store.load("chat")).metadata.get("spool", {"upto": 0}) == {"upto": upto}
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-FULL")
 async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succeeded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +217,7 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
     assert [event.operation for event in diary.of(SnapshotFailed)] == ["spool"]
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-POWER")
 async def test_what_is_recorded_is_flushed_within_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ class Bad:
         return self.sin if self.sin is not None else make_snapshot("good", session_id=self.session_id)
 
 
+@pytest.mark.requirement("MANAGER-FAULT-RAISES", "MANAGER-FAULT-OTHER-ID")
 @pytest.mark.parametrize(
     ("sin", "kind"),
     [
@@ -69,6 +70,7 @@ async def test_a_session_that_misbehaves_is_told_and_saved_once_it_behaves(
     assert {event.code for event in diary.of(SnapshotFailed)} == {caught.value.code}
 
 
+@pytest.mark.requirement("MANAGER-FAULT-HANGS")
 async def test_a_session_that_hangs_is_given_up_and_saved_once_it_answers() -> None:
     slow = AsyncChat("slow")
     slow.hold = anyio.Event()
@@ -88,6 +90,7 @@ async def test_a_session_that_raises_a_timeout_of_its_own_is_not_mistaken_for_a_
     assert isinstance(caught.value.__cause__, TimeoutError)
 
 
+@pytest.mark.requirement("MANAGER-FAULT-INTERVAL")
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), "soon", True])
 async def test_an_interval_that_cannot_be_meant_is_refused(interval: Any) -> None:
     async with managing(MemoryStore()) as (manager, _):
@@ -98,6 +101,7 @@ async def test_an_interval_that_cannot_be_meant_is_refused(interval: Any) -> Non
         assert (await manager.stop_auto_snapshot("chat")).status == "not_live"
 
 
+@pytest.mark.requirement("MANAGER-FAULT-STOP-UNKNOWN")
 async def test_stopping_what_was_never_started_says_so() -> None:
     async with managing(MemoryStore()) as (manager, _):
         outcome = await manager.stop_auto_snapshot("nobody")
@@ -115,6 +119,7 @@ async def test_cancellation_does_not_cost_the_last_save() -> None:
     assert len((await store.load("chat")).messages) == 1
 
 
+@pytest.mark.requirement("MANAGER-FAULT-CANCEL")
 async def test_cancellation_during_the_last_save_leaves_it_whole() -> None:
     begun, gate = anyio.Event(), anyio.Event()
 
@@ -139,6 +144,7 @@ async def test_cancellation_during_the_last_save_leaves_it_whole() -> None:
     assert len((await store.load("chat")).messages) == 1
 
 
+@pytest.mark.requirement("MANAGER-AUTO-EXIT")
 async def test_a_last_save_that_does_not_end_is_given_up_in_bounded_time_and_told() -> None:
     stuck = FaultyStore(MemoryStore(), lambda _call: Fault(hold=anyio.Event()))
     with anyio.fail_after(PATIENCE):
@@ -158,6 +164,7 @@ async def test_a_last_save_that_fails_is_told_and_not_raised() -> None:
     assert diary.of(SnapshotFailed)[-1].code == "store_unavailable"
 
 
+@pytest.mark.requirement("MANAGER-FAULT-TWO-MANAGERS", "ONERING-CARE-ONE-WRITER")
 async def test_a_second_manager_is_told_who_has_the_session(tmp_path: Path) -> None:
     async with (
         FilesystemStore(tmp_path) as store,
@@ -190,6 +197,7 @@ async def test_the_owner_goes_on_saving_after_somebody_edited_its_record(tmp_pat
     assert [meta.title for meta in history] == [None, "edited", None]
 
 
+@pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
 async def test_subscribers_that_raise_or_hang_harm_no_save() -> None:
     async def stuck(_event: Event) -> None:
         await anyio.sleep_forever()
@@ -206,6 +214,7 @@ async def test_subscribers_that_raise_or_hang_harm_no_save() -> None:
             await diary.wait_for(SnapshotCreated)
 
 
+@pytest.mark.requirement("MANAGER-FAULT-CLOCK")
 async def test_a_clock_that_jumps_disturbs_no_schedule() -> None:
     clock = FixedClock()
     jumps = [timedelta(days=-400), timedelta(days=4000), timedelta(hours=-1)]
@@ -223,6 +232,7 @@ async def test_a_clock_that_jumps_disturbs_no_schedule() -> None:
     assert all(event.duration >= 0 for event in diary.of(SnapshotCreated))
 
 
+@pytest.mark.requirement("MANAGER-FAULT-FLAKY")
 async def test_a_store_that_fails_every_other_call_ends_with_everything_saved() -> None:
     chats = [Chat(f"chat-{number}", "one") for number in range(10)]
     inner = MemoryStore()
@@ -258,6 +268,7 @@ async def test_retention_that_fails_costs_no_save() -> None:
     assert manager.metrics.snapshot().failed.keys() == {"retention"}
 
 
+@pytest.mark.requirement("MANAGER-AUTO-CATCH-UP")
 async def test_on_a_read_only_disk_the_agent_starts_and_the_next_good_save_catches_up(tmp_path: Path) -> None:
     store = FilesystemStore(tmp_path)
     locked_out = True

@@ -54,6 +54,9 @@ def _large(session_id: str) -> Chat:
     return Chat(session_id, snapshot=make_snapshot(session_id=session_id, messages=messages))
 
 
+@pytest.mark.requirement(
+    "MANAGER-AUTO-LOOP", "ONERING-CARE-LOOP", "ORBIT-ACP-BACKGROUND", "TERMINAL-FEATURE-NON-BLOCKING"
+)
 @pytest.mark.parametrize("key", [None, generate_key()], ids=["plain", "encrypted"])
 async def test_saving_attaching_and_closing_block_nothing(
     tmp_path: Path, key: str | None, unblocked: BlockBuster | None

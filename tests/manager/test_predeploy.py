@@ -45,6 +45,7 @@ def _fates(report: SnapshotAllReport) -> dict[str, str]:
     return {outcome.session_id: outcome.status for outcome in report.outcomes}
 
 
+@pytest.mark.requirement("MANAGER-ALL-EACH", "ORBIT-USE-DEPLOY")
 async def test_every_live_session_is_saved_under_the_tag() -> None:
     store = MemoryStore()
     async with managing(store, **_SLOW) as (manager, _):
@@ -60,6 +61,7 @@ async def test_every_live_session_is_saved_under_the_tag() -> None:
     assert str(report).splitlines()[0] == "2 of 2 live sessions saved as 'release-7'"
 
 
+@pytest.mark.requirement("MANAGER-ALL-TIMEOUT")
 async def test_what_is_not_saved_is_said_plainly_and_costs_the_others_nothing() -> None:
     def one_fails(call: Call) -> Fault | None:
         return Fault(error=StoreUnavailable("full")) if call.session_id == "b-fails" else None
@@ -84,6 +86,7 @@ async def test_nothing_live_is_nothing_to_lose() -> None:
         assert (await manager.snapshot_all()).ok
 
 
+@pytest.mark.requirement("MANAGER-CONTROL-ASK")
 async def test_sessions_of_other_processes_are_saved_by_asking_their_owner(tmp_path: Path) -> None:
     with python(_ELSEWHERE, tmp_path, Path(__file__).parents[2]) as process:
         assert heard(process) == "ready"
@@ -98,6 +101,7 @@ async def test_sessions_of_other_processes_are_saved_by_asking_their_owner(tmp_p
     assert owner.pid == process.pid
 
 
+@pytest.mark.requirement("MANAGER-CONTROL-SILENT")
 async def test_an_owner_that_does_not_answer_is_reported_as_not_reachable(tmp_path: Path) -> None:
     with python(_ELSEWHERE, tmp_path, Path(__file__).parents[2]) as process:
         assert heard(process) == "ready"

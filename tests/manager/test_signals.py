@@ -80,12 +80,14 @@ async def _said(tmp_path: Path, session_id: str = "a") -> list[str]:
         return [message.text for message in (await store.load(session_id)).messages]
 
 
+@pytest.mark.requirement("MANAGER-AUTO-SIGNAL", "ORBIT-SUCCESS-SHUTDOWN")
 def test_sigterm_saves_everything_and_then_ends_the_process(tmp_path: Path, anyio_backend: str) -> None:
     assert _end(tmp_path, anyio_backend, "plain", signal.SIGTERM) == -signal.SIGTERM
     assert anyio.run(_said, tmp_path) == ["one", "two"]
     assert ended_without_stop(FilesystemStore(tmp_path).session_dir("a")) is None
 
 
+@pytest.mark.requirement("MANAGER-FAULT-SIGNAL-SAVE")
 def test_sigterm_during_a_save_saves_what_came_after_it_too(tmp_path: Path, anyio_backend: str) -> None:
     assert _end(tmp_path, anyio_backend, "slow", signal.SIGTERM, ready=2) == -signal.SIGTERM
     assert anyio.run(_said, tmp_path) == ["one", "two", "three"]
@@ -97,6 +99,7 @@ def test_of_two_managers_both_save_on_sigterm(tmp_path: Path, anyio_backend: str
     assert anyio.run(_said, tmp_path, "b") == ["one", "two"]
 
 
+@pytest.mark.requirement("MANAGER-AUTO-SIGNAL")
 def test_a_disk_that_never_answers_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
     assert _end(tmp_path, "asyncio", "stuck", signal.SIGTERM) == -signal.SIGTERM
 

@@ -155,6 +155,7 @@ def redacted(value: Any) -> Any:
     return redact(value)[0]
 
 
+@pytest.mark.requirement("STORE-VALUE-REDACT")
 @pytest.mark.parametrize(("kind", "token"), [*TOKENS.items(), *MORE_TOKENS])
 @pytest.mark.parametrize(
     "around", ["{}", "before {} after", "TOKEN={}", '"{}"', "({})", "line\\n{}\\nline", "x%3D{}"]
@@ -244,6 +245,7 @@ def test_keys_that_are_secrets_are_replaced_and_stay_apart() -> None:
     assert one not in json.dumps(report.raw())
 
 
+@pytest.mark.requirement("STORE-VALUE-REDACT")
 def test_the_report_gives_kinds_and_paths_and_never_a_value() -> None:
     secrets = list(TOKENS.values())
     value = {"a b": [{"deep": secret} for secret in secrets], "password": "hunter2"}

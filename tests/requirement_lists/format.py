@@ -43,7 +43,7 @@ _FRAME = section(
     done("FORMAT-HEADER-SPLICE", "at, del, ins say how the messages before become these."),
     to_do("FORMAT-HEADER-FULL", "A full frame stands alone; the first one is full, and so is one of another v."),
     to_do("FORMAT-HEADER-PREV", "prev is the root of the snapshot before."),
-    to_do("FORMAT-HEADER-SUM", "sum covers every byte of a plain frame."),
+    done("FORMAT-HEADER-SUM", "sum covers every byte of a plain frame."),
     to_do("FORMAT-HEADER-TIME", "t is when it was saved, in UTC."),
     to_do("FORMAT-HEADER-WRITER", "w is the writer, one for each time a store is opened."),
     done("FORMAT-HEADER-TRIGGER", "trigger is why it was taken."),
@@ -101,12 +101,12 @@ _DIGESTS = section(
 
 _READING = section(
     _PAGE + "5. Reading",
-    to_do("FORMAT-READ-UNFINISHED", "A proper beginning of a frame at the end of a segment is ignored."),
-    to_do("FORMAT-READ-ZEROS", "Zeros at the end of a segment are ignored."),
-    to_do("FORMAT-READ-DAMAGE", "Anything else that is wrong is damage and is said."),
-    to_do("FORMAT-READ-RESYNC", "Behind damage the next frame is found again."),
-    to_do("FORMAT-READ-BIT", "Every single flipped bit is noticed."),
-    to_do("FORMAT-READ-TRUNCATION", "At every truncation length the newest whole snapshot loads."),
+    done("FORMAT-READ-UNFINISHED", "A proper beginning of a frame at the end of a segment is ignored."),
+    done("FORMAT-READ-ZEROS", "Zeros at the end of a segment are ignored."),
+    done("FORMAT-READ-DAMAGE", "Anything else that is wrong is damage and is said."),
+    done("FORMAT-READ-RESYNC", "Behind damage the next frame is found again."),
+    done("FORMAT-READ-BIT", "Every single flipped bit is noticed."),
+    done("FORMAT-READ-TRUNCATION", "At every truncation length the newest whole snapshot loads."),
     done("FORMAT-READ-FALLBACK", "The newest snapshot that can be read is the one to fall back to."),
     to_do("FORMAT-READ-BOMB", "A payload that inflates beyond its declared length is refused."),
     to_do("FORMAT-READ-LIMIT", "Frames and payloads over the limit are refused before anything is allocated."),
@@ -120,7 +120,7 @@ _WRITING = section(
     to_do(
         "FORMAT-WRITE-NEW-SEGMENT", "A new segment is created exclusively, written, synced, its directory synced."
     ),
-    to_do("FORMAT-WRITE-DOUBT", "After any error nothing is appended behind a doubtful tail."),
+    done("FORMAT-WRITE-DOUBT", "After any error nothing is appended behind a doubtful tail."),
     to_do("FORMAT-WRITE-REWRITE", "A rewrite is synced, read back and renamed before old files go."),
 )
 

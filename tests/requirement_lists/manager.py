@@ -9,32 +9,32 @@ __all__ = ["MANAGER"]
 _AUTO = section(
     "snapshot_plugin/manager: auto-snapshot",
     done("MANAGER-AUTO-UNCHANGED", "An unchanged session writes nothing."),
-    to_do("MANAGER-AUTO-DEBOUNCE", "Significant events are debounced, and a stream of them starves no save."),
-    to_do("MANAGER-AUTO-COALESCE", "A save asked for while one is under way is coalesced."),
-    to_do("MANAGER-AUTO-LOOP", "Saves never block the event loop."),
-    to_do("MANAGER-AUTO-NEVER-RAISES", "A failed save never raises into the agent."),
-    to_do("MANAGER-AUTO-BACKOFF", "A failed save is tried again with growing pauses."),
-    to_do("MANAGER-AUTO-CATCH-UP", "After a full or read-only disk the next good save catches up."),
+    done("MANAGER-AUTO-DEBOUNCE", "Significant events are debounced, and a stream of them starves no save."),
+    done("MANAGER-AUTO-COALESCE", "A save asked for while one is under way is coalesced."),
+    done("MANAGER-AUTO-LOOP", "Saves never block the event loop."),
+    done("MANAGER-AUTO-NEVER-RAISES", "A failed save never raises into the agent."),
+    done("MANAGER-AUTO-BACKOFF", "A failed save is tried again with growing pauses."),
+    done("MANAGER-AUTO-CATCH-UP", "After a full or read-only disk the next good save catches up."),
     done("MANAGER-AUTO-EXIT", "Closing saves every live session, in bounded time."),
-    to_do("MANAGER-AUTO-SIGNAL", "SIGTERM saves every live session before the process ends, in bounded time."),
-    to_do("MANAGER-AUTO-BACKENDS", "The manager works on asyncio and on trio."),
+    done("MANAGER-AUTO-SIGNAL", "SIGTERM saves every live session before the process ends, in bounded time."),
+    done("MANAGER-AUTO-BACKENDS", "The manager works on asyncio and on trio."),
     done("MANAGER-AUTO-RETENTION", "History is trimmed to what the settings keep; tagged snapshots stay."),
 )
 
 _INPUT = section(
     "snapshot_plugin/manager: bad input and faults",
-    to_do("MANAGER-FAULT-RAISES", "A session whose snapshot method raises fails alone."),
-    to_do("MANAGER-FAULT-HANGS", "A session whose snapshot method hangs is given up after a bounded time."),
-    to_do("MANAGER-FAULT-OTHER-ID", "A session that gives another session's snapshot is refused."),
+    done("MANAGER-FAULT-RAISES", "A session whose snapshot method raises fails alone."),
+    done("MANAGER-FAULT-HANGS", "A session whose snapshot method hangs is given up after a bounded time."),
+    done("MANAGER-FAULT-OTHER-ID", "A session that gives another session's snapshot is refused."),
     done("MANAGER-FAULT-INTERVAL", "An interval of zero or less is refused."),
-    to_do("MANAGER-FAULT-STOP-UNKNOWN", "Stopping what was never started has a stated outcome."),
-    to_do("MANAGER-FAULT-START-TWICE", "Starting twice has a stated outcome."),
-    to_do("MANAGER-FAULT-CANCEL", "Cancellation during the last save leaves the old or the new snapshot."),
-    to_do("MANAGER-FAULT-SIGNAL-SAVE", "SIGTERM during a save loses nothing."),
-    to_do("MANAGER-FAULT-TWO-MANAGERS", "Two managers on one session: the second is told who has it."),
+    done("MANAGER-FAULT-STOP-UNKNOWN", "Stopping what was never started has a stated outcome."),
+    done("MANAGER-FAULT-START-TWICE", "Starting twice has a stated outcome."),
+    done("MANAGER-FAULT-CANCEL", "Cancellation during the last save leaves the old or the new snapshot."),
+    done("MANAGER-FAULT-SIGNAL-SAVE", "SIGTERM during a save loses nothing."),
+    done("MANAGER-FAULT-TWO-MANAGERS", "Two managers on one session: the second is told who has it."),
     done("MANAGER-FAULT-SUBSCRIBER", "A subscriber that raises or hangs harms nobody."),
-    to_do("MANAGER-FAULT-CLOCK", "A clock that jumps disturbs no schedule."),
-    to_do("MANAGER-FAULT-FLAKY", "A store that fails every other call ends with everything saved."),
+    done("MANAGER-FAULT-CLOCK", "A clock that jumps disturbs no schedule."),
+    done("MANAGER-FAULT-FLAKY", "A store that fails every other call ends with everything saved."),
 )
 
 _RESUME = section(
@@ -65,7 +65,7 @@ _CONFIG = section(
 _SPOOL = section(
     "docs/reference/spool.md: The spool file",
     done("MANAGER-SPOOL-KILL", "An appended record survives kill -9 of every process."),
-    to_do("MANAGER-SPOOL-POWER", "A flush makes records safe from a power cut."),
+    done("MANAGER-SPOOL-POWER", "A flush makes records safe from a power cut."),
     done("MANAGER-SPOOL-FULL", "A full disk refuses a record, says so, and harms none before or after."),
     done("MANAGER-SPOOL-TORN", "A torn last record is dropped and said."),
     done("MANAGER-SPOOL-DAMAGE", "What precedes damage is kept; nothing behind it is believed."),
@@ -86,20 +86,20 @@ _RECOVERY = section(
     done("MANAGER-RECOVER-NO-STOP", "A session that ended without a proper stop is reported."),
     done("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
     done("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
-    to_do("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
+    done("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
     done("MANAGER-CONTROL-SILENT", "An owner that does not answer is reported as not reachable, in bounded time."),
 )
 
 _DEPLOY = section(
     "snapshot_plugin/manager/manager.py: snapshot_all",
-    to_do("MANAGER-ALL-EACH", "snapshot_all reports each live session, with the tag on its snapshot."),
-    to_do("MANAGER-ALL-TIMEOUT", "snapshot_all ends within its timeout and names what was not saved."),
+    done("MANAGER-ALL-EACH", "snapshot_all reports each live session, with the tag on its snapshot."),
+    done("MANAGER-ALL-TIMEOUT", "snapshot_all ends within its timeout and names what was not saved."),
 )
 
 _EVENTS = section(
     "snapshot_plugin/manager/events.py, telemetry.py",
     done("MANAGER-EVENT-SKIPPED", "A save that was not needed is an event."),
-    to_do("MANAGER-EVENT-RECOVERED", "A recovery is an event."),
+    done("MANAGER-EVENT-RECOVERED", "A recovery is an event."),
     done("MANAGER-EVENT-ASYNC", "Subscribers may be plain or async; async ones get events in order."),
     done("MANAGER-METRIC-PYTHON", "Counters and distributions can be read from Python."),
     done("MANAGER-METRIC-OTEL", "OpenTelemetry gets the same numbers when it is installed."),

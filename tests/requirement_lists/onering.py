@@ -12,7 +12,7 @@ _GOALS = section(
     _PAGE + "Goals",
     to_do("ONERING-GOAL-FULL", "The whole context is kept: history, memory, plugins, tool state, permissions."),
     to_do("ONERING-GOAL-RECOVERY", "Where it is switched on, the last session is there again at the start."),
-    to_do("ONERING-GOAL-BACKENDS", "Storage is an interface with room for other backends."),
+    done("ONERING-GOAL-BACKENDS", "Storage is an interface with room for other backends."),
     to_do("ONERING-GOAL-PLACE", "Everything of one agent is kept in one predictable place."),
     done("ONERING-GOAL-OPT-IN", "An agent that does not use it behaves as before."),
 )
@@ -118,12 +118,12 @@ _ERRORS = section(
 _CONSIDERATIONS = section(
     _PAGE + "Considerations",
     to_do("ONERING-CARE-LAZY", "Opening a session with 100 MB of memory entries is fast."),
-    to_do("ONERING-CARE-DEBOUNCE", "Not every change is a save."),
-    to_do("ONERING-CARE-LOOP", "The event loop is never blocked."),
+    done("ONERING-CARE-DEBOUNCE", "Not every change is a save."),
+    done("ONERING-CARE-LOOP", "The event loop is never blocked."),
     to_do("ONERING-CARE-AGENT-ID", "An agent id is made safe for the file system."),
     to_do("ONERING-CARE-CREDENTIALS", "Credentials are not stored in a session."),
     to_do("ONERING-CARE-AUTH-APART", "Connector authentication is kept apart from sessions."),
-    to_do("ONERING-CARE-ONE-WRITER", "One agent per agent id at a time."),
+    done("ONERING-CARE-ONE-WRITER", "One agent per agent id at a time."),
     done("ONERING-CARE-PROCESSES", "A second process is kept out by a lock."),
 )
 

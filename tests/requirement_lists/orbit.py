@@ -15,7 +15,7 @@ _USE = section(
     done("ORBIT-USE-CRASH", "Sessions come back after the orchestrator was killed."),
     to_do("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
     done("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
-    to_do("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
+    done("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
     to_do("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
     done("ORBIT-USE-NO-LOSS", "A planned restart loses no session."),
 )
@@ -44,8 +44,8 @@ _STORE = section(
     done("ORBIT-STORE-LOAD", "A store loads a snapshot by session id."),
     done("ORBIT-STORE-DELETE", "A store deletes a session."),
     done("ORBIT-STORE-LIST", "A store lists what it has."),
-    to_do("ORBIT-STORE-FILES", "There is a store that keeps plain files under a directory of the caller's choice."),
-    to_do("ORBIT-STORE-SWAP", "The store is an interface: another backend can take its place."),
+    done("ORBIT-STORE-FILES", "There is a store that keeps plain files under a directory of the caller's choice."),
+    done("ORBIT-STORE-SWAP", "The store is an interface: another backend can take its place."),
     to_do("ORBIT-STORE-INDEX", "Listing does not read whole conversations."),
     to_do("ORBIT-STORE-READABLE", "What is on disk is JSON that a person can read with common tools."),
     to_do("ORBIT-STORE-GZIP", "Snapshots are compressed with gzip."),
@@ -55,10 +55,10 @@ _STORE = section(
 _MANAGER = section(
     _PAGE + "Phase 2: Snapshot Manager",
     done("ORBIT-MANAGER-SNAPSHOT", "The manager saves a session on request."),
-    to_do("ORBIT-MANAGER-START", "The manager saves a session by itself at an interval, in the background."),
+    done("ORBIT-MANAGER-START", "The manager saves a session by itself at an interval, in the background."),
     done("ORBIT-MANAGER-STOP", "Saving by itself can be stopped for one session by its id."),
     done("ORBIT-MANAGER-RESTORE", "The manager gives back the snapshot of a session."),
-    to_do("ORBIT-MANAGER-CONCURRENT", "The manager may be used for many sessions at once."),
+    done("ORBIT-MANAGER-CONCURRENT", "The manager may be used for many sessions at once."),
 )
 
 _PROVIDER = section(
@@ -66,8 +66,8 @@ _PROVIDER = section(
     done("ORBIT-ACP-SNAPSHOTTABLE", "A session takes part by giving its own snapshot, and by nothing else."),
     to_do("ORBIT-ACP-USER-MESSAGE", "What the user sends is tracked as a user message with its time."),
     to_do("ORBIT-ACP-ANSWER", "What the agent answers is tracked as an assistant message with its time."),
-    to_do("ORBIT-ACP-EVENT", "A significant event leads to a snapshot without waiting for the interval."),
-    to_do("ORBIT-ACP-BACKGROUND", "Taking a snapshot never holds up what the user sent."),
+    done("ORBIT-ACP-EVENT", "A significant event leads to a snapshot without waiting for the interval."),
+    done("ORBIT-ACP-BACKGROUND", "Taking a snapshot never holds up what the user sent."),
     to_do("ORBIT-ACP-LOAD", "A session is rebuilt from its snapshot: configuration, history, task, metrics."),
     done("ORBIT-ACP-LOAD-ERROR", "Rebuilding a session that has no snapshot is an error for who asked."),
     to_do("ORBIT-ACP-RESUME", "On resume the agent is asked to load the session by the agent's own id."),
@@ -116,7 +116,7 @@ _TESTING = section(
     done("ORBIT-TEST-STORAGE", "Save, load and delete are tested together."),
     done("ORBIT-TEST-VERSIONS", "Each released version is tested to load."),
     done("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
-    to_do("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
+    done("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
     done("ORBIT-TEST-CRASH", "Recovery after a crash is tested."),
     to_do("ORBIT-TEST-COMPATIBILITY", "Agents with and without load support are tested."),
 )
@@ -125,7 +125,7 @@ _SECURITY = section(
     _PAGE + "Security & Privacy",
     to_do("ORBIT-SECURITY-0600", "Files can be read and written by their owner only."),
     done("ORBIT-SECURITY-ENVIRONMENT", "Values of environment variables never get into a snapshot."),
-    to_do("ORBIT-SECURITY-ENCRYPT", "Snapshots can be encrypted at rest."),
+    done("ORBIT-SECURITY-ENCRYPT", "Snapshots can be encrypted at rest."),
     done("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),
     done("ORBIT-SECURITY-KEYCHAIN", "The key can come from the system's keychain."),
     done("ORBIT-SECURITY-RETENTION", "Old snapshots go by themselves."),

@@ -66,7 +66,7 @@ _VERBS = section(
     done("STORE-CHECK-FINDINGS", "check says where, what, and which snapshots it costs."),
     done("STORE-REPAIR", "repair puts damage aside and keeps the snapshots that are whole."),
     done("STORE-CLOSE", "Saving after close is refused."),
-    to_do("STORE-URL", "open_store picks the backend by scheme and can be extended by entry point."),
+    done("STORE-URL", "open_store picks the backend by scheme and can be extended by entry point."),
     done("STORE-TOO-LARGE-NOTICE", "A message over 1 MB or a session over 100 MB is saved whole with a notice."),
     done("STORE-BACKENDS", "Both built-in stores pass the same suite, on asyncio and on trio."),
     to_do("STORE-KIT", "A third party runs the suite on a backend of its own with a few lines."),
@@ -83,7 +83,7 @@ _FAULTS = section(
     to_do("STORE-FAULT-SHORT-WRITE", "Short writes are completed."),
     to_do("STORE-FAULT-SIGKILL", "SIGKILL at any instant leaves the old snapshot or the new one."),
     to_do("STORE-FAULT-SYMLINK", "A symlink where a directory should be is refused."),
-    to_do("STORE-FAULT-JUNK", "Trailing junk is noticed and costs no acknowledged snapshot."),
+    done("STORE-FAULT-JUNK", "Trailing junk is noticed and costs no acknowledged snapshot."),
     to_do("STORE-FAULT-SWAPPED", "Frames moved between sessions are noticed."),
     done("STORE-FAULT-20MB", "A tool output of 20 MB survives."),
     done("STORE-FAULT-100K", "100 000 messages survive."),
@@ -103,7 +103,7 @@ _VALUES = section(
     done("STORE-VALUE-DIFF", "Two snapshots can be compared."),
     done("STORE-VALUE-REPAIR", "Orphaned tool calls are closed and torn tails dropped, each with a notice."),
     done("STORE-VALUE-REPAIR-PURE", "Repair never edits the snapshot it is given."),
-    to_do("STORE-VALUE-REDACT", "Secret shapes are found, and reported by kind, never by value."),
+    done("STORE-VALUE-REDACT", "Secret shapes are found, and reported by kind, never by value."),
     done(
         "STORE-VALUE-POLICY", "Retention keeps last, within, hourly, daily, weekly, monthly, tags, pins, the head."
     ),

@@ -54,7 +54,7 @@ _MODEL = section(
 _MANAGER = section(
     _PAGE + "Session Manager (Python)",
     done("TERMINAL-MANAGER-PLACE", "Sessions live in the user's own directory unless another one is given."),
-    to_do("TERMINAL-MANAGER-MKDIR", "The directory is made when it is missing."),
+    done("TERMINAL-MANAGER-MKDIR", "The directory is made when it is missing."),
     to_do("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
     to_do("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
     done("TERMINAL-MANAGER-UNIQUE", "A session that brings no id gets a unique one."),
@@ -123,8 +123,8 @@ _FEATURES = section(
     _PAGE + "Core Features (Week 3)",
     to_do("TERMINAL-FEATURE-AUTO-CREATE", "A session begins by itself with the first message."),
     to_do("TERMINAL-FEATURE-AUTO-SAVE", "A save follows each exchange of messages."),
-    to_do("TERMINAL-FEATURE-NON-BLOCKING", "Saving does not block."),
-    to_do("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
+    done("TERMINAL-FEATURE-NON-BLOCKING", "Saving does not block."),
+    done("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
     to_do("TERMINAL-FEATURE-FULL-HISTORY", "Loading restores the full history."),
     to_do("TERMINAL-FEATURE-SHOW", "A loaded session can be displayed."),
     done("TERMINAL-FEATURE-RECENT", "Recent sessions are listed with date, messages and tokens."),
@@ -161,9 +161,9 @@ _TESTS = section(
 
 _PERFORMANCE = section(
     _PAGE + "Performance Considerations, Success Metrics",
-    to_do("TERMINAL-PERF-TOKENS", "Tokens that stream by are not each a save."),
+    done("TERMINAL-PERF-TOKENS", "Tokens that stream by are not each a save."),
     to_do("TERMINAL-PERF-COMPLETE", "A completed message is saved."),
-    to_do("TERMINAL-PERF-BATCH", "Writes that come close together are batched."),
+    done("TERMINAL-PERF-BATCH", "Writes that come close together are batched."),
     to_do("TERMINAL-PERF-MEMORY", "Sessions that are not in use are not kept in memory."),
     to_do("TERMINAL-PERF-PAGES", "A large session can be read a page at a time."),
     to_do("TERMINAL-PERF-INDEX", "Listing is cached or as cheap."),
@@ -172,7 +172,7 @@ _PERFORMANCE = section(
     to_do("TERMINAL-PERF-LOAD", "A load takes under 100 ms."),
     to_do("TERMINAL-QUALITY-COVERAGE", "Over 90 % of the lines are covered by tests."),
     done("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
-    to_do("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),
+    done("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),
     to_do("TERMINAL-QUALITY-STATUS", "The state of a session is shown clearly."),
 )
 
@@ -180,12 +180,12 @@ _SECURITY = section(
     _PAGE + "Security Considerations",
     to_do("TERMINAL-SECURITY-DIR", "Directories have mode 0700."),
     to_do("TERMINAL-SECURITY-FILE", "Files have mode 0600."),
-    to_do("TERMINAL-SECURITY-NAMES", "File names hold nothing sensitive: no titles, no content."),
+    done("TERMINAL-SECURITY-NAMES", "File names hold nothing sensitive: no titles, no content."),
     done("TERMINAL-SECURITY-ESCAPE", "Special characters are escaped."),
     done("TERMINAL-SECURITY-IDS", "Session ids are validated."),
     done("TERMINAL-SECURITY-TRAVERSAL", "No id leads outside the store."),
-    to_do("TERMINAL-LIMIT-SESSION", "A session over 100 MB is reported, never cut."),
-    to_do("TERMINAL-LIMIT-MESSAGE", "A message over 1 MB is reported, never cut."),
+    done("TERMINAL-LIMIT-SESSION", "A session over 100 MB is reported, never cut."),
+    done("TERMINAL-LIMIT-MESSAGE", "A message over 1 MB is reported, never cut."),
     to_do("TERMINAL-LIMIT-SESSIONS", "Over 1000 sessions can be cleaned up automatically."),
 )
 

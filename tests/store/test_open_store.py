@@ -21,6 +21,7 @@ def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.requirement("STORE-URL", "ORBIT-STORE-FILES", "TERMINAL-MANAGER-MKDIR")
 @pytest.mark.parametrize("name", ["plain", "with space", "Ünïcödé", "a?b#c%d"])
 async def test_a_file_url_opens_the_store_in_that_directory(tmp_path: Path, name: str) -> None:
     place = tmp_path / name
@@ -48,6 +49,7 @@ async def test_this_machine_may_be_named(tmp_path: Path) -> None:
     assert (tmp_path / "store" / "STORE.json").is_file()
 
 
+@pytest.mark.requirement("STORE-URL")
 async def test_a_memory_url_opens_a_new_store_each_time() -> None:
     async with open_store("memory:") as one, open_store("memory:") as other:
         assert isinstance(one, MemoryStore)
@@ -55,6 +57,7 @@ async def test_a_memory_url_opens_a_new_store_each_time() -> None:
         assert not await other.list()
 
 
+@pytest.mark.requirement("ORBIT-SECURITY-ENCRYPT", "STORE-KEY-CLOSED")
 async def test_a_key_in_the_environment_makes_a_new_store_encrypted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
         open_store(url)
 
 
+@pytest.mark.requirement("STORE-URL", "ORBIT-STORE-SWAP", "ONERING-GOAL-BACKENDS")
 async def test_another_package_adds_a_scheme_by_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
