@@ -1,30 +1,94 @@
-"""``asnap demo``: a session is killed in mid-sentence before your eyes, and comes back with every word."""
+"""``asnap demo``: an agent is killed in mid-sentence before your eyes; the session comes back with every word."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-import anyio
 import click
 
-from snapshot_plugin.cli.demo_session import ANSWER, QUESTION, SESSION_ID
-from snapshot_plugin.manager.recovery import recover
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.cli.demo_agent import ANSWER, GO_ON, QUESTION
 
 __all__ = ["command"]
 
 _WORDS_BEFORE_THE_KILL = 24
+_EDITOR = """\
+  With a real agent:
+
+    asnap run -- opencode acp            (or any other ACP agent)
+
+  In Zed, settings.json:
+
+    "agent_servers": {
+      "opencode": { "command": "asnap", "args": ["run", "--", "opencode", "acp"] }
+    }
+"""
+
+
+class _Client:
+    """An ACP client of the proxy, which runs the demo agent. Both are one process group, to be killed at once."""
+
+    def __init__(self, place: Path, pause: float) -> None:
+        agent = (sys.executable, "-m", "snapshot_plugin.cli.demo_agent", str(pause))
+        proxy = (sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--", *agent)
+        self._process = subprocess.Popen(  # noqa: S603 — our own modules
+            proxy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._numbers = itertools.count(1)
+
+    def ask(self, method: str, params: dict[str, Any], on_text: Callable[[str, str], bool] | None = None) -> Any:
+        """Send a request, show the text that streams by, and return the result; None if *on_text* said to stop."""
+        assert self._process.stdin is not None  # noqa: S101 — both are pipes
+        assert self._process.stdout is not None  # noqa: S101 — both are pipes
+        number = next(self._numbers)
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if message.get("id") == number and "method" not in message:
+                return message.get("result")
+            update = (message.get("params") or {}).get("update") or {}
+            text = (update.get("content") or {}).get("text") if isinstance(update.get("content"), dict) else None
+            if text and on_text and not on_text(str(update["sessionUpdate"]), text):
+                return None
+        raise click.ClickException("the proxy ended before it answered")
+
+    def kill(self) -> None:
+        """SIGKILL for the proxy and the agent: nobody gets to tidy up."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        agents = children.read_text().split() if children.exists() else []
+        self._process.kill()
+        for pid in agents:
+            os.kill(int(pid), signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        self.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._process.wait()
 
 
 @click.command("demo")
 @click.option("--fast", is_flag=True, help="Do not type at reading speed.")
 def command(*, fast: bool) -> None:
-    r"""Kill a session in mid-sentence and bring it back, with every word.
+    r"""Kill an agent in mid-sentence and bring the session back, with every word.
 
     \b
     Examples:
@@ -32,51 +96,57 @@ def command(*, fast: bool) -> None:
       asnap demo --fast      the same, at once
       asnap demo --fast && echo "nothing lost"
     """
-    pause = 0.0 if fast else 0.1
+    pause = 0.001 if fast else 0.09
     with tempfile.TemporaryDirectory(prefix="asnap-demo-") as folder:
         place = Path(folder) / "store"
-        _say(f"\n  you    {QUESTION}\n  agent  ", end="")
-        seen = _stream(place, pause, kill_after=_WORDS_BEFORE_THE_KILL)
-        _say(click.style("  ✗ kill -9\n", fg="red", bold=True))
-        kept = anyio.run(_recover, place)
-        _say(f"  {len(seen.split())} words were on your screen, {len(kept.split())} came back from disk.\n")
-        if not kept.startswith(seen):  # it may have written one word more than it could show
-            raise click.ClickException(f"lost: {seen!r} was shown and {kept!r} was kept")
-        _say("  agent  " + click.style(kept, dim=True), end="")
-        rest = _stream(place, pause)
-        whole = anyio.run(_load, place)
-        if whole != ANSWER or kept + rest != ANSWER:
-            raise click.ClickException("the answer did not come back whole")
-    _say(click.style("\n\n  ✓ nothing lost\n", fg="green", bold=True))
-    _say("  In your own program: README.md, “Sixty seconds”, and docs/how-to/orchestrator.md")
+        session_id, seen = _until_killed(place, pause)
+        _bring_back(place, pause, session_id, seen)
+    click.secho("\n\n  ✓ nothing lost, and the model knows what you saw\n", fg="green", bold=True)
+    click.echo(_EDITOR)
 
 
-def _stream(place: Path, pause: float, *, kill_after: int | None = None) -> str:
-    """Run the session in its own process, show what it says, SIGKILL it after some words; return what was seen."""
-    child = [sys.executable, "-m", "snapshot_plugin.cli.demo_session", str(place), str(pause)]
-    seen = ""
-    with subprocess.Popen(child, stdout=subprocess.PIPE) as process:  # noqa: S603 — our own module
-        assert process.stdout is not None  # noqa: S101 — it is a pipe
-        while chunk := process.stdout.read1(16):  # type: ignore[attr-defined]
-            seen += chunk.decode()
-            _say(chunk.decode(), end="")
-            if kill_after is not None and len(seen.split()) >= kill_after:
-                process.send_signal(signal.SIGKILL)
-                seen += process.stdout.read().decode()  # what was already on its way to the screen
-                break
-    return seen
+def _until_killed(place: Path, pause: float) -> tuple[str, str]:
+    seen: list[str] = []
+
+    def show(_kind: str, text: str) -> bool:
+        seen.append(text)
+        click.echo(text, nl=False)
+        return len(seen) < _WORDS_BEFORE_THE_KILL
+
+    with _Client(place, pause) as client:
+        session_id = client.ask("session/new", {"cwd": os.getcwd(), "mcpServers": []})["sessionId"]  # noqa: PTH109 — text
+        click.echo(f"\n  you    {QUESTION}\n  agent  ", nl=False)
+        client.ask("session/prompt", _prompt(session_id, QUESTION), show)
+        client.kill()
+    click.secho(" ✗ kill -9, agent and all\n", fg="red", bold=True)
+    return session_id, "".join(seen)
 
 
-async def _recover(place: Path) -> str:
-    async with FilesystemStore(place) as store:
-        await recover(store, now=datetime.now(UTC))
-        return (await store.load(SESSION_ID)).messages[-1].text
+def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
+    kept: list[str] = []
+    said: list[str] = []
+
+    def keep(kind: str, text: str) -> bool:
+        if kind == "agent_message_chunk":
+            kept.append(text)
+        return True
+
+    def show(_kind: str, text: str) -> bool:
+        said.append(text)
+        click.echo(text, nl=False)
+        return True
+
+    with _Client(place, pause) as client:
+        client.ask("session/load", {"sessionId": session_id, "cwd": os.getcwd(), "mcpServers": []}, keep)  # noqa: PTH109 — text
+        back = "".join(kept)
+        click.echo(f"  {len(seen.split())} words were on your screen; {len(back.split())} came back.\n")
+        if not back.startswith(seen):  # it may have written down one word more than it could show
+            raise click.ClickException(f"lost: {seen!r} was shown and {back!r} was kept")
+        click.echo("  agent  " + click.style(back, dim=True) + f"\n  you    {GO_ON}\n  agent  ", nl=False)
+        client.ask("session/prompt", _prompt(session_id, GO_ON), show)
+    if (back + "".join(said)).split() != ANSWER.split():
+        raise click.ClickException("the agent did not go on from where it was cut off")
 
 
-async def _load(place: Path) -> str:
-    async with FilesystemStore(place) as store:
-        return (await store.load(SESSION_ID, strict=True)).messages[-1].text
-
-
-def _say(text: str, *, end: str = "\n") -> None:
-    click.echo(text + end, nl=False)
+def _prompt(session_id: str, text: str) -> dict[str, Any]:
+    return {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]}
