@@ -22,3 +22,13 @@ def opener(project: Path, clock: FixedClock | None = None) -> Opener:
         return ProjectMemory(project, **{**defaults, **options})
 
     return open_memory
+
+
+def names_in(directory: Path) -> set[str]:
+    """The names of a directory's files."""
+    return {path.name for path in directory.iterdir()}
+
+
+def stored_text(project: Path) -> str:
+    """All that a project's memory holds, as it is on disk."""
+    return "".join(path.read_text() for path in sorted(project.glob(".asnap/*/*.json")))

@@ -228,7 +228,7 @@ async def test_scenario_14_a_cancelled_session_writes_it_too(open_memory: Opener
 
 
 async def test_scenario_14_an_error_of_the_caller_stays_what_it_is(open_memory: Opener, project: Path) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError):  # noqa: PT012 — the block is what is tested
         async with open_memory() as memory:
             await memory.record_error("E1")
             raise KeyError

@@ -1,0 +1,68 @@
+"""Servers to test with: in this process, and as the real command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+import snapshot_plugin
+from snapshot_plugin.adapters.mcp.server import make_server
+from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.memory import MemoryStore
+
+_SOURCE = Path(snapshot_plugin.__file__).parent.parent
+
+
+@asynccontextmanager
+async def connected(
+    project: Path, store: SnapshotStore | None = None, *, mode: str = "auto", **options: Any
+) -> AsyncIterator[tuple[Client, ProjectMemory]]:
+    """The official client, connected to a server in this process."""
+    memory = ProjectMemory(project, register=project.parent / "register", **options)
+    async with memory, Client(make_server(memory, store or MemoryStore()), mode=mode) as client:
+        yield client, memory
+
+
+def environment(project: Path, **more: str) -> dict[str, str]:
+    """What the real command needs, with every place under the test's own directory."""
+    place = project.parent
+    return {
+        "PYTHONPATH": str(_SOURCE),
+        "XDG_STATE_HOME": str(place / "state"),
+        "ASNAP_STORE": str(place / "store"),
+        **more,
+    }
+
+
+def command(project: Path, environ: Mapping[str, str] | None = None) -> StdioServerParameters:
+    """``asnap mcp``, started in a project by a client."""
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "snapshot_plugin", "mcp"],
+        cwd=project,
+        env=dict(environ or environment(project)),
+    )
+
+
+async def told(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """A tool's structured answer; it must not be an error."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    """The code of a tool's error."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    assert isinstance(result.structured_content, dict)
+    code: str = result.structured_content["error"]["code"]
+    return code

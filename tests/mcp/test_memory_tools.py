@@ -1,0 +1,122 @@
+"""`session_store` and `load_session_context`, through the official client."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from mcp_types import TextContent
+
+from snapshot_plugin.adapters.memory import files
+from tests.mcp.servers import connected, refused, told
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
+    async with connected(project) as (client, _):
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(tools) == {
+        "session_store", "load_session_context", "list_snapshots", "search_sessions", "show_session",
+        "take_snapshot", "resume_plan",
+    }  # fmt: skip
+    for name, tool in tools.items():
+        assert tool.description
+        assert tool.title
+        assert tool.output_schema
+        assert tool.output_schema["type"] == "object"
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is (name not in ("session_store", "take_snapshot"))
+        assert tool.annotations.open_world_hint is False
+    store = tools["session_store"]
+    assert store.annotations is not None
+    assert store.annotations.destructive_hint is True
+    assert store.input_schema["required"] == ["action"]
+    assert store.input_schema["properties"]["action"]["enum"] == ["save", "load", "list", "delete", "stats"]
+    assert tools["load_session_context"].input_schema["properties"] == {}
+    taking = tools["take_snapshot"].annotations
+    assert taking is not None
+    assert taking.destructive_hint is False
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_what_one_session_saves_the_next_one_finds(project: Path, mode: str) -> None:
+    data = {"choice": "sqlite", "why": ["small", "local"]}
+    async with connected(project, mode=mode) as (client, _):
+        assert (await told(client, "load_session_context"))["session_count"] == 1
+        saved = await told(client, "session_store", action="save", namespace="decisions", key="db", data=data)
+        assert (saved["persistence"], saved["notices"]) == ("disk", [])
+    async with connected(project, mode=mode) as (client, _):
+        context = await told(client, "load_session_context")
+        assert (context["session_count"], context["other_namespaces"]) == (2, {"decisions": ["db"]})
+        assert context["last_session"]
+        loaded = await told(client, "session_store", action="load", namespace="decisions", key="db")
+        assert loaded["data"] == data
+        listed = await told(client, "session_store", action="list", namespace="decisions")
+        assert listed["keys"] == ["db"]
+        assert (await told(client, "session_store", action="list"))["namespaces"] == {"decisions": 1}
+        stats = (await told(client, "session_store", action="stats"))["stats"]
+        assert (stats["namespaces"]["decisions"]["entries"], stats["session_count"]) == (1, 2)
+        await told(client, "session_store", action="delete", namespace="decisions", key="db")
+        assert await refused(client, "session_store", action="load", namespace="decisions", key="db") == "not_found"
+
+
+async def test_errors_are_results_that_the_model_can_read(project: Path) -> None:
+    async with connected(project) as (client, _):
+        result = await client.call_tool("session_store", {"action": "load", "namespace": "a", "key": "b"})
+        assert result.is_error
+        [text] = result.content
+        assert isinstance(text, TextContent)
+        assert text.text.startswith("not_found: ")
+        big = "x" * (1024 * 1024 + 1)
+        store = "session_store"
+        assert await refused(client, store, action="save", namespace="a", key="b", data=big) == "limit_exceeded"
+        assert await refused(client, store, action="save", namespace="a", key="b") == "invalid_input"
+        assert await refused(client, store, action="save", namespace="a", data=1) == "invalid_input"
+        assert await refused(client, store, action="load", key="b") == "invalid_input"
+        assert await refused(client, store, action="save", namespace="..", key="b", data=1) == "invalid_input"
+        unknown = await client.call_tool(store, {"action": "destroy"})
+        assert unknown.is_error
+
+
+async def test_everything_is_deleted_only_after_confirmation(project: Path) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "session_store", action="save", namespace="a", key="k", data=1)
+        assert await refused(client, "session_store", action="delete", namespace="*") == "invalid_input"
+        assert (await told(client, "session_store", action="list"))["namespaces"] == {"a": 1}
+        cleared = await told(client, "session_store", action="delete", namespace="*", confirm=True)
+        assert cleared["cleared"] is True
+        assert (await told(client, "session_store", action="list"))["namespaces"] == {}
+
+
+async def test_a_second_server_reads_and_every_answer_says_so(project: Path) -> None:
+    async with connected(project) as (first, _), connected(project) as (second, _):
+        await told(first, "session_store", action="save", namespace="a", key="k", data=1)
+        loaded = await told(second, "session_store", action="load", namespace="a", key="k")
+        assert (loaded["data"], loaded["persistence"], len(loaded["notices"])) == (1, "read-only", 1)
+        assert (await told(second, "load_session_context"))["persistence"] == "read-only"
+        assert await refused(second, "session_store", action="save", namespace="a", key="k", data=2) == "read_only"
+
+
+async def test_a_full_disk_is_told_with_every_answer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with connected(project) as (client, _):
+        monkeypatch.setattr(files, "replace_file", full)
+        code = await refused(client, "session_store", action="save", namespace="a", key="k", data=[1])
+        assert code == "store_unavailable"
+        loaded = await told(client, "session_store", action="load", namespace="a", key="k")
+        assert (loaded["data"], loaded["persistence"], len(loaded["notices"])) == ([1], "memory", 1)
+        assert (await told(client, "load_session_context"))["persistence"] == "memory"
+        monkeypatch.undo()
+
+
+async def test_loading_the_context_puts_noise_rules_into_effect(project: Path) -> None:
+    async with connected(project) as (client, memory):
+        rules = {"rules": [{"pattern": "favicon", "auto": True}, "ResizeObserver"]}
+        await told(client, "session_store", action="save", namespace="noise", key="config", data=rules)
+        context = await told(client, "load_session_context")
+        assert context["noise_config"]["rules_count"] == context["applied"]["noise_rules"] == 2
+        assert memory.noise_rule("GET /favicon.ico 404") is not None

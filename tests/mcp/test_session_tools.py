@@ -1,0 +1,173 @@
+"""The tools over the snapshot store, and the resources."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
+
+from snapshot_plugin.manager.control import serve_control
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, SessionConfig, SessionSnapshot
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing.build import make_snapshot
+from tests.mcp.servers import connected, refused, told
+
+pytestmark = pytest.mark.anyio
+
+
+def interrupted(project: Path) -> SessionSnapshot:
+    call = ToolCallBlock(tool_call_id="t1", title="Run the tests", status="in_progress")
+    return make_snapshot("please fix the login", session_id="fix-login").evolve(
+        title="Fix the login",
+        agent=AgentInfo(name="opencode", command=("opencode", "acp")),
+        config=SessionConfig(
+            cwd=str(project / "src"), mode="code", model="m-1", mcp_servers=(McpServer(name="asnap"),)
+        ),
+        messages=(
+            Message(role="user", content="please fix the LOGIN page"),
+            Message(role="assistant", content=(TextBlock(text="Looking."), call)),
+        ),
+    )
+
+
+async def test_sessions_are_listed_searched_and_shown(project: Path) -> None:
+    store = MemoryStore()
+    await store.save(interrupted(project))
+    await store.save(make_snapshot("hello", "world " * 2000, session_id="other"))
+    async with connected(project, store) as (client, _):
+        assert {line["session_id"] for line in (await told(client, "list_snapshots"))["sessions"]} == {
+            "fix-login",
+            "other",
+        }
+        here = await told(client, "list_snapshots", here=True)
+        assert ([line["session_id"] for line in here["sessions"]], here["hidden"]) == (["fix-login"], 1)
+        found = await told(client, "search_sessions", query="login")
+        [hit] = found["hits"]
+        assert (hit["session_id"], hit["message_index"], found["sessions_searched"]) == ("fix-login", 0, 2)
+        [tool_hit] = (await told(client, "search_sessions", query="run the TESTS"))["hits"]
+        assert tool_hit["role"] == "assistant"
+        shown = await told(client, "show_session", session_id="fix-login")
+        assert [message["text"] for message in shown["messages"]] == [
+            "please fix the LOGIN page",
+            "Looking.\n[tool in_progress] Run the tests",
+        ]
+        [long] = (await told(client, "show_session", session_id="other", limit=1))["messages"]
+        assert (long["index"], long["shortened"]) == (1, True)
+        [first] = (await told(client, "show_session", session_id="other", start=0, limit=1))["messages"]
+        assert first["text"] == "hello"
+
+
+async def test_a_resume_plan_says_what_would_happen(project: Path) -> None:
+    store = MemoryStore()
+    await store.save(interrupted(project))
+    async with connected(project, store) as (client, _):
+        plan = await told(client, "resume_plan")
+    assert (plan["session_id"], plan["seq"], plan["agent"], plan["mode"]) == ("fix-login", 1, "opencode", "code")
+    assert plan["command"] == "asnap run --session fix-login -- opencode acp"
+    assert plan["mcp_servers"] == ["asnap"]
+    assert len(plan["repairs"]) == 1
+    assert plan["live"] is False
+    assert plan["steps"]
+
+
+async def test_what_is_not_there_is_told(project: Path) -> None:
+    async with connected(project) as (client, _):
+        for tool in ("show_session", "resume_plan", "take_snapshot"):
+            assert await refused(client, tool, session_id="nobody") == "snapshot_not_found"
+        assert await refused(client, "resume_plan") == "not_found"
+        assert await refused(client, "take_snapshot") == "invalid_input"
+        assert await refused(client, "search_sessions", query=" ") == "invalid_input"
+        too_many = await client.call_tool("list_snapshots", {"limit": 100_000})
+        assert too_many.is_error
+
+
+async def test_a_store_that_was_never_made_is_empty_and_stays_unmade(project: Path) -> None:
+    place = project.parent / "store"
+    async with connected(project, FilesystemStore(place, create=False)) as (client, _):
+        listed = await told(client, "list_snapshots")
+        assert (listed["sessions"], len(listed["notices"])) == ([], 1)
+        assert await refused(client, "show_session", session_id="s") == "store_not_found"
+    assert not place.exists()
+
+
+async def _take(client: Client, store: FilesystemStore, handler: Any, project: Path) -> dict[str, Any] | str:
+    """Be the owner of session fix-login while the client asks for a snapshot."""
+    async with anyio.create_task_group() as tasks:
+        path = await tasks.start(lambda *, task_status: serve_control(handler, name="o", task_status=task_status))
+        owner = Owner.this_process(since=datetime.now(UTC), control=str(path))
+        lease = Lease.acquire(store.session_dir("fix-login"), owner)
+        try:
+            result = await client.call_tool("take_snapshot", {"tag": "before-lunch"})
+            assert (await told(client, "resume_plan"))["live"] is True
+        finally:
+            lease.release()
+            tasks.cancel_scope.cancel()
+    content = result.structured_content
+    assert content is not None
+    return str(content["error"]["code"]) if result.is_error else content
+
+
+async def test_a_snapshot_is_taken_by_the_process_that_runs_the_session(project: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def save(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request)
+        ref = await store.save(interrupted(project), tags=[request["tag"]])
+        return {"session_id": ref.session_id, "status": "saved", "seq": ref.seq}
+
+    async with FilesystemStore(project.parent / "store") as store, connected(project, store) as (client, _):
+        await store.save(interrupted(project))
+        assert await refused(client, "take_snapshot", session_id="fix-login") == "not_found"
+        taken = await _take(client, store, save, project)
+        assert asked == [{"op": "snapshot", "session_id": "fix-login", "tag": "before-lunch"}]
+        assert isinstance(taken, dict)
+        assert (taken["session_id"], taken["seq"]) == ("fix-login", 2)
+        assert (await store.history("fix-login"))[0].snapshot_tags == ("before-lunch",)
+
+
+async def test_an_owner_that_cannot_save_is_not_taken_for_one_that_did(project: Path) -> None:
+    async def fail(_request: dict[str, Any]) -> dict[str, Any]:
+        return {"session_id": "fix-login", "status": "failed", "problem": "disk full"}
+
+    async with FilesystemStore(project.parent / "store") as store, connected(project, store) as (client, _):
+        await store.save(interrupted(project))
+        assert await _take(client, store, fail, project) == "failure"
+
+
+async def _read(client: Client, uri: str) -> Any:
+    [content] = (await client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    assert content.mime_type == "application/json"
+    return json.loads(content.text)
+
+
+async def test_the_same_as_resources(project: Path) -> None:
+    store = MemoryStore()
+    await store.save(interrupted(project))
+    async with connected(project, store) as (client, memory):
+        await memory.save("decisions", "A b/c", {"x": 1})
+        assert {str(r.uri) for r in (await client.list_resources()).resources} == {
+            "asnap://memory/context",
+            "asnap://sessions",
+        }
+        assert len((await client.list_resource_templates()).resource_templates) == 4
+        assert (await _read(client, "asnap://memory/context"))["session_count"] == 1
+        assert await _read(client, "asnap://memory/decisions") == ["A b/c"]
+        assert await _read(client, "asnap://memory/decisions/A%20b%2Fc") == {"x": 1}
+        assert len((await _read(client, "asnap://sessions"))["sessions"]) == 1
+        assert (await _read(client, "asnap://sessions/fix-login"))["total_messages"] == 2
+        assert (await _read(client, "asnap://sessions/fix-login/plan"))["seq"] == 1
+        for missing in ("asnap://memory/a/b", "asnap://sessions/nobody", "asnap://memory/%2e%2e/x"):
+            with pytest.raises(MCPError) as error:
+                await client.read_resource(missing)
+            assert error.value.error.code == -32602

@@ -1,0 +1,156 @@
+"""The real command, over standard input and output, and over HTTP with a token."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from snapshot_plugin.adapters.mcp.serve import http_app
+from snapshot_plugin.adapters.mcp.server import make_server
+from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.store.memory import MemoryStore
+from tests.mcp.servers import command, environment, told
+
+TOKEN = "t0ken-" * 6
+
+
+@pytest.mark.anyio
+async def test_over_stdio_one_process_stores_and_the_next_finds(project: Path) -> None:
+    with anyio.fail_after(60):
+        async with Client(command(project)) as client:
+            await told(client, "session_store", action="save", namespace="decisions", key="db", data={"x": "ß"})
+        async with Client(command(project)) as client:
+            context = await told(client, "load_session_context")
+            assert (context["session_count"], context["other_namespaces"]) == (2, {"decisions": ["db"]})
+            loaded = await told(client, "session_store", action="load", namespace="decisions", key="db")
+            assert loaded["data"] == {"x": "ß"}
+
+
+@contextmanager
+def serving(project: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """``asnap mcp --http 0``: the process, its address, and the token it announced, if any."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "snapshot_plugin", "mcp", "--http", "0"],
+        cwd=project,
+        env={**os.environ, **environment(project, **environ)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        said = ""
+        while "listening on" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        [address] = re.findall(r"http://\S+", said)
+        yield process, address, "".join(re.findall(r"token: (\S+)", said))
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.anyio
+async def test_over_http_with_the_token(project: Path) -> None:
+    with serving(project, ASNAP_MCP_TOKEN=TOKEN) as (process, address, announced), anyio.fail_after(60):
+        assert (announced, address.startswith("http://127.0.0.1:")) == ("", True)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            for _ in range(2):  # two clients, one memory
+                async with Client(streamable_http_client(address, http_client=http)) as client:
+                    await told(client, "session_store", action="save", namespace="a", key="k", data=1)
+                    assert (await told(client, "load_session_context"))["session_count"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert await anyio.to_thread.run_sync(process.wait, 30) in (0, -signal.SIGTERM)
+
+
+def test_over_http_without_the_token_nothing_is_answered(project: Path) -> None:
+    with serving(project) as (_, address, token):
+        assert len(token) > 30
+        good = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": token}):
+            assert httpx2.post(address, json=message, headers=headers).status_code == 401
+            assert httpx2.get(address, headers=headers).status_code == 401
+        assert httpx2.post(address, json=message, headers=good).status_code != 401
+        assert httpx2.post(address, json=message, headers={**good, "Host": "evil.example"}).status_code == 421
+        assert (
+            httpx2.post(address, json=message, headers={**good, "Origin": "http://evil.example"}).status_code == 403
+        )
+
+
+def test_a_short_token_is_refused(project: Path) -> None:
+    server = make_server(ProjectMemory(project, register=project), MemoryStore())
+    with pytest.raises(InvalidInput):
+        http_app(server, token="short")
+
+
+def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "snapshot_plugin", "mcp"],
+        cwd=project,
+        env={**os.environ, **environment(project)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_after_everything_is_written(project: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVE_AND_RECORD, str(project)],
+        env={**os.environ, **environment(project)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "recorded\n"
+        process.send_signal(number)
+        assert process.wait(30) == -signal.SIGTERM
+    [entry] = json.loads((project / ".asnap/errors/history.json").read_text())["entries"]
+    assert entry["fingerprint"] == "buffered"
+
+
+_SERVE_AND_RECORD = """
+import signal
+import sys
+import anyio
+from snapshot_plugin.adapters.mcp.serve import serve_stdio
+from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.store.memory import MemoryStore
+
+class Memory(ProjectMemory):
+    async def __aenter__(self):
+        await super().__aenter__()
+        await self.record_error("buffered")
+        return self
+
+async def main():
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_stdio, Memory(sys.argv[1]), MemoryStore())
+        with anyio.fail_after(30):
+            while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                await anyio.sleep(0.01)
+        print("recorded", file=sys.stderr, flush=True)
+
+anyio.run(main)
+"""

@@ -1,0 +1,147 @@
+"""Several processes, and processes that are killed between any two writes, or in the middle of one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.errors import MemoryReadOnly
+from tests.manager.processes import heard, output_of, python, tell
+from tests.memory.opening import Opener
+
+_HOLD = """
+    import sys, anyio
+    from snapshot_plugin.adapters.memory import ProjectMemory
+    from pathlib import Path
+
+    async def main():
+        async with ProjectMemory(sys.argv[1], register=Path(sys.argv[2])) as memory:
+            await memory.save("a", "k", "from the child")
+            await memory.record_error("buffered")
+            print("ready", flush=True)
+            await anyio.to_thread.run_sync(sys.stdin.readline)
+
+    import anyio.to_thread
+    anyio.run(main)
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.anyio
+async def test_of_two_processes_one_writes_and_the_other_reads(open_memory: Opener, project: Path) -> None:
+    with python(_HOLD, project, project.parent / "register") as child:
+        assert heard(child) == "ready"
+        async with open_memory() as memory:
+            assert str(child.pid) in memory.notices[0]
+            assert await memory.load("a", "k") == "from the child"
+            with pytest.raises(MemoryReadOnly):
+                await memory.save("a", "k", "mine")
+            tell(child, "end")
+            assert heard(child) == "ended"
+            await memory.save("a", "k", "mine")
+            errors = (await memory.load_context()).error_history.unresolved
+            assert [error.fingerprint for error in errors] == ["buffered"]
+
+
+@pytest.mark.anyio
+async def test_a_killed_writer_leaves_its_place_and_only_buffered_data_is_lost(
+    open_memory: Opener, project: Path
+) -> None:
+    with python(_HOLD, project, project.parent / "register") as child:
+        assert heard(child) == "ready"
+        child.send_signal(signal.SIGKILL)
+        child.wait(30)
+        async with open_memory() as memory:
+            assert (memory.persistence, memory.session_count) == ("disk", 2)
+            assert await memory.load("a", "k") == "from the child"
+            assert (await memory.load_context()).error_history.unresolved == ()
+
+
+_KILLED_EVERYWHERE = """
+    import json, os, shutil, signal, sys
+    from datetime import UTC, datetime
+    from pathlib import Path
+    from snapshot_plugin.adapters.memory.archive import Archive
+    from snapshot_plugin.adapters.memory.flush import flush
+    from snapshot_plugin.adapters.memory.limits import Limits
+    from snapshot_plugin.adapters.memory.names import name_of
+    from snapshot_plugin.adapters.memory.records import ErrorRecord
+    from snapshot_plugin.adapters.memory.register import ProjectRegister
+    from snapshot_plugin.adapters.memory.seen import Seen
+
+    base = Path(sys.argv[1])
+    now = lambda: datetime.now(UTC)
+
+    def archive(project):
+        return Archive(project, limits=Limits(baselines=2), register=ProjectRegister(base / "register"), clock=now)
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(project, value, *, kill_at=None):
+        if kill_at is not None:
+            arm(kill_at)
+        memory, seen = archive(project), Seen()
+        memory.begin()
+        memory.save(name_of("a", "k"), {"value": value, "filler": value * 3000})
+        for name in ("one", "two", "three"):
+            memory.save(name_of("baselines", name), {"value": value})
+        seen.add_error(ErrorRecord(fingerprint="E", first_seen=now(), last_seen=now()), memory.limits, now())
+        flush(memory, seen)
+        memory.delete(name_of("baselines", "three"))
+        memory.end()
+
+    def arm(kill_at):
+        count = [0]
+        def watch(name):
+            real = getattr(os, name)
+            def call(*args, **kwargs):
+                count[0] += 1
+                if count[0] == kill_at:
+                    if name == "write":  # in the middle of it
+                        real(args[0], bytes(args[1])[: len(args[1]) // 2])
+                    die()
+                return real(*args, **kwargs)
+            setattr(os, name, call)
+        for name in ("write", "fsync", "rename", "unlink", "mkdir", "ftruncate"):
+            watch(name)
+
+    def whole(project):
+        for file in project.glob(".asnap/**/*.json"):
+            json.loads(file.read_text())
+        memory = archive(project)
+        memory.begin()
+        data = memory.load(name_of("a", "k"))
+        assert data["value"] in ("old", "new") and data["filler"] == data["value"] * 3000, data
+        assert memory.standing.notices == (), memory.standing.notices
+        assert memory.sessions.meta.session_count in (2, 3)
+        assert not list(project.glob(".asnap/**/*.tmp"))
+        assert len(memory.entries()["baselines"]) in (1, 2), memory.entries()
+        memory.end()
+
+    before = base / "before"
+    before.mkdir()
+    work(before, "old")
+    kill_at = 0
+    while True:
+        kill_at += 1
+        project = base / str(kill_at)
+        shutil.copytree(before, project)
+        pid = os.fork()
+        if pid == 0:
+            work(project, "new", kill_at=kill_at)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        whole(project)
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    print(kill_at)
+"""
+
+
+def test_killed_at_any_write_every_file_is_old_or_new(tmp_path: Path) -> None:
+    [places] = output_of(_KILLED_EVERYWHERE, tmp_path)
+    assert int(places) > 30

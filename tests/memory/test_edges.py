@@ -1,0 +1,372 @@
+"""What goes wrong around a memory: damage, limits, hands on the files, other writers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.adapters.memory import Baseline, Limits, NoiseRule, ProjectMemory
+from snapshot_plugin.errors import (
+    InvalidInput,
+    LimitExceeded,
+    MemoryReadOnly,
+    NotFound,
+    SnapshotCorrupted,
+    StoreUnavailable,
+)
+from snapshot_plugin.testing.clock import FixedClock
+from tests.memory.opening import Opener, names_in, opener, stored_text
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_memory_that_is_not_open_says_so(open_memory: Opener) -> None:
+    memory = open_memory()
+    with pytest.raises(StoreUnavailable):
+        await memory.load_context()
+    async with memory:
+        pass
+    with pytest.raises(StoreUnavailable):
+        await memory.save("a", "k", 1)
+
+
+# Damage ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
+async def test_a_damaged_entry_is_reported_and_kept_aside(
+    open_memory: Opener, project: Path, content: bytes
+) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        (project / ".asnap/a/k.json").write_bytes(content)
+        with pytest.raises(SnapshotCorrupted):
+            await memory.load("a", "k")
+        with pytest.raises(NotFound):
+            await memory.load("a", "k")
+        assert (project / ".asnap/.damaged/a.k.json").read_bytes() == content
+        assert len((await memory.load_context()).notices) == 1
+        await memory.save("a", "k", 2)
+        assert await memory.load("a", "k") == 2
+
+
+async def test_a_damaged_document_is_kept_aside_and_begun_anew(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.record_error("before")
+    (project / ".asnap/errors/history.json").write_text("{broken")
+    async with open_memory() as memory:
+        assert len(memory.notices) == 1
+        await memory.record_error("after")
+        context = await memory.load_context()
+        assert [error.fingerprint for error in context.error_history.unresolved] == ["after"]
+    assert (project / ".asnap/.damaged/errors.history.json").read_text() == "{broken"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"session_count": "many"}'])
+async def test_damaged_notes_are_kept_aside(open_memory: Opener, project: Path, content: str) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+    (project / ".asnap/meta.json").write_text(content)
+    async with open_memory() as memory:
+        context = await memory.load_context()
+        assert (context.session_count, len(context.notices)) == (1, 1)
+        assert await memory.load("a", "k") == 1
+    assert (project / ".asnap/.damaged/meta.json").read_text() == content
+
+
+@pytest.mark.parametrize(
+    "written", [42, "text", {"entries": 7}, {"entries": [3, {"no": "name"}, {"fingerprint": "E"}]}]
+)
+async def test_adding_to_a_document_of_another_shape_loses_nothing(open_memory: Opener, written: Any) -> None:
+    async with open_memory() as memory:
+        await memory.save("errors", "history", written)
+        assert await memory.load("errors", "history") == written
+        await memory.record_error("new")
+        await memory.flush()
+        document = await memory.load("errors", "history")
+        names = [entry["fingerprint"] for entry in document["entries"]]
+        assert names[-1] == "new"
+        if isinstance(written, dict) and isinstance(written["entries"], list):
+            assert (names, document["other"]) == (["E", "new"], [3, {"no": "name"}])
+
+
+async def test_what_a_crash_left_behind_is_swept(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+    leftovers = [project / ".asnap/meta.json.77.tmp", project / ".asnap/a/k.json.77.tmp"]
+    for leftover in leftovers:
+        leftover.write_text("half")
+    async with open_memory() as memory:
+        assert list(await memory.list("a")) == ["k"]
+    assert not any(leftover.exists() for leftover in leftovers)
+
+
+# Hands on the files ------------------------------------------------------------------------------------------
+
+
+async def test_files_may_be_edited_and_deleted_by_hand(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        await memory.save("a", "gone", 1)
+        (project / ".asnap/a/k.json").write_text('{"by": "hand"}')
+        (project / ".asnap/a/gone.json").unlink()
+        (project / ".asnap/b").mkdir()
+        (project / ".asnap/b/new.json").write_text("3")
+        assert await memory.load("a", "k") == {"by": "hand"}
+        assert await memory.namespaces() == {"a": ["k"], "b": ["new"]}
+
+
+async def test_a_directory_removed_under_a_running_session_is_made_again(
+    open_memory: Opener, project: Path
+) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        shutil.rmtree(project / ".asnap")
+        await memory.save("a", "again", 2)
+        async with open_memory() as second:
+            with pytest.raises(MemoryReadOnly):  # the lock was taken again, too
+                await second.save("a", "k", 3)
+        assert await memory.namespaces() == {"a": ["again"]}
+    assert json.loads((project / ".asnap/meta.json").read_text())["session_count"] == 1
+
+
+@pytest.mark.parametrize("where", [".asnap", ".asnap/a"])
+async def test_links_are_not_followed(open_memory: Opener, project: Path, tmp_path: Path, where: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (project / where).parent.mkdir(exist_ok=True)
+    (project / where).symlink_to(outside)
+    async with open_memory() as memory:
+        with pytest.raises(StoreUnavailable):
+            await memory.save("a", "k", 1)
+    assert list(outside.iterdir()) == []
+
+
+# Names and values --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a\x00b", "x" * 300, "meta.json", "*", "ghp_" + "a1B2" * 10])
+async def test_names_that_cannot_be_files_are_refused(open_memory: Opener, name: str) -> None:
+    async with open_memory() as memory:
+        for namespace, key in ((name, "k"), ("a", name)):
+            with pytest.raises(InvalidInput):
+                await memory.save(namespace, key, 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["../up", "/etc/passwd", "a/b", ".lease", ".damaged", "CON", "ÄÖÜ", "a b", "%2e", "~"]
+)
+async def test_odd_names_stay_inside_and_come_back(open_memory: Opener, project: Path, name: str) -> None:
+    async with open_memory() as memory:
+        await memory.save(name, name, 1)
+        assert await memory.namespaces() == {name: [name]}
+        assert await memory.load(name, name) == 1
+    assert names_in(project) == {".asnap", ".gitignore"}
+
+
+@pytest.mark.parametrize("data", [float("nan"), float("inf"), {1: 2}, object(), b"bytes", [10**5000]])
+async def test_what_is_not_json_is_refused(open_memory: Opener, data: Any) -> None:
+    async with open_memory() as memory:
+        with pytest.raises(InvalidInput):
+            await memory.save("a", "k", data)
+
+
+async def test_nesting_without_end_is_refused(open_memory: Opener) -> None:
+    deep: Any = 1
+    for _ in range(2000):
+        deep = [deep]
+    async with open_memory() as memory:
+        with pytest.raises(InvalidInput):
+            await memory.save("a", "k", deep)
+
+
+@pytest.mark.parametrize("data", ["", 0, False, [], {}, "half a pair \ud800", "日本", 2**70])
+async def test_every_json_value_comes_back(open_memory: Opener, data: Any) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", data)
+        assert await memory.load("a", "k") == data
+
+
+# Privacy -----------------------------------------------------------------------------------------------------
+
+
+async def test_secrets_never_reach_the_disk(open_memory: Opener, project: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    data = {
+        "headers": {
+            "Authorization": "Token abcdef12",
+            "Cookie": "sid=s3ss10n",
+            "x-api-key": "k3yk3yk3y",
+            "Accept": "*/*",
+        },
+        "har": [{"name": "Set-Cookie", "value": "sid=s3ss10n"}, {"name": "Cookie", "value": "policy"}],
+        "note": f"use {token}",
+        "password": "hunter2hunter2",
+    }
+    async with open_memory() as memory:
+        saved = await memory.save("a", "k", data)
+        await memory.record_error("E1", message=f"401 with {token}")
+    assert saved.redacted == {"github-token": 1, "header": 4, "password": 1}
+    stored = stored_text(project)
+    for secret in (token, "abcdef12", "s3ss10n", "k3yk3yk3y", "hunter2hunter2"):
+        assert secret not in stored
+    assert '"*/*"' in stored
+    assert '"policy"' in stored
+
+
+# Limits ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_project_refuses_until_there_is_room(open_memory: Opener, project: Path) -> None:
+    async with open_memory(limits=Limits(project_bytes=30_000)) as memory:
+        for key in ("one", "two"):
+            await memory.save("a", key, "x" * 10_000)
+        with pytest.raises(LimitExceeded) as refused:
+            await memory.save("a", "three", "x" * 10_000)
+        assert refused.value.hint
+        await memory.save("a", "two", "smaller")
+        await memory.save("a", "three", "x" * 10_000)
+        with pytest.raises(LimitExceeded):
+            await memory.save("a", "four", "x" * 10_000)
+        (project / ".asnap/a/one.json").unlink()  # by hand
+        await memory.save("a", "four", "x" * 10_000)
+
+
+async def test_all_projects_share_a_limit(tmp_path: Path) -> None:
+    limits = Limits(all_projects_bytes=30_000)
+    projects = [tmp_path / name for name in ("one", "two")]
+    for project in projects:
+        project.mkdir()
+    async with opener(projects[0])(limits=limits) as memory:
+        await memory.save("a", "k", "x" * 20_000)
+    async with opener(projects[1])(limits=limits) as memory:
+        with pytest.raises(LimitExceeded):
+            await memory.save("a", "k", "x" * 20_000)
+        assert (await memory.stats()).other_projects_bytes > 20_000
+    shutil.rmtree(projects[0])
+    async with opener(projects[1])(limits=limits) as memory:
+        await memory.save("a", "k", "x" * 20_000)
+
+
+async def test_the_least_recently_used_baseline_goes(open_memory: Opener, clock: FixedClock) -> None:
+    limits = Limits(baselines=3)
+    async with open_memory(limits=limits) as memory:
+        for name in ("a", "b", "c"):
+            clock.advance(timedelta(minutes=1))
+            await memory.save_baseline(Baseline(name=name, data={"n": name}))
+        clock.advance(timedelta(minutes=1))
+        assert (await memory.load_baseline("a")).data == {"n": "a"}
+    async with open_memory(limits=limits) as memory:  # the use is remembered
+        clock.advance(timedelta(minutes=1))
+        saved = await memory.save_baseline(Baseline(name="d"))
+        assert saved.evicted == ("baselines/b",)
+        assert list(await memory.list("baselines")) == ["a", "c", "d"]
+
+
+async def test_rare_endpoints_are_merged_by_path(open_memory: Opener) -> None:
+    async with open_memory(limits=Limits(endpoints=3)) as memory:
+        for endpoint in ("GET /a", "GET /a", "GET /b", "GET /b", "GET /users/*", "GET /users/*", "GET /users/17"):
+            await memory.observe_endpoint(endpoint)
+        await memory.flush()
+        endpoints = {e["endpoint"]: e for e in (await memory.load("api_schema", "schema"))["endpoints"]}
+        assert set(endpoints) == {"GET /a", "GET /b", "GET /users/*"}
+        assert (endpoints["GET /users/*"]["seen"], endpoints["GET /users/*"]["merged"]) == (3, 1)
+
+
+async def test_old_timings_go(open_memory: Opener, clock: FixedClock) -> None:
+    async with open_memory() as memory:
+        await memory.record_timing("GET /old", 10)
+    clock.advance(timedelta(days=31))
+    async with open_memory() as memory:
+        await memory.record_timing("GET /new", 10)
+        assert (await memory.load_context()).performance.endpoints_tracked == 1
+
+
+# Errors over sessions ----------------------------------------------------------------------------------------
+
+
+async def test_a_resolved_error_that_comes_back_is_open_again(open_memory: Opener, clock: FixedClock) -> None:
+    async with open_memory() as memory:
+        await memory.record_error("E")
+        await memory.resolve_error("E")
+        clock.advance(timedelta(minutes=1))
+        assert (await memory.load_context()).error_history.unresolved == ()
+        await memory.record_error("E")
+        [error] = (await memory.load_context()).error_history.unresolved
+        assert (error.occurrences, error.resolved_at) == (2, None)
+        with pytest.raises(InvalidInput):
+            await memory.resolve_error("never seen")
+
+
+async def test_errors_resolved_long_ago_are_not_told(open_memory: Opener, clock: FixedClock) -> None:
+    async with open_memory() as memory:
+        await memory.record_error("E")
+        await memory.resolve_error("E")
+    clock.advance(timedelta(days=8))
+    async with open_memory() as memory:
+        assert (await memory.load_context()).error_history.resolved_recently == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_noise"),
+    [
+        ("[vite]", "[vite] ok", True),
+        ("[vite]", "v", False),
+        ("a*c", "xabcx", True),
+        ("a*c", "ca", False),
+        ("*", "x", False),
+    ],
+)
+def test_noise_patterns(pattern: str, text: str, *, is_noise: bool) -> None:
+    assert NoiseRule(pattern=pattern).matches(text) is is_noise
+
+
+# Clearing ----------------------------------------------------------------------------------------------------
+
+
+async def test_clearing_removes_everything(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+    async with open_memory() as memory:
+        await memory.save_baseline(Baseline(name="b"))
+        await memory.record_error("E")
+        await memory.clear()
+        context = await memory.load_context()
+        assert (context.session_count, context.last_session, context.error_history.unresolved) == (1, None, ())
+        assert await memory.namespaces() == {}
+    assert names_in(project / ".asnap") == {".lease", ".lease.gate", "meta.json"}
+
+
+# A second instance -------------------------------------------------------------------------------------------
+
+
+async def test_a_second_instance_reads_and_says_so(open_memory: Opener) -> None:
+    async with open_memory() as first:
+        await first.save("a", "k", 1)
+        async with open_memory() as second:
+            assert (second.persistence, len(second.notices)) == ("read-only", 1)
+            assert await second.load("a", "k") == 1
+            assert (await second.load_context()).persistence == "read-only"
+            for change in (second.save("a", "k", 2), second.delete("a", "k"), second.clear()):
+                with pytest.raises(MemoryReadOnly):
+                    await change
+            assert await first.load("a", "k") == 1
+            await second.record_error("seen by the second")
+            await first.aclose()
+            await second.save("a", "k", 3)  # the first has ended: now this one writes
+            assert (second.persistence, second.notices, second.session_count) == ("disk", (), 2)
+    async with open_memory() as memory:
+        assert await memory.load("a", "k") == 3
+        assert (await memory.load_context()).error_history.unresolved[0].fingerprint == "seen by the second"
+
+
+def test_the_root_stops_below_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ProjectMemory(tmp_path / "work", register=tmp_path).project == (tmp_path / "work").resolve()
