@@ -22,7 +22,9 @@ _TOOLS = section(
     to_do("GASOLINE-P-TOOL-ACTIONS", "session_store knows save, load, list, delete and stats."),
     to_do("GASOLINE-P-TOOL-KEY", "A key is required for save, load and delete."),
     to_do("GASOLINE-P-TOOL-DATA", "Data is required for save."),
-    to_do("GASOLINE-P-TOOL-NAMESPACE", "The namespace is optional and has a default."),
+    to_do(
+        "GASOLINE-P-TOOL-NAMESPACE", "Keys are grouped by namespace (required: the technical specification stands)."
+    ),
     to_do("GASOLINE-P-TOOL-CONTEXT", "load_session_context gives everything in one call, without parameters."),
     to_do("GASOLINE-P-CONTEXT-PROJECT", "The context names the project."),
     to_do("GASOLINE-P-CONTEXT-LAST", "The context says when the last session was."),

@@ -59,7 +59,7 @@ _OPTIONS = section(
     _PAGE + "New Feature Flag, Configuration",
     done("ONERING-OPTION-OFF", "Persistence is off unless it is asked for."),
     to_do("ONERING-OPTION-STORE", "The store can be chosen; the default is files."),
-    to_do("ONERING-OPTION-INTERVAL", "auto_save_interval: 30 seconds unless set."),
+    done("ONERING-OPTION-INTERVAL", "auto_save_interval: 30 seconds unless set."),
     to_do("ONERING-OPTION-INTERVAL-OFF", "auto_save_interval: zero (off) switches saving by itself off."),
     to_do("ONERING-OPTION-EXIT", "save_on_exit: on unless switched off."),
     to_do("ONERING-OPTION-ENTER", "load_on_enter: on unless switched off."),
