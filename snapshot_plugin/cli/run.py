@@ -6,10 +6,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from snapshot_plugin.adapters.acp.launch import AgentProcess
+
+if TYPE_CHECKING:
+    from snapshot_plugin.adapters.acp.chain import ChainLink
 
 __all__ = ["command"]
 
@@ -32,13 +36,14 @@ __all__ = ["command"]
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
 )
 @click.option("--session", metavar="ID", help="Go on with this stored session when the client opens its first one.")
-@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 def command(
     *, store: Path | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
 ) -> None:
     r"""Run an ACP agent behind a proxy that records its sessions and brings them back.
 
     Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
+    Without an agent it is a component of a proxy chain: the conductor that started it says who comes next.
 
     \b
     Examples:
@@ -47,7 +52,7 @@ def command(
       asnap run --session 01jd… -- another-agent
     """
     # The agent starts while we import what we need: together they take no longer than the slower one.
-    process = AgentProcess(agent)
+    process = AgentProcess(agent) if agent else _link()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _frame: _pass_on(process, got))
     status = _serve(process, agent, store, require=require, resume=resume, patience=patience, session=session)
@@ -55,18 +60,24 @@ def command(
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
 
 
+def _link() -> ChainLink:
+    from snapshot_plugin.adapters.acp.chain import ChainLink  # noqa: PLC0415 — there is no agent to start first
+
+    return ChainLink()
+
+
 class _Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-def _pass_on(process: AgentProcess, number: int) -> None:
+def _pass_on(process: AgentProcess | ChainLink, number: int) -> None:
     process.signal(number)
     raise _Interrupted(number)
 
 
 def _serve(
-    process: AgentProcess,
+    process: AgentProcess | ChainLink,
     agent: tuple[str, ...],
     store: Path | None,
     *,

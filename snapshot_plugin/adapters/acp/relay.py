@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journals, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
 from snapshot_plugin.adapters.acp.launch import AgentProcess
@@ -57,7 +58,7 @@ class Relay:
 
     def __init__(self, command: Sequence[str], journals: Journals, *, client_in: int, client_out: int) -> None:
         self.command, self.journals = tuple(command), journals
-        self.agent: AgentProcess | None = None
+        self.agent: AgentProcess | ChainLink | None = None
         self.agent_info = AgentInfo(command=self.command)
         self.capabilities: dict[str, Any] = {}
         self.client_capabilities: dict[str, Any] = {}
@@ -206,6 +207,12 @@ class Relay:
 
     def _client_line(self, line: bytes) -> bytes | None:
         message = parse(line)
+        if isinstance(self.agent, ChainLink) and message is not None:
+            plain = self.agent.unwrapped(message)
+            if plain is None:
+                return None
+            if plain is not message:
+                message, line = plain, encode(plain)
         if message is None or self.transparent:
             return line
         method = message.get("method")
@@ -270,7 +277,7 @@ class Relay:
 
     # From the agent ---------------------------------------------------------------------------------------
 
-    def pump_agent(self, agent: AgentProcess) -> None:
+    def pump_agent(self, agent: AgentProcess | ChainLink) -> None:
         """Carry what this run of the agent says until it ends."""
         lines = Lines()
         while data := agent.read():

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 
+from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journal, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused
 from snapshot_plugin.adapters.acp.launch import AgentProcess, AgentUnavailable
@@ -27,10 +28,12 @@ class Revival(Sessions):
 
     _deaths: deque[float]
 
-    def run(self, agent: AgentProcess) -> int:
+    def run(self, agent: AgentProcess | ChainLink) -> int:
         """Relay until the client leaves. Returns the exit status: 0, or 9 when the agent kept dying."""
         self._deaths = deque(maxlen=_DEATHS)
         self.agent = agent
+        if isinstance(agent, ChainLink):
+            agent.to_conductor = self.to_client
         self.ready.set()
         threading.Thread(target=self.pump_client, daemon=True, name="asnap client").start()
         pump = threading.Thread(target=self._keep_agent, daemon=True, name="asnap agent")

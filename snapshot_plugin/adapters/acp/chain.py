@@ -1,0 +1,85 @@
+"""A place in a proxy chain: the agent is not our child, but whoever the conductor puts behind us.
+
+A conductor starts us without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``). What we say
+to our successor goes to the conductor in a ``_proxy/successor`` envelope, and what the successor says comes in one. `ChainLink` looks like an agent's process to the relay, so that nothing else has to know.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, parse
+
+__all__ = ["ChainLink"]
+
+_INITIALIZE = ("proxy/initialize", "_proxy/initialize")
+_SUCCESSOR = ("proxy/successor", "_proxy/successor")
+
+
+class ChainLink:
+    """The successor, reached through the conductor that we also talk to as our client."""
+
+    pid = 0
+
+    def __init__(self) -> None:
+        self.to_conductor: Callable[[bytes], None] = lambda _data: None
+        self._prefix = "_proxy/"
+        self._said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lines = Lines()
+        self._numbers = itertools.count(1)
+        self._asked: dict[str, Any] = {}
+
+    # What the relay sends to "the agent" ------------------------------------------------------------------
+
+    def send(self, data: bytes) -> bool:
+        """Pass lines on to the successor, each in an envelope; answers to its requests go as they are."""
+        for line in self._lines.feed(data):
+            message = parse(line)
+            if message is not None:
+                self.to_conductor(encode(self._wrapped(message)))
+        return True
+
+    def _wrapped(self, message: Message) -> Message:
+        if "method" not in message:
+            return message
+        inner = {"method": message["method"], "params": message.get("params") or {}}
+        envelope = {"jsonrpc": "2.0", "method": f"{self._prefix}successor", "params": inner}
+        if "id" not in message:
+            return envelope
+        number = f"asnap-link-{next(self._numbers)}"
+        self._asked[number] = message["id"]
+        return {**envelope, "id": number}
+
+    # What the conductor sends us --------------------------------------------------------------------------
+
+    def unwrapped(self, message: Message) -> Message | None:
+        """What the predecessor says, as plain ACP; None when it was the successor who spoke."""
+        method = message.get("method")
+        if method in _INITIALIZE:
+            self._prefix = method.removesuffix("initialize")
+            return {**message, "method": "initialize"}
+        if method in _SUCCESSOR:
+            params = message.get("params") or {}
+            inner = {key: params[key] for key in ("method", "params") if key in params}
+            self._said.put(encode({**{k: v for k, v in message.items() if k not in ("method", "params")}, **inner}))
+            return None
+        if method is None and message.get("id") in self._asked:
+            self._said.put(encode({**message, "id": self._asked.pop(message["id"])}))
+            return None
+        return message
+
+    def read(self) -> bytes:
+        """What the successor has said; empty once the chain is over."""
+        return self._said.get()
+
+    def signal(self, number: int) -> None:
+        """Signals are the conductor's business."""
+
+    def end(self, *, patience: float) -> int:
+        """The chain is over."""
+        _ = patience
+        self._said.put(b"")
+        return 0
