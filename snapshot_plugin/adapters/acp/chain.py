@@ -1,7 +1,8 @@
 """A place in a proxy chain: the agent is not our child, but whoever the conductor puts behind us.
 
-A conductor starts us without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``). What we say
-to our successor goes to the conductor in a ``_proxy/successor`` envelope, and what the successor says comes in one. `ChainLink` looks like an agent's process to the relay, so that nothing else has to know.
+A conductor starts us without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``). What we
+say to our successor goes to the conductor in a ``_proxy/successor`` envelope, and what the successor says comes
+in one. `ChainLink` looks like an agent's process to the relay, so that nothing else has to know.
 """
 
 from __future__ import annotations
