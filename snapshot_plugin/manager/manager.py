@@ -76,7 +76,7 @@ class SnapshotManager:
         self.events = EventBus()
         self.metrics = Metrics()
         self.report = Reporter(self.events, clock)
-        self._clock = clock
+        self.clock = clock
         self._reducers = reducers or {}
         self._place = store if isinstance(store, LocalStore) else None
         saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
@@ -300,7 +300,7 @@ class SnapshotManager:
         if seq is None and (auto := self._attached.get(session_id)):
             await auto.live.save("fork")
         found = await self.store.read(session_id, at=seq)
-        new = forked(found.snapshot, session_id=as_id or new_id(), seq=found.ref.seq, now=self._clock(), at=at)
+        new = forked(found.snapshot, session_id=as_id or new_id(), seq=found.ref.seq, now=self.clock(), at=at)
         # The new session has a spool of its own, and that is empty.
         new = new.evolve(metadata={key: value for key, value in new.metadata.items() if key != "spool"})
         await self.store.save(new, trigger="fork", base=0)
@@ -311,7 +311,7 @@ class SnapshotManager:
 
         Safe to call at any time, any number of times. Sessions with a live owner are left alone.
         """
-        found = await recover(self.store, reducers=self._reducers, now=self._clock())
+        found = await recover(self.store, reducers=self._reducers, now=self.clock())
         for recovered in found:
             self.report.recovered(recovered)
         return found
@@ -332,7 +332,7 @@ class SnapshotManager:
         return Claim(
             session_id,
             self._place,
-            owner=lambda: Owner.this_process(since=self._clock(), control=control),
+            owner=lambda: Owner.this_process(since=self.clock(), control=control),
             recover=self._recover_claimed,
             spool_failed=self._spool_failed,
         )
@@ -343,7 +343,7 @@ class SnapshotManager:
 
     async def _recover_claimed(self, session_id: str, lease: Lease) -> None:
         recovered = await recover_session(
-            self.store, session_id, lease=lease, reducers=self._reducers, now=self._clock()
+            self.store, session_id, lease=lease, reducers=self._reducers, now=self.clock()
         )
         if recovered is not None:
             self.report.recovered(recovered)
@@ -352,7 +352,7 @@ class SnapshotManager:
         """Before the newest is read: what a dead owner left in the spool belongs to it."""
         if self._place is None or not await _exists(self._place, session_id):
             return
-        recovered = await _recover_if_abandoned(self._place, session_id, self._reducers, self._clock())
+        recovered = await _recover_if_abandoned(self._place, session_id, self._reducers, self.clock())
         if recovered is not None:
             self.report.recovered(recovered)
 

@@ -92,10 +92,10 @@ def adapt(
 class Provider(Protocol[SessionT]):
     """Starts and stops sessions of one kind."""
 
-    async def create_session(self, session_id: str, config: Any) -> SessionT:
+    async def create_session(self, session_id: str, config: Any, /) -> SessionT:
         """Start a new session. *config* is the caller's own and is passed on as it is."""
 
-    async def stop_session(self, session: SessionT) -> None:
+    async def stop_session(self, session: SessionT, /) -> None:
         """End a session this provider started."""
 
 
@@ -103,7 +103,7 @@ class Provider(Protocol[SessionT]):
 class ResumableProvider(Provider[SessionT], Protocol[SessionT]):
     """A provider whose sessions can be brought back."""
 
-    async def load_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> SessionT:
+    async def load_session(self, session_id: str, config: Any, snapshot: SessionSnapshot, /) -> SessionT:
         """Bring *snapshot* back to life. Raises `AgentNoLoadSupport` if it turns out that the agent cannot."""
 
 
@@ -111,7 +111,7 @@ class ResumableProvider(Provider[SessionT], Protocol[SessionT]):
 class ContextProvider(Provider[SessionT], Protocol[SessionT]):
     """A provider that can at least tell a new session what was said in the old one."""
 
-    async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> SessionT:
+    async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot, /) -> SessionT:
         """Start a new session that is given *snapshot* as its past."""
 
 
