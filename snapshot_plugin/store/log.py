@@ -6,16 +6,21 @@ synchronous: the store calls it from worker threads, one hop for a whole save. I
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import Piece, scan
+from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.store.base import Trashed
 
-__all__ = ["FrameLog", "Segment", "SessionEntry", "Tip", "TipSeeker", "pieces_of", "tip_of"]
+__all__ = ["FrameLog", "Segment", "SessionEntry", "Tip", "TipSeeker", "pieces_of", "tip_of", "undisturbed"]
+
+T = TypeVar("T")
+_ATTEMPTS = 20
 
 
 class Tip(NamedTuple):
@@ -103,6 +108,16 @@ class FrameLog(Protocol):
 
     def close(self) -> None:
         """Let go of everything."""
+
+
+def undisturbed(session_id: str, read: Callable[[], T]) -> T:
+    """What *read* returns once no segment is replaced under its hands."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            return read()
+    raise StoreUnavailable(
+        f"session {session_id} keeps changing while it is read", session_id=session_id, hint="try again"
+    )
 
 
 def pieces_of(segment: Segment, data: bytes, following: Segment | None) -> list[Piece]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from snapshot_plugin.codec.document import Document
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -18,12 +17,10 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store.base import Finding
-from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_of
+from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_of, undisturbed
 
 __all__ = ["Found", "Item", "check_order", "error_of", "find", "session_items"]
 
-T = TypeVar("T")
-_ATTEMPTS = 20
 _ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
 
@@ -57,7 +54,7 @@ class Found(NamedTuple):
 
 def session_items(log: FrameLog, session_id: str) -> list[Item]:
     """Everything in a session's log, oldest first, unfinished saves included."""
-    return _undisturbed(session_id, lambda: _items(log, session_id))
+    return undisturbed(session_id, lambda: _items(log, session_id))
 
 
 def _items(log: FrameLog, session_id: str) -> list[Item]:
@@ -83,16 +80,7 @@ def find(log: FrameLog, session_id: str, keys: SessionKeys | None, *, at: int | 
         WrongKey: a frame is sealed with a key this writer does not have (yet): not damage, so no fallback.
         InvalidSnapshotVersion: it was written by a newer release.
     """
-    return _undisturbed(session_id, lambda: _Search(log.segments(session_id), session_id, keys, at).run())
-
-
-def _undisturbed(session_id: str, read: Callable[[], T]) -> T:
-    for _ in range(_ATTEMPTS):
-        try:
-            return read()
-        except FileNotFoundError:  # a segment was replaced while we read: look again
-            continue
-    raise SnapshotCorrupted(f"session {session_id} keeps changing while it is read", session_id=session_id)
+    return undisturbed(session_id, lambda: _Search(log.segments(session_id), session_id, keys, at).run())
 
 
 class _Search:
@@ -105,6 +93,9 @@ class _Search:
     def run(self) -> Found:
         following = None
         for segment in reversed(self._segments):
+            if self._at is not None and segment.first > self._at:
+                following = segment
+                continue
             data = segment.read()
             pieces = pieces_of(segment, data, following)
             self._tip.see(segment, pieces)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from snapshot_plugin.codec.document import Document, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
-from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.errors import Damaged, SnapshotCorrupted
 from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
 from snapshot_plugin.store.reader import Item, check_order, session_items
@@ -125,7 +125,10 @@ def _again(
     pieces = [piece for piece in pieces_of(segment, data, following) if piece.kind != "unfinished"]
     if not pieces or any(piece.kind != "frame" for piece in pieces):
         return True
-    opened = [open_frame(data[piece.start : piece.end], session_id=session_id, keys=keys) for piece in pieces]
+    try:
+        opened = [open_frame(data[piece.start : piece.end], session_id=session_id, keys=keys) for piece in pieces]
+    except Damaged:
+        return True
     frames = [encode_frame(header, payload, keys, effort="best") for header, payload in opened]
     with log.exclusively(session_id):
         now = [each.name for each in log.segments(session_id)]

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.codec.frame import Header, opening_of
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_data, sync_dir, write_all
-from snapshot_plugin.store.lock import locked
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
+from snapshot_plugin.store.lock import take_lock
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
 
@@ -60,10 +60,14 @@ class SegmentFiles:
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._lock_timeout = lock_timeout
         self._tails: dict[str, _Tail] = {}
+        self._paths: dict[str, Path] = {}
+        self._listed: dict[str, tuple[list[str], list[_File]]] = {}
 
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
-        path = self.sessions_dir / dirname_of(session_id)
+        path = self._paths.get(session_id)
+        if path is None:
+            path = self._paths[session_id] = self.sessions_dir / dirname_of(session_id)
         with disk_errors(f"opening session {session_id}", session_id=session_id):
             try:
                 mode = path.lstat().st_mode
@@ -80,17 +84,16 @@ class SegmentFiles:
     def exclusively(self, session_id: str) -> Iterator[None]:
         """See `FrameLog`."""
         directory = self.directory(session_id)
-        with contextlib.ExitStack() as stack:
-            with disk_errors(f"opening session {session_id}", session_id=session_id):
+        with disk_errors(f"opening session {session_id}", session_id=session_id):
+            try:
+                lock = take_lock(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
+            except FileNotFoundError:  # a new session, or one that was deleted meanwhile
                 make_private_dir(directory)
-                lock = locked(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
-                try:
-                    stack.enter_context(lock)
-                except FileNotFoundError:  # deleted between the two: make it again
-                    make_private_dir(directory)
-                    lock = locked(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
-                    stack.enter_context(lock)
+                lock = take_lock(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
+        try:
             yield
+        finally:
+            os.close(lock)
 
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
@@ -105,13 +108,19 @@ class SegmentFiles:
     def _files(self, directory: Path, session_id: str) -> list[_File]:
         with disk_errors(f"reading session {session_id}", session_id=session_id):
             try:
-                names = [path.name for path in directory.iterdir()]
+                names = os.listdir(directory)  # noqa: PTH208 — this is on the path of every save
             except FileNotFoundError:
                 return []
-        return _present(names)
+        listed = self._listed.get(session_id)
+        if listed is None or listed[0] != names:
+            listed = self._listed[session_id] = (names, _present(names))
+        return listed[1]
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. Usually one look: our own last frame is still the last one."""
+        return undisturbed(session_id, lambda: self._tip(session_id))
+
+    def _tip(self, session_id: str) -> Tip | None:
         directory = self.directory(session_id)
         files = self._files(directory, session_id)
         tail = self._tails.get(session_id)
@@ -119,15 +128,15 @@ class SegmentFiles:
             return tail.tip
         self._tails.pop(session_id, None)
         tip = tip_of(self.segments(session_id))
-        if tip and (found := self._locate(directory, files, tip)):
+        if tip and (found := self._locate(session_id, files, tip)):
             self._tails[session_id] = found
         return tip
 
-    def _locate(self, directory: Path, files: Sequence[_File], tip: Tip) -> _Tail | None:
+    def _locate(self, session_id: str, files: Sequence[_File], tip: Tip) -> _Tail | None:
         """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""
         if not files or files[-1].generation:
             return None
-        data = (directory / files[-1].name).read_bytes()
+        data = _Reader(self.directory(session_id) / files[-1].name, session_id)()
         pieces = list(scan(data))
         last = pieces[-1] if pieces else None
         if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
@@ -276,8 +285,7 @@ def _covers(wide: _File, file: _File) -> bool:
 
 
 def _tail(name: str, frame: bytes, start: int, frames: int, tip: Tip) -> _Tail:
-    _header, body, size = read_header(frame)
-    return _Tail(name, start, start + size, frame[:body], frames, tip)
+    return _Tail(name, start, start + len(frame), opening_of(frame), frames, tip)
 
 
 def _ends_with(path: Path, tail: _Tail) -> bool:
