@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["AGENTS", "Agent", "cache", "node_bin"]
+__all__ = ["AGENTS", "INSPECTOR", "Agent", "cache", "inspector", "node_bin"]
 
 NODE = "node@22"
+INSPECTOR = "@modelcontextprotocol/inspector@0.15.0"
 
 
 def cache() -> Path:
@@ -22,6 +23,11 @@ def cache() -> Path:
 def node_bin() -> Path:
     """The directory of the Node that newer agents need."""
     return cache() / "node22" / "node_modules" / ".bin"
+
+
+def inspector() -> Path:
+    """The MCP inspector's command."""
+    return cache() / "inspector" / "node_modules" / ".bin" / "mcp-inspector"
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,8 @@ class Client:
         for line in self._process.stdout:
             with contextlib.suppress(ValueError):
                 self._take(json.loads(line))
+        self._process.stdout.close()
+        self._log.close()
         with self._changed:
             self._ended = True
             self._changed.notify_all()

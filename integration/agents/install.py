@@ -1,4 +1,4 @@
-"""Install every agent that takes part: ``python -m integration.agents.install [name …]``."""
+"""Install every agent that takes part, and the MCP inspector: ``python -m integration.agents.install [name …]``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import venv
 from pathlib import Path
 
-from integration.agents.catalog import AGENTS, NODE, Agent, cache, node_bin
+from integration.agents.catalog import AGENTS, INSPECTOR, NODE, Agent, cache, inspector, node_bin
 
 __all__ = ["install"]
 
@@ -44,8 +44,11 @@ def _run(command: list[str], **environment: str) -> None:
 
 def main() -> None:
     cache().mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[1:] or AGENTS:
-        install(AGENTS[name])
+    for name in sys.argv[1:] or (*AGENTS, "inspector"):
+        if name == "inspector":
+            _by_npm(inspector().parents[2], (INSPECTOR,), with_node=False)
+        else:
+            install(AGENTS[name])
 
 
 if __name__ == "__main__":

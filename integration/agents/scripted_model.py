@@ -7,6 +7,7 @@ in the prompt              the model
 ``[[stream TAG n]]``       streams ``TAG-001 TAG-002 …``, n pieces, 30 ms apart
 ``[[run TAG command]]``    says ``before-TAG.``, runs the command in the agent's shell tool
 ``[[write TAG path]]``     says ``before-TAG.``, writes a file with the agent's writing tool
+``[[call TAG tool {…}]]``  says ``before-TAG.``, calls the tool (by the end of its name) with these arguments
 =========================  =====================================================================
 
 The last such directive of the last user message counts. Once a tool has answered, the model says ``after-TAG.``
@@ -35,7 +36,7 @@ from integration.agents.dialects import (
 
 __all__ = ["ScriptedModel"]
 
-_DIRECTIVE = re.compile(r"\[\[(say|stream|run|write) ([\w-]+) ?([^\]]*)\]\]")
+_DIRECTIVE = re.compile(r"\[\[(say|stream|run|write|call) ([\w-]+) ?([^\]]*)\]\]")
 _SHELLS = ("bash", "run_shell_command", "exec_command", "shell_command", "shell", "execute")
 _WRITERS = ("write", "write_file")
 _PAUSE = 0.03
@@ -85,6 +86,10 @@ class ScriptedModel:
 
 
 def _call(call_id: str, tools: tuple[Tool, ...], what: str, rest: str) -> Call | None:
+    if what == "call":
+        name, _, arguments = rest.partition(" ")
+        offered = [tool.name for tool in tools if tool.name.endswith(name)]
+        return Call(call_id, offered[0], json.loads(arguments or "{}")) if offered else None
     by_name = {tool.name: tool for tool in tools}
     names = _SHELLS if what == "run" else _WRITERS
     tool = next((by_name[name] for name in names if name in by_name), None)

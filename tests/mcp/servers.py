@@ -10,6 +10,7 @@ from typing import Any
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp_types import CallToolResult
 
 import snapshot_plugin
 from snapshot_plugin.adapters.mcp.server import make_server
@@ -63,6 +64,12 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
     """The code of a tool's error."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
-    assert isinstance(result.structured_content, dict)
-    code: str = result.structured_content["error"]["code"]
+    return code_of(result)
+
+
+def code_of(result: CallToolResult) -> str:
+    """The code of a failed call. Structured content would be held against the output schema by some clients."""
+    assert result.structured_content is None
+    assert result.meta is not None
+    code: str = dict(result.meta)["asnap/error"]["code"]
     return code

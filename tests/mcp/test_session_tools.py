@@ -20,7 +20,7 @@ from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, Sessio
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing.build import make_snapshot
-from tests.mcp.servers import connected, refused, told
+from tests.mcp.servers import code_of, connected, refused, told
 
 pytestmark = pytest.mark.anyio
 
@@ -112,9 +112,9 @@ async def _take(client: Client, store: FilesystemStore, handler: Any, project: P
         finally:
             lease.release()
             tasks.cancel_scope.cancel()
-    content = result.structured_content
-    assert content is not None
-    return str(content["error"]["code"]) if result.is_error else content
+    if result.is_error:
+        return code_of(result)
+    return dict(result.structured_content or {})
 
 
 async def test_a_snapshot_is_taken_by_the_process_that_runs_the_session(project: Path) -> None:

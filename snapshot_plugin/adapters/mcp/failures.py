@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp_types import CallToolResult, TextContent
 
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 
-__all__ = ["answering", "described", "serving"]
+__all__ = ["ERROR", "answering", "described", "serving"]
+
+ERROR: Final = "asnap/error"
+"""Where in ``_meta`` a failed call says what went wrong."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +26,10 @@ def described(error: SnapshotError) -> dict[str, Any]:
 
 
 def answering(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | CallToolResult]]:
-    """A tool whose own errors are results with ``isError``: text for the model, and the same as data."""
+    """A tool whose own errors are results with ``isError``: text for the model, and the same as data in ``_meta``.
+
+    Not as structured content: some clients hold that against the output schema, error or not.
+    """
 
     @functools.wraps(tool)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R | CallToolResult:
@@ -31,7 +37,7 @@ def answering(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | Call
             return await tool(*args, **kwargs)
         except SnapshotError as error:
             text = TextContent(type="text", text=f"{error.code}: {error}")
-            return CallToolResult(content=[text], structured_content={"error": described(error)}, is_error=True)
+            return CallToolResult(content=[text], is_error=True, _meta={ERROR: described(error)})
 
     return call
 
