@@ -1,0 +1,258 @@
+"""docs/reference/format.md is enough: a reader written from that page alone agrees with the store.
+
+`READER` is such a reader, for plain stores. It is run by a Python that can import nothing but the standard library,
+and is free for anyone to copy.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin import FilesystemStore, RetentionPolicy, SessionSnapshot
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.codec.sources import KeySource, Passphrase
+from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.testing import make_message, make_snapshot
+
+pytestmark = pytest.mark.anyio
+
+READER = r"""
+import hashlib, json, re, struct, zlib
+
+NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
+SAFE = b"abcdefghijklmnopqrstuvwxyz0123456789._-"
+
+def directory_of(session_id):
+    name = "".join(chr(byte) if byte in SAFE else f"%{byte:02x}" for byte in session_id.encode())
+    return "%2e" + name[1:] if name[0] == "." else name
+
+def segments(directory):
+    found = [(NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    files = sorted((*(int(group or 0) for group in match.groups()), path) for match, path in found if match)
+    for first, _, generation, path in files:
+        if not any(lo <= first <= hi and newer > generation for lo, hi, newer, _ in files):
+            yield first, path.read_bytes()
+
+def frames(files):
+    for (_, data), (following, _) in zip(files, [*files[1:], (float("inf"), b"")]):
+        at = 0
+        while data[at:].strip(b"\0") and at + 20 <= len(data):
+            magic, mark, length, size = struct.unpack_from("<10s2x2sHI", data, at)
+            assert magic.hex() == "1f8b08040000000000ff" and mark == b"SN", "damaged"
+            frame, at = data[at : at + size], at + size
+            header = json.loads(frame[20 : 16 + length]) if at <= len(data) else {"hi": following}
+            if header["hi"] < following:  # else it was never acknowledged
+                blank = frame.replace(header["sum"].encode(), b"0" * 64, 1)
+                assert hashlib.sha256(blank).hexdigest() == header["sum"], "damaged"
+                payload = zlib.decompress(frame[16 + length : -8], wbits=-15)
+                assert struct.pack("<II", zlib.crc32(payload), len(payload)) == frame[-8:], "damaged"
+                yield header, payload.split(b"\n")[:-1]
+
+def read(store, session_id, number=None):
+    assert json.loads((store / "STORE.json").read_bytes())["format"] == 1
+    sections, messages, last, meta = {}, [], {"hi": 0, "root": ""}, b""
+    for header, lines in frames(list(segments(store / "sessions" / directory_of(session_id)))):
+        if number is not None and header["hi"] > number:
+            break
+        assert header["sid"] == session_id and header["lo"] == last["hi"] + 1, "damaged"
+        assert header.get("full") or header["prev"] == last["root"], "damaged"
+        if header.get("full"):
+            sections, messages = {}, []
+        first, last, meta = len(lines) - header["ins"], header, lines[0]
+        for line in lines[1:first]:
+            path = tuple(json.loads(line)["section"])
+            sections.pop(path, None)
+            sections.update({path: line} if "value" in json.loads(line) else {})
+        messages[header["at"] : header["at"] + header["del"]] = lines[first:]
+    assert last["hi"] and number in (None, last["hi"]), "not found"
+    digest, chain = lambda data: hashlib.sha256(data).digest(), bytes(32)
+    for line in messages:
+        chain = digest(chain + digest(line))
+    state = digest(b"".join(sorted(map(digest, sections.values()))))
+    assert digest(chain + state).hex() == last["root"], "damaged"
+    out = {"version": last["v"], "session_id": session_id, "updated_at": json.loads(meta)["meta"]["updated_at"]}
+    for (*group, name), line in sections.items():
+        (out.setdefault(group[0], {}) if group else out)[name] = json.loads(line)["value"]
+    return {**out, "messages": [json.loads(line)["message"] for line in messages]}
+"""
+
+RUN = """
+import sys
+from pathlib import Path
+store, session_id, *numbers = sys.argv[1:]
+print(json.dumps([read(Path(store), session_id, int(number) or None) for number in numbers]))
+"""
+
+SESSION = "Größe/../Ünï CÖDE.🦉"
+TAGGED = RetentionPolicy(keep_last=2, keep_tags=("keep",))
+
+
+def run_reader(store: Path, session_id: str, *numbers: int) -> subprocess.CompletedProcess[str]:
+    # -I -S: no site-packages and no environment, so there is no snapshot_plugin to be imported.
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", READER + RUN, str(store), session_id, *map(str, numbers)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def read_alone(store: Path, session_id: str, *numbers: int) -> list[SessionSnapshot]:
+    done = run_reader(store, session_id, *numbers)
+    assert done.returncode == 0, done.stderr
+    documents: list[dict[str, Any]] = json.loads(done.stdout)
+    return [SessionSnapshot.model_validate(document) for document in documents]
+
+
+def gzip(option: str, *files: Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["gzip", option, *files], capture_output=True, check=False, timeout=60)
+
+
+def session(number: int, *texts: str) -> SessionSnapshot:
+    return make_snapshot(
+        *texts,
+        session_id=SESSION,
+        title=f"turn {number}" if number % 3 else None,
+        memory={"é": "\ud83d" if number % 4 == 0 else number, "same": [1, 2.0, None]},
+        plugins={f"plugin-{number % 5}": {"n": number}},
+        **({"from_the_future": {"n": number}} if number % 2 else {}),
+    )
+
+
+async def live(store: FilesystemStore) -> None:
+    """Appends, edits, truncations, summaries; forgetting and compressing; many segments."""
+    texts: list[str] = []
+    for number in range(1, 31):
+        texts.append(f"message {number}: \n \ud83d 🦉 " + "x" * number)
+        if number % 7 == 0:
+            texts[number % len(texts)] = "edited"
+        if number % 11 == 0:
+            texts[:5] = ["summary"]
+        if number % 13 == 0:
+            del texts[3:]
+        await store.save(session(number, *texts), tags=["keep"] if number % 4 == 0 else ())
+        if number in (7, 13):
+            await store.forget(SESSION, TAGGED)
+        if number == 22:
+            await store.compact(SESSION)
+
+
+async def open_and_live(place: Path, key: KeySource | None = None) -> FilesystemStore:
+    store = FilesystemStore(place, key=key, segment_frames=4, background=False)
+    await live(store)
+    return store
+
+
+def files_of(place: Path) -> list[Path]:
+    return sorted((place / "sessions" / dirname_of(SESSION)).glob("*.snap.gz"))
+
+
+def test_the_reader_has_under_sixty_lines_and_no_import_of_ours() -> None:
+    lines = READER.strip().splitlines()
+
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 116
+    assert "snapshot_plugin" not in READER
+    assert [line for line in lines if "import" in line] == ["import hashlib, json, re, struct, zlib"]
+
+
+async def test_the_reader_finds_every_snapshot_the_store_finds(tmp_path: Path) -> None:
+    async with await open_and_live(tmp_path) as store:
+        seqs = [meta.seq for meta in await store.history(SESSION)]
+        expected = [await store.load(SESSION, at=seq) for seq in seqs]
+        newest = await store.load(SESSION)
+
+    names = [path.name for path in files_of(tmp_path)]
+    assert len(names) > 3
+    assert {"-" in name for name in names} == {True, False}  # rewritten ranges, and segments as they were
+    assert seqs == [*range(30, 11, -1), 8, 4]
+    assert read_alone(tmp_path, SESSION, 0, *seqs) == [newest, *expected]
+
+
+async def test_the_reader_ignores_what_was_never_acknowledged(tmp_path: Path) -> None:
+    async with await open_and_live(tmp_path) as store:
+        newest = await store.load(SESSION)
+    *_, path = files_of(tmp_path)
+    data = path.read_bytes()
+    path.with_name("0000000031-0000000035.1.snap.gz.99.tmp").write_bytes(b"left by a crash")
+
+    for tail in (data[:7], data[:19], data[:400], b"\0" * 100):
+        path.write_bytes(data + tail)
+        assert read_alone(tmp_path, SESSION, 0) == [newest]
+        async with FilesystemStore(tmp_path) as store:
+            assert await store.load(SESSION, strict=True) == newest
+
+
+async def test_the_reader_ignores_what_the_next_segment_numbers_again(tmp_path: Path) -> None:
+    """A save that failed after its last byte was written: the next one takes its number, in a new segment."""
+    async with FilesystemStore(tmp_path) as store:
+        await store.save(make_snapshot("a"))
+        await store.save(make_snapshot("a", "failed"))
+    (path,) = (tmp_path / "sessions" / "session").glob("*.snap.gz")
+    failed = path.read_bytes()
+    path.write_bytes(failed[: failed.rindex(bytes.fromhex("1f8b0804"))])
+    async with FilesystemStore(tmp_path, segment_frames=1) as store:
+        await store.save(make_snapshot("a", "acknowledged"))
+    path.write_bytes(failed)
+
+    async with FilesystemStore(tmp_path) as store:
+        assert await store.load("session", strict=True) == make_snapshot("a", "acknowledged")
+    assert read_alone(tmp_path, "session", 0) == [make_snapshot("a", "acknowledged")]
+
+
+async def test_the_reader_ignores_files_that_a_rewritten_range_has_replaced(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, segment_frames=2, background=False) as store:
+        grown = make_snapshot()
+        for number in range(6):
+            grown = grown.append(make_message(f"{number}"))
+            await store.save(grown)
+        directory = tmp_path / "sessions" / "session"
+        before = {path: path.read_bytes() for path in directory.glob("*.snap.gz")}
+        await store.forget("session", RetentionPolicy(keep_last=1))
+        for path, data in before.items():
+            path.write_bytes(data)  # as a crash between putting the new file there and removing these
+
+        assert await store.load("session", strict=True) == grown
+    assert read_alone(tmp_path, "session", 6) == [grown]
+    assert run_reader(tmp_path, "session", 5).returncode != 0
+
+
+async def test_the_reader_says_so_when_bytes_are_wrong(tmp_path: Path) -> None:
+    async with await open_and_live(tmp_path):
+        pass
+    for path in files_of(tmp_path):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+    assert run_reader(tmp_path, SESSION, 0).returncode != 0
+
+
+async def test_zcat_shows_a_plain_store_line_by_line(tmp_path: Path) -> None:
+    async with await open_and_live(tmp_path):
+        pass
+
+    lines = [json.loads(line) for line in gzip("-dc", *files_of(tmp_path)).stdout.splitlines()]
+
+    assert {next(iter(line)) for line in lines} == {"meta", "section", "message"}
+
+
+@pytest.mark.parametrize("key", [None, Passphrase(generate_key())], ids=["plain", "encrypted"])
+async def test_gzip_tests_every_store_and_finds_a_wrong_byte(tmp_path: Path, key: KeySource | None) -> None:
+    async with await open_and_live(tmp_path, key):
+        pass
+    files = files_of(tmp_path)
+    assert gzip("-t", *files).returncode == 0
+
+    data = bytearray(files[0].read_bytes())
+    data[-20] ^= 1
+    files[0].write_bytes(data)
+
+    assert gzip("-t", *files).returncode == 1
