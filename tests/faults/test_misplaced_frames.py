@@ -65,6 +65,7 @@ async def assert_falls_back(path: Path, key: str | None, seq: int, kind: str) ->
 Frames = list[bytes]
 
 
+@pytest.mark.requirement("FORMAT-HEADER-LO-HI", "FORMAT-THREAT-EDIT", "FORMAT-READ-DAMAGE")
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize(
     ("move", "seq"),
@@ -114,6 +115,7 @@ async def test_a_frame_copied_to_a_new_segment_is_not_taken_for_the_newest(tmp_p
     await assert_falls_back(tmp_path, key, 3, "corrupted")
 
 
+@pytest.mark.requirement("FORMAT-ROOT-CHAIN")
 @PLAIN_AND_ENCRYPTED
 async def test_a_lost_segment_is_noticed_and_forget_merges_nothing_across_the_gap(
     tmp_path: Path, key: str | None
@@ -137,6 +139,7 @@ async def test_a_lost_segment_is_noticed_and_forget_merges_nothing_across_the_ga
 # Moved between sessions and stores ----------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("FORMAT-HEADER-SID", "STORE-FAULT-SWAPPED", "FORMAT-SEAL-MOVED", "FORMAT-THREAT-EDIT")
 @PLAIN_AND_ENCRYPTED
 async def test_a_frame_of_another_session_is_refused(tmp_path: Path, key: str | None) -> None:
     mine = await filled(tmp_path, key, count=2)
@@ -145,6 +148,7 @@ async def test_a_frame_of_another_session_is_refused(tmp_path: Path, key: str | 
     await assert_falls_back(tmp_path, key, 2, "tampered" if key else "corrupted")
 
 
+@pytest.mark.requirement("FORMAT-HEADER-SID", "FORMAT-SEAL-MOVED", "FORMAT-THREAT-EDIT")
 @PLAIN_AND_ENCRYPTED
 async def test_a_session_directory_under_another_name_is_refused(tmp_path: Path, key: str | None) -> None:
     segment = await filled(tmp_path, key)
@@ -158,6 +162,7 @@ async def test_a_session_directory_under_another_name_is_refused(tmp_path: Path,
         assert await store.load("session", strict=True) == version(3)
 
 
+@pytest.mark.requirement("FORMAT-SEAL-PLAIN", "FORMAT-THREAT-PLAIN", "STORE-CORRUPT-TAMPERED")
 @pytest.mark.parametrize("position", ["only", "newest"])
 async def test_a_plain_frame_in_an_encrypted_store_is_tampering(tmp_path: Path, position: str) -> None:
     plain = frames_of(await filled(tmp_path / "plain", count=3))
@@ -208,6 +213,7 @@ async def _assert_nothing_opens(path: Path, key: str | None) -> None:
 # From the future ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-CORRUPT-TOO-NEW", "FORMAT-HEADER-V")
 @PLAIN_AND_ENCRYPTED
 async def test_a_frame_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path, key: str | None) -> None:
     segment = await filled(tmp_path, key)
@@ -262,6 +268,7 @@ def memory_within(megabytes: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
+@pytest.mark.requirement("FORMAT-READ-BOMB", "FORMAT-READ-LIMIT")
 @pytest.mark.parametrize("size", [100, 1 << 20, MAX_FRAME + 1, (1 << 32) - 1])
 async def test_a_frame_that_inflates_beyond_what_it_says_is_refused_in_little_memory(
     tmp_path: Path, size: int
@@ -328,6 +335,7 @@ async def test_a_header_that_is_none_is_damage(tmp_path: Path, header: bytes) ->
     await assert_falls_back(tmp_path, None, 2, "corrupted")
 
 
+@pytest.mark.requirement("FORMAT-HEADER-PREV", "FORMAT-ROOT-CHAIN", "FORMAT-HEADER-FULL")
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize(
     "changes",
@@ -352,6 +360,7 @@ async def test_a_checksum_that_is_no_text_is_damage(tmp_path: Path) -> None:
     await assert_falls_back(tmp_path, None, 1, "corrupted")
 
 
+@pytest.mark.requirement("STORE-CHECK")
 async def test_check_compares_the_content_with_its_digest(tmp_path: Path) -> None:
     segment = await filled(tmp_path, count=2)
     first, second = frames_of(segment)

@@ -66,6 +66,7 @@ def _file(place: Path, outside: Path) -> None:
     place.write_bytes(b"not a directory")
 
 
+@pytest.mark.requirement("STORE-FAULT-SYMLINK")
 @pytest.mark.parametrize("put", [_link_to_directory, _link_to_nothing, _file])
 async def test_where_a_session_directory_should_be_nothing_else_is_followed_or_changed(
     tmp_path: Path, put: Callable[[Path, Path], None]
@@ -90,6 +91,7 @@ async def test_where_a_session_directory_should_be_nothing_else_is_followed_or_c
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.requirement("STORE-FAULT-SYMLINK")
 async def test_a_link_where_a_segment_should_be_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     segment = await filled(path)
@@ -129,6 +131,7 @@ def _settings(path: Path, **changes: Any) -> bytes:
     return json.dumps({**json.loads((path / "STORE.json").read_bytes()), **changes}).encode()
 
 
+@pytest.mark.requirement("FORMAT-STORE-UNKNOWN", "STORE-READ-ONLY")
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize(
     ("make", "error"),
@@ -216,6 +219,7 @@ async def test_a_store_that_lost_its_store_file_is_refused_and_not_made_anew(
 # Keys ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-KEY-FIVE-ERRORS", "STORE-KEY-CLOSED")
 @pytest.mark.parametrize(
     ("key", "given", "error"),
     [(KEY, OTHER_KEY, WrongKey), (KEY, None, KeyMissing), (KEY, "", KeyMissing), (None, KEY, InvalidInput)],
@@ -230,6 +234,7 @@ async def test_a_key_that_does_not_fit_opens_nothing_and_changes_nothing(
         assert await store.load("session", strict=True) == version(3)
 
 
+@pytest.mark.requirement("STORE-READ-ONLY")
 async def test_a_store_that_is_not_there_is_not_made_by_reading_it(tmp_path: Path) -> None:
     for operation in OPERATIONS.values():
         with pytest.raises(StoreNotFound):

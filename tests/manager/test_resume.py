@@ -65,6 +65,7 @@ async def _saved(store: Any, *said: str) -> None:
     await store.save(Chat("chat", *said).snapshot())
 
 
+@pytest.mark.requirement("MANAGER-RESUME-FRESH", "ORBIT-FACTORY-CREATE", "ONERING-ERROR-MISSING")
 async def test_a_session_without_a_snapshot_starts_fresh() -> None:
     provider = Loader()
     async with managing(MemoryStore(), **_SLOW) as (manager, diary):
@@ -76,6 +77,9 @@ async def test_a_session_without_a_snapshot_starts_fresh() -> None:
     assert str(report) == "chat: started fresh"
 
 
+@pytest.mark.requirement(
+    "ORBIT-FACTORY-RESUME", "ORBIT-FACTORY-RESUMABLE", "ORBIT-ACP-LOAD", "MANAGER-RESUME-ATTACH"
+)
 async def test_a_session_with_a_snapshot_is_loaded_and_an_unchanged_one_not_saved_again() -> None:
     store, provider = MemoryStore(), Loader()
     await _saved(store, "one", "two")
@@ -89,6 +93,13 @@ async def test_a_session_with_a_snapshot_is_loaded_and_an_unchanged_one_not_save
     assert len(await store.history("chat")) == 1
 
 
+@pytest.mark.requirement(
+    "ORBIT-FACTORY-FALLBACK",
+    "ORBIT-PROTOCOL-FALLBACK",
+    "ORBIT-PROTOCOL-WARNING",
+    "MANAGER-RESUME-REPORT",
+    "ORBIT-TEST-COMPATIBILITY",
+)
 @pytest.mark.parametrize("provider", [Starter(), Loader()], ids=["cannot", "finds out that it cannot"])
 async def test_without_load_support_the_fallback_is_said_and_the_old_session_kept(provider: Starter) -> None:
     if isinstance(provider, Loader):
@@ -107,6 +118,7 @@ async def test_without_load_support_the_fallback_is_said_and_the_old_session_kep
     assert len((await store.load("chat", at=kept[0].seq)).messages) == 2
 
 
+@pytest.mark.requirement("MANAGER-RESUME-CONTEXT")
 async def test_a_provider_that_can_only_tell_is_told() -> None:
     store, provider = MemoryStore(), Teller()
     await _saved(store, "one", "two")
@@ -117,6 +129,7 @@ async def test_a_provider_that_can_only_tell_is_told() -> None:
     assert (report.grade, report.resumed) == ("context", True)
 
 
+@pytest.mark.requirement("MANAGER-RESUME-DEMAND", "ORBIT-ERROR-NO-LOAD")
 @pytest.mark.parametrize("provider", [Starter(), Loader(), Teller()])
 async def test_who_demands_a_load_gets_one_or_an_error_and_no_agent(provider: Starter) -> None:
     if isinstance(provider, Loader):
@@ -148,6 +161,7 @@ def _segment(root: Path) -> Path:
     return next((root / "sessions" / "chat").glob("*.snap.gz"))
 
 
+@pytest.mark.requirement("MANAGER-RESUME-CORRUPT")
 async def test_a_damaged_newest_snapshot_costs_only_itself_and_is_reported(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await _saved(store, "one")
@@ -167,6 +181,7 @@ async def test_a_damaged_newest_snapshot_costs_only_itself_and_is_reported(tmp_p
     assert [m.text for m in (await FilesystemStore(tmp_path).load("chat")).messages] == ["one", "three"]
 
 
+@pytest.mark.requirement("MANAGER-RESUME-CORRUPT", "ONERING-ERROR-CORRUPTED")
 async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await _saved(store, "one")
@@ -231,6 +246,7 @@ async def test_a_session_that_cannot_be_attached_is_stopped_again() -> None:
     assert provider.log == ["stop .."]
 
 
+@pytest.mark.requirement("ORBIT-CONFIG-STOPS", "MANAGER-RESUME-ATTACH")
 async def test_stopping_saves_first_and_then_stops() -> None:
     store, provider = MemoryStore(), Loader()
     async with managing(store, **_SLOW) as (manager, _):

@@ -15,7 +15,7 @@ _DIRECTORY = section(
     to_do("FORMAT-DIR-MODES", "Directories have mode 0700, files 0600."),
     to_do("FORMAT-DIR-TMP", "Names that end in .tmp mean nothing."),
     to_do("FORMAT-STORE-FILE", "STORE.json says format, id, time of creation, and whether it is encrypted."),
-    to_do("FORMAT-STORE-UNKNOWN", "A store of an unknown format is refused."),
+    done("FORMAT-STORE-UNKNOWN", "A store of an unknown format is refused."),
     done("FORMAT-NAME-ENCODING", "A directory name is the percent-encoded session id; upper case is encoded too."),
     done("FORMAT-NAME-CASE", "Ids that differ only in case have names that differ in more."),
     done("FORMAT-NAME-DOT", "A leading dot is encoded."),
@@ -36,13 +36,13 @@ _FRAME = section(
     to_do("FORMAT-FRAME-LENGTH", "The frame length covers the whole member, so segments are sliced by it."),
     to_do("FORMAT-FRAME-CRC", "CRC-32 and length of the payload are checked."),
     to_do("FORMAT-HEADER-JSON", "The header is JSON with sorted keys, no spaces, ASCII."),
-    to_do("FORMAT-HEADER-V", "v is the schema version of the payload."),
+    done("FORMAT-HEADER-V", "v is the schema version of the payload."),
     to_do("FORMAT-HEADER-ID", "id is the snapshot's own and stays when the frame is rewritten."),
-    to_do("FORMAT-HEADER-SID", "sid must be the session's, so a frame in another session's place is refused."),
-    to_do("FORMAT-HEADER-LO-HI", "lo follows the hi before; lo < hi where snapshots were forgotten."),
+    done("FORMAT-HEADER-SID", "sid must be the session's, so a frame in another session's place is refused."),
+    done("FORMAT-HEADER-LO-HI", "lo follows the hi before; lo < hi where snapshots were forgotten."),
     done("FORMAT-HEADER-SPLICE", "at, del, ins say how the messages before become these."),
     to_do("FORMAT-HEADER-FULL", "A full frame stands alone; the first one is full, and so is one of another v."),
-    to_do("FORMAT-HEADER-PREV", "prev is the root of the snapshot before."),
+    done("FORMAT-HEADER-PREV", "prev is the root of the snapshot before."),
     done("FORMAT-HEADER-SUM", "sum covers every byte of a plain frame."),
     to_do("FORMAT-HEADER-TIME", "t is when it was saved, in UTC."),
     to_do("FORMAT-HEADER-WRITER", "w is the writer, one for each time a store is opened."),
@@ -64,7 +64,7 @@ _ENCRYPTED = section(
     done("FORMAT-SEAL-AAD", "Every byte before the ciphertext is authenticated."),
     done("FORMAT-SEAL-MOVED", "A frame that was moved, renamed or edited does not open."),
     to_do("FORMAT-SEAL-EXACT", "A frame whose bytes differ from re-assembling its ciphertext is refused."),
-    to_do("FORMAT-SEAL-PLAIN", "A plain frame in an encrypted store is refused."),
+    done("FORMAT-SEAL-PLAIN", "A plain frame in an encrypted store is refused."),
     done("FORMAT-SEAL-FRAME-KEY", "The frame key is derived from data key, store id and session id as written."),
     done(
         "FORMAT-SEAL-DIGEST-KEY",
@@ -96,7 +96,7 @@ _DIGESTS = section(
     to_do("FORMAT-ROOT-FORMULA", "The root is the formula over message and section lines as written."),
     done("FORMAT-ROOT-CONTENT", "Only content counts: not time, header or meta."),
     done("FORMAT-ROOT-REWRITE", "Forgetting, merging, recompressing and re-keying keep every root."),
-    to_do("FORMAT-ROOT-CHAIN", "prev links roots into a chain, and a break in it is damage."),
+    done("FORMAT-ROOT-CHAIN", "prev links roots into a chain, and a break in it is damage."),
 )
 
 _READING = section(
@@ -108,8 +108,8 @@ _READING = section(
     done("FORMAT-READ-BIT", "Every single flipped bit is noticed."),
     done("FORMAT-READ-TRUNCATION", "At every truncation length the newest whole snapshot loads."),
     done("FORMAT-READ-FALLBACK", "The newest snapshot that can be read is the one to fall back to."),
-    to_do("FORMAT-READ-BOMB", "A payload that inflates beyond its declared length is refused."),
-    to_do("FORMAT-READ-LIMIT", "Frames and payloads over the limit are refused before anything is allocated."),
+    done("FORMAT-READ-BOMB", "A payload that inflates beyond its declared length is refused."),
+    done("FORMAT-READ-LIMIT", "Frames and payloads over the limit are refused before anything is allocated."),
 )
 
 _WRITING = section(
@@ -126,8 +126,8 @@ _WRITING = section(
 
 _THREATS = section(
     _PAGE + "7. What the format cannot see",
-    to_do("FORMAT-THREAT-EDIT", "Edited, swapped, moved or renamed frames are refused in an encrypted store."),
-    to_do("FORMAT-THREAT-PLAIN", "Plain frames put into an encrypted store are refused."),
+    done("FORMAT-THREAT-EDIT", "Edited, swapped, moved or renamed frames are refused in an encrypted store."),
+    done("FORMAT-THREAT-PLAIN", "Plain frames put into an encrypted store are refused."),
     to_do("FORMAT-THREAT-ROLLBACK", "A rollback is seen by who pinned sequence number and root."),
 )
 

@@ -68,17 +68,17 @@ _PROVIDER = section(
     to_do("ORBIT-ACP-ANSWER", "What the agent answers is tracked as an assistant message with its time."),
     done("ORBIT-ACP-EVENT", "A significant event leads to a snapshot without waiting for the interval."),
     done("ORBIT-ACP-BACKGROUND", "Taking a snapshot never holds up what the user sent."),
-    to_do("ORBIT-ACP-LOAD", "A session is rebuilt from its snapshot: configuration, history, task, metrics."),
+    done("ORBIT-ACP-LOAD", "A session is rebuilt from its snapshot: configuration, history, task, metrics."),
     done("ORBIT-ACP-LOAD-ERROR", "Rebuilding a session that has no snapshot is an error for who asked."),
     to_do("ORBIT-ACP-RESUME", "On resume the agent is asked to load the session by the agent's own id."),
 )
 
 _FACTORY = section(
     _PAGE + "Phase 4: Provider Factory Integration",
-    to_do("ORBIT-FACTORY-RESUMABLE", "A provider that can load sessions says so by its interface."),
-    to_do("ORBIT-FACTORY-RESUME", "Create-or-resume resumes when there is a snapshot and the provider can."),
-    to_do("ORBIT-FACTORY-CREATE", "Create-or-resume creates a session when there is no snapshot."),
-    to_do("ORBIT-FACTORY-FALLBACK", "Create-or-resume creates a session when the provider cannot resume."),
+    done("ORBIT-FACTORY-RESUMABLE", "A provider that can load sessions says so by its interface."),
+    done("ORBIT-FACTORY-RESUME", "Create-or-resume resumes when there is a snapshot and the provider can."),
+    done("ORBIT-FACTORY-CREATE", "Create-or-resume creates a session when there is no snapshot."),
+    done("ORBIT-FACTORY-FALLBACK", "Create-or-resume creates a session when the provider cannot resume."),
 )
 
 _CONFIG = section(
@@ -95,8 +95,8 @@ _CONFIG = section(
 _PROTOCOL = section(
     _PAGE + "ACP Protocol Considerations",
     to_do("ORBIT-PROTOCOL-CAPABILITY", "Whether the agent can load is read from what it advertises at initialize."),
-    to_do("ORBIT-PROTOCOL-FALLBACK", "An agent that cannot load gets a new session instead of an error."),
-    to_do("ORBIT-PROTOCOL-WARNING", "It is said aloud when persistence was asked for and the agent cannot load."),
+    done("ORBIT-PROTOCOL-FALLBACK", "An agent that cannot load gets a new session instead of an error."),
+    done("ORBIT-PROTOCOL-WARNING", "It is said aloud when persistence was asked for and the agent cannot load."),
     to_do(
         "ORBIT-PROTOCOL-PEER", "It is tested against a published agent whose load support is unknown beforehand."
     ),
@@ -106,7 +106,7 @@ _ERRORS = section(
     _PAGE + "Error Handling",
     done("ORBIT-ERROR-NOT-FOUND", "A snapshot that is not there has an error of its own."),
     done("ORBIT-ERROR-VERSION", "A snapshot of an incompatible version has an error of its own."),
-    to_do("ORBIT-ERROR-NO-LOAD", "An agent that cannot load sessions has an error of its own."),
+    done("ORBIT-ERROR-NO-LOAD", "An agent that cannot load sessions has an error of its own."),
     done("ORBIT-ERROR-CORRUPTED", "A corrupted snapshot has an error of its own."),
 )
 
@@ -118,7 +118,7 @@ _TESTING = section(
     done("ORBIT-TEST-ROUND-TRIP", "Create, snapshot, restore: the same session comes back."),
     done("ORBIT-TEST-INTERVAL", "Saving at an interval is tested."),
     done("ORBIT-TEST-CRASH", "Recovery after a crash is tested."),
-    to_do("ORBIT-TEST-COMPATIBILITY", "Agents with and without load support are tested."),
+    done("ORBIT-TEST-COMPATIBILITY", "Agents with and without load support are tested."),
 )
 
 _SECURITY = section(

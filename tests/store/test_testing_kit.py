@@ -155,6 +155,7 @@ async def run_one(name: str, broken: Callable[..., SnapshotStore], place: Memory
     await test(**{fixture: given[fixture] for fixture in inspect.signature(test).parameters})
 
 
+@pytest.mark.requirement("STORE-KIT")
 @pytest.mark.parametrize(("broken", "name"), BROKEN)
 async def test_the_suite_notices_a_broken_promise(broken: Callable[..., SnapshotStore], name: str) -> None:
     await run_one(name, MemoryStore, MemoryLog())
@@ -182,6 +183,7 @@ def grown(length: int) -> SessionSnapshot:
     return make_snapshot(*(f"{n}" for n in range(length)))
 
 
+@pytest.mark.requirement("STORE-KIT-FAULTY")
 async def test_every_third_save_fails_and_leaves_nothing() -> None:
     full = Fault(error=StoreUnavailable("full"))
     store = FaultyStore(MemoryStore(), every(3, full, "save"))
@@ -248,6 +250,7 @@ async def test_a_held_call_waits_until_the_test_lets_it_go(after: bool) -> None:
     assert [ref.seq for ref in saved] == [1]
 
 
+@pytest.mark.requirement("STORE-KIT-FAULTY")
 async def test_every_method_can_be_made_to_fail() -> None:
     methods = [name for name in vars(SnapshotStore) if not name.startswith("_") and name != "aclose"]
     store = FaultyStore(MemoryStore(), every(1, Fault(error=StoreUnavailable("down")), *methods))

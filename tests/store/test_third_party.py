@@ -150,6 +150,7 @@ class SqliteLog:
                 self._connection.close()
 
 
+@pytest.mark.requirement("STORE-KIT", "ORBIT-STORE-SWAP")
 class TestSqliteStore(StoreContract):
     def open(self, place: Path, clock: Clock) -> SnapshotStore:
         place.mkdir(exist_ok=True)
