@@ -1,4 +1,4 @@
-"""A bare ACP client: raw newline-delimited JSON-RPC over stdio. It keeps all it was shown, as a user would see it."""
+"""A bare ACP client: raw newline-delimited JSON-RPC over stdio. It keeps all it was shown, as a user sees it."""
 
 from __future__ import annotations
 
@@ -56,13 +56,12 @@ class Client:
 
     def answer(self, number: int, patience: float = 60.0) -> Json:
         """The answer to a request that was sent."""
-        found: list[Json] = []
 
-        def is_there(message: Json) -> bool:
-            return "method" not in message and message.get("id") == number
+        def found(seen: list[Json]) -> list[Json]:
+            return [m for m in seen if "method" not in m and m.get("id") == number]
 
-        self.wait(lambda seen: bool(found.extend(m for m in seen if is_there(m)) or found), patience)
-        return found[0]
+        self.wait(lambda seen: bool(found(seen)), patience)
+        return found(self.seen)[0]
 
     def wait(self, done: Callable[[list[Json]], bool], patience: float = 60.0) -> None:
         """Wait until what was seen satisfies *done*."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "Turn", "Tool", "chat_events", "chat_turn", "responses_events", "responses_turn"]
+__all__ = ["Call", "Tool", "Turn", "chat_events", "chat_turn", "responses_events", "responses_turn"]
 
 Json = dict[str, Any]
 

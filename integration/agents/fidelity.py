@@ -1,7 +1,7 @@
 """Print what real agents keep when they are killed, bare and behind ``asnap run``, as one Markdown table.
 
-``python -m integration.agents.fidelity [--agents a,b] [--quick] [--rounds n] [--jobs n] [--keep]``; exits with 1 if anything
-was lost behind the proxy.
+``python -m integration.agents.fidelity [--agents a,b] [--quick] [--rounds n] [--jobs n] [--keep]``; exits with 1
+if anything was lost behind the proxy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def main() -> int:
     agents = [AGENTS[name] for name in options.agents.split(",")] if options.agents else list(AGENTS.values())
     for agent in agents:
         if not agent.is_installed:
-            print(f"{agent.name} is not installed (python -m integration.agents.install): left out", file=sys.stderr)
+            print(
+                f"{agent.name} is not installed (python -m integration.agents.install): left out", file=sys.stderr
+            )
     runs = [
         (agent, moment, killed)
         for agent in agents
@@ -44,7 +46,9 @@ def main() -> int:
     print("\n".join(_table(judged)))
     print()
     print("\n".join(_summary(judged)))
-    lost = any(cell.good is False for evidence, cells in judged if evidence.killed != "bare" for cell in cells.values())
+    lost = any(
+        cell.good is False for evidence, cells in judged if evidence.killed != "bare" for cell in cells.values()
+    )
     return 1 if lost or not judged else 0
 
 
@@ -53,7 +57,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--agents", help="names, separated by commas; all by default")
     parser.add_argument("--moments", help="moments of the kill, separated by commas; all by default")
     parser.add_argument("--killed", help="bare, agent, proxy, both, separated by commas; all by default")
-    parser.add_argument("--quick", action="store_true", help="only two moments: mid-stream, and as the answer is read")
+    parser.add_argument(
+        "--quick", action="store_true", help="only two moments: mid-stream, and as the answer is read"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="how often each run is repeated")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--keep", action="store_true", help="keep the homes of the runs, and say where they are")

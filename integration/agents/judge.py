@@ -124,18 +124,25 @@ def _prompt(evidence: Evidence, shown: _View) -> Cell:
 def _tools(evidence: Evidence, seen: _View, shown: _View) -> Cell:
     if not evidence.loaded:
         return Cell(False, evidence.load_problem)
-    finished, left = _second_tool(seen), list(shown.tools.values())
-    again = _second_tool(shown)
-    if again is None:
+    finished = _finished_tool(_second_tool(seen), _second_tool(shown))
+    if not finished.good or evidence.moment not in ("tool runs", "permission open"):
+        return finished
+    return _open_tool(evidence, shown)
+
+
+def _finished_tool(seen: dict[str, Any] | None, shown: dict[str, Any] | None) -> Cell:
+    if seen is None or shown is None:
         return Cell(False, "finished call gone")
     for name in ("status", "title", "kind"):
-        if finished is not None and finished.get(name) != again.get(name):
-            return Cell(False, f"{name} {finished.get(name)!r} became {again.get(name)!r}")
-    if evidence.moment not in ("tool runs", "permission open"):
-        return KEPT
+        if seen.get(name) != shown.get(name):
+            return Cell(False, f"{name} {seen.get(name)!r} became {shown.get(name)!r}")
+    return KEPT
+
+
+def _open_tool(evidence: Evidence, shown: _View) -> Cell:
     if evidence.ran != (1 if evidence.moment == "tool runs" else 0):
         return Cell(False, f"ran {evidence.ran} times")
-    opened = [tool for tool in left if "marker.txt" in str(tool)]
+    opened = [tool for tool in shown.tools.values() if "marker.txt" in str(tool)]
     if not opened:
         return Cell(False, "open call gone")
     status = opened[-1].get("status")

@@ -1,4 +1,4 @@
-"""One run: a session of two finished turns and a third that is killed at a chosen moment, brought back, and gone on with."""
+"""One run: two finished turns, a third that is killed at a chosen moment, the way back, and a fourth."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Scene:
         return client
 
     def ask(self, client: Client, session_id: str, words: str) -> int:
-        self.step = words.split()[0]
+        self.step = words.split(maxsplit=1)[0]
         return client.send("session/prompt", {"sessionId": session_id, "prompt": [{"type": "text", "text": words}]})
 
 
@@ -181,9 +181,10 @@ def _go_on(scene: _Scene, client: Client, session_id: str, number: int, evidence
         client.answer(number, _ANSWER_WITHIN)
         evidence.before = client.updates()
         answer = _next_prompt(scene, client, session_id, evidence)
-        evidence.lived = client.alive and "result" in answer
-        if "error" in answer:
+        if "error" in answer:  # the agent was dead already, and the proxy says: send it again
             evidence.notes.append(str(answer["error"].get("message"))[:300])
+            answer = _next_prompt(scene, client, session_id, evidence)
+        evidence.lived = client.alive and "result" in answer
 
 
 def _come_back(scene: _Scene, session_id: str, evidence: Evidence) -> None:
