@@ -201,7 +201,6 @@ class Relay:
         while not self.closing.is_set() and (data := _read(self._in)):
             for line in lines.feed(data):
                 if (out := self._client_line(line)) is not None:
-                    self.ready.wait()
                     self.to_agent(out)
         self.closing.set()
 
@@ -218,6 +217,7 @@ class Relay:
         method = message.get("method")
         if not isinstance(method, str):
             return self._client_answers(message, line)
+        self.ready.wait()  # after a death the session may have another name, and the model something to be told
         raw = message.get("params")
         params: Message = raw if isinstance(raw, dict) else {}
         session_id = params.get("sessionId") if isinstance(params.get("sessionId"), str) else None

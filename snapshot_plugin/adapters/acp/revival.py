@@ -52,8 +52,8 @@ class Revival(Sessions):
             if self.closing.is_set():
                 return
             self.ready.clear()
-            waiting = list(self.from_client.values())
             status = agent.end(patience=0.2)
+            waiting = list(self.from_client.values())
             self._mourn(status)
             try:
                 self.agent = self._again()
