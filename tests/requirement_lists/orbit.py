@@ -123,7 +123,7 @@ _TESTING = section(
 
 _SECURITY = section(
     _PAGE + "Security & Privacy",
-    to_do("ORBIT-SECURITY-0600", "Files can be read and written by their owner only."),
+    done("ORBIT-SECURITY-0600", "Files can be read and written by their owner only."),
     done("ORBIT-SECURITY-ENVIRONMENT", "Values of environment variables never get into a snapshot."),
     done("ORBIT-SECURITY-ENCRYPT", "Snapshots can be encrypted at rest."),
     done("ORBIT-SECURITY-USER-KEY", "The key can be one the user provides."),

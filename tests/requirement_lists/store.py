@@ -125,8 +125,8 @@ _KEYS = section(
     done("STORE-KEY-SOURCES", "A key comes from passphrase, key file, environment, command or keyring."),
     done("STORE-KEY-FIVE-ERRORS", "Wrong key, missing key, tampered, corrupt and too new are five errors."),
     done("STORE-KEY-CLOSED", "A key that cannot be had never turns encryption off."),
-    to_do("STORE-KEY-REENCRYPT", "A store is re-encrypted under the new key on request."),
-    to_do("STORE-KEY-FAST", "The fast compressor writes the same format."),
+    done("STORE-KEY-REENCRYPT", "A store is re-encrypted under the new key on request."),
+    done("STORE-KEY-FAST", "The fast compressor writes the same format."),
 )
 
 _PACKAGE = section(

@@ -1,0 +1,241 @@
+"""What lies on the disk is what docs/reference/format.md says, where no other test looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import struct
+import zlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.codec import compress
+from snapshot_plugin.codec.frame import MAGIC, PREFIX, Header, open_frame, read_header
+from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.testing import FixedClock, make_snapshot
+from tests.faults.support import (
+    KEY,
+    PLAIN_AND_ENCRYPTED,
+    filled,
+    frames_of,
+    names_in,
+    segments_of,
+    store_at,
+    version,
+)
+
+pytestmark = pytest.mark.anyio
+ULID = re.compile(r"[0-9a-hjkmnp-tv-z]{26}")
+
+
+def headers_in(path: Path) -> dict[int, Header]:
+    frames = [frame for segment in segments_of(path) for frame in frames_of(segment)]
+    return {header.hi: header for header, _, _ in map(read_header, frames)}
+
+
+def everything_under(path: Path) -> bytes:
+    """All names and all content."""
+    return b"\n".join(str(p).encode() + (p.read_bytes() if p.is_file() else b"") for p in path.rglob("*"))
+
+
+# The directory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("FORMAT-DIR-LAYOUT", "FORMAT-STORE-FILE")
+@PLAIN_AND_ENCRYPTED
+async def test_a_store_has_the_files_the_page_names_and_says_what_it_is(tmp_path: Path, key: str | None) -> None:
+    began = datetime(2026, 11, 16, 0, 51, 47, 1, tzinfo=UTC)
+    async with store_at(tmp_path, key, clock=FixedClock(began)) as store:
+        await store.save(version(1))
+        await store.save(version(1, "other"))
+        token = (await store.delete("other")).token
+    assert names_in(tmp_path) == [".create", "STORE.json", *(["keys"] if key else []), "sessions", "trash"]
+    assert names_in(tmp_path / "sessions" / "session") == [".lock", "0000000001.snap.gz"]
+    assert len(names_in(tmp_path / "trash")) == 1
+    assert ULID.fullmatch(token.rpartition(".")[2] or token)
+    settings = json.loads((tmp_path / "STORE.json").read_bytes())
+    assert ULID.fullmatch(settings.pop("id"))
+    assert settings == {"created": "2026-11-16T00:51:47.000001Z", "encrypted": bool(key), "format": 1}
+
+
+@pytest.mark.requirement(
+    "FORMAT-DIR-MODES",
+    "ORBIT-SECURITY-0600",
+    "TERMINAL-SECURITY-DIR",
+    "TERMINAL-SECURITY-FILE",
+    "TERMINAL-TEST-PERMISSIONS",
+)
+@PLAIN_AND_ENCRYPTED
+async def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, key: str | None) -> None:
+    before = os.umask(0)
+    try:
+        async with store_at(tmp_path / "store", key, segment_frames=2) as store:
+            for number in range(1, 6):
+                await store.save(version(number))
+                await store.save(version(number, "other"))
+            await store.forget("session", RetentionPolicy(keep_last=2))
+            await store.delete("other")
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "store", *(tmp_path / "store").rglob("*")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths}
+    assert modes == {(True, 0o700), (False, 0o600)}
+
+
+@pytest.mark.requirement("FORMAT-SEAL-HIDDEN", "TERMINAL-SECURITY-NAMES")
+async def test_nothing_of_the_content_is_in_the_clear_in_an_encrypted_store(tmp_path: Path) -> None:
+    secrets = ["confidential title", "whispered words", "memory-name", "memory-value", "a-project", "work-tag"]
+    title, words, name, value, cwd, tag = secrets
+    async with store_at(tmp_path, KEY) as store:
+        await store.save(make_snapshot(words, title=title, memory={name: value}, config={"cwd": cwd}, tags=(tag,)))
+    everything = everything_under(tmp_path)
+    assert [secret for secret in secrets if secret.encode() in everything] == []
+
+
+# Frames -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement(
+    "FORMAT-HEADER-JSON", "FORMAT-FRAME-EXTRA", "FORMAT-FRAME-CONSTANTS", "FORMAT-FRAME-LENGTH"
+)
+@PLAIN_AND_ENCRYPTED
+async def test_a_header_is_sorted_ascii_json_without_spaces_in_a_field_of_exact_lengths(
+    tmp_path: Path, key: str | None
+) -> None:
+    async with store_at(tmp_path, key) as store:
+        await store.save(make_snapshot("a"), trigger="é", tags=["ü", "🦉"])
+    (frame,) = frames_of(segments_of(tmp_path)[0])
+    magic, xlen, mark, length, size = struct.unpack_from("<10sH2sHI", frame)
+    raw = frame[PREFIX : PREFIX + length - 4]
+    parsed = json.loads(raw)
+    assert (magic, mark, xlen, size) == (MAGIC, b"SN", length + 4, len(frame))
+    assert raw == json.dumps(parsed, sort_keys=True, separators=(",", ":")).encode("ascii")
+    assert (parsed["trigger"], parsed["tags"]) == ("é", ["ü", "🦉"])
+
+
+@pytest.mark.requirement("FORMAT-HEADER-TIME", "FORMAT-HEADER-WRITER", "FORMAT-HEADER-TAGS")
+async def test_a_header_says_when_by_which_writer_and_with_which_tags_it_was_saved(tmp_path: Path) -> None:
+    clock = FixedClock(datetime(2026, 11, 16, 0, 51, 47, 1, tzinfo=UTC))
+    for first in (1, 3):
+        async with store_at(tmp_path, clock=clock) as store:
+            for number in (first, first + 1):
+                await store.save(version(number), tags=[f"tag {number}"])
+                clock.advance(timedelta(seconds=1))
+    found = headers_in(tmp_path)
+    assert [found[n].t for n in (1, 2)] == ["2026-11-16T00:51:47.000001Z", "2026-11-16T00:51:48.000001Z"]
+    assert [found[n].tags for n in (1, 4)] == [("tag 1",), ("tag 4",)]
+    writers = [found[n].w for n in (1, 2, 3, 4)]
+    assert (writers[0], writers[2]) == (writers[1], writers[3])
+    assert writers[0] != writers[2]
+    assert all(ULID.fullmatch(text) for text in (*writers, *(header.id for header in found.values())))
+
+
+@pytest.mark.requirement("FORMAT-HEADER-ID", "FORMAT-HEADER-LO-HI", "FORMAT-HEADER-PREV", "FORMAT-ROOT-REWRITE")
+@PLAIN_AND_ENCRYPTED
+async def test_rewriting_keeps_ids_and_roots_and_links_what_is_left(tmp_path: Path, key: str | None) -> None:
+    await filled(tmp_path, key, count=6, segment_frames=2)
+    before = headers_in(tmp_path)
+    async with store_at(tmp_path, key) as store:
+        await store.forget("session", RetentionPolicy(keep_last=3))
+        await store.compact("session")
+    after = headers_in(tmp_path)
+    assert {n: (h.lo, h.id, h.root) for n, h in after.items()} == {
+        n: (lo, before[n].id, before[n].root) for n, lo in ((4, 1), (5, 5), (6, 6))
+    }
+    assert (after[4].full, after[4].prev) == (True, "")
+    assert (after[5].prev, after[6].prev) == (before[4].root, before[5].root)
+
+
+@pytest.mark.requirement("FORMAT-SEAL-EXACT")
+async def test_an_encrypted_frame_with_bits_that_inflating_ignores_is_refused(tmp_path: Path) -> None:
+    segment = await filled(tmp_path, KEY, count=1)
+    (frame,) = frames_of(segment)
+    keys = store_at(tmp_path, KEY).session_keys("session")
+    body = read_header(frame)[1]
+    padded = frame[:body] + bytes([frame[body] | 0x08]) + frame[body + 1 :]
+    assert zlib.decompress(padded[body:-8], wbits=-15) == zlib.decompress(frame[body:-8], wbits=-15)
+    assert open_frame(frame, session_id="session", keys=keys)
+    with pytest.raises(SnapshotCorrupted):
+        open_frame(padded, session_id="session", keys=keys)
+
+
+@pytest.mark.requirement("STORE-KEY-FAST")
+@pytest.mark.parametrize("writes", ["fast", "standard"])
+async def test_what_one_compressor_writes_the_other_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
+) -> None:
+    assert compress.accelerated(), "the tests need the extra [fast]"
+    fast = compress._library()
+    libraries: dict[str, Any] = {"fast": fast, "standard": zlib}
+    monkeypatch.setattr(compress, "_library", lambda: libraries[writes])
+    await filled(tmp_path)
+    monkeypatch.setattr(compress, "_library", lambda: libraries["standard" if writes == "fast" else "fast"])
+    async with store_at(tmp_path) as store:
+        assert await store.load("session", strict=True) == version(3)
+        assert (await store.check()).findings == ()
+
+
+# Keys, syncs and pins -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("STORE-KEY-REENCRYPT", "FORMAT-KEYS-ROTATE", "FORMAT-ROOT-REWRITE")
+async def test_after_a_rotation_compacting_seals_old_frames_with_the_new_key(tmp_path: Path) -> None:
+    segment = await filled(tmp_path, KEY)
+    before, content = headers_in(tmp_path), segment.read_bytes()
+    async with store_at(tmp_path, KEY) as store:
+        await store.rotate_key()
+        assert segment.read_bytes() == content
+        await store.compact("session")
+        keys = store.session_keys("session")
+        assert keys is not None
+        after = headers_in(tmp_path)
+        assert {header.kid for header in after.values()} == {keys.primary}
+        assert keys.primary not in {header.kid for header in before.values()}
+        assert [after[n].root for n in after] == [before[n].root for n in before]
+        assert await store.load("session", strict=True) == version(3)
+
+
+@pytest.mark.requirement("FORMAT-WRITE-ONE-SYNC")
+@PLAIN_AND_ENCRYPTED
+async def test_a_save_into_an_open_segment_is_one_write_and_one_sync_behind_it(
+    tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def watched(name: str) -> Any:
+        real = getattr(os, name)
+
+        def call(*args: Any) -> Any:
+            calls.append(name)
+            return real(*args)
+
+        return call
+
+    async with store_at(tmp_path, key) as store:
+        await store.save(version(1))
+        for name in ("write", "fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, watched(name))
+        await store.save(version(2))
+        monkeypatch.undo()
+    assert calls == ["write", "fdatasync"]
+
+
+@pytest.mark.requirement("FORMAT-THREAT-ROLLBACK")
+@PLAIN_AND_ENCRYPTED
+async def test_who_pinned_number_and_root_sees_that_the_newest_frame_was_cut_off(
+    tmp_path: Path, key: str | None
+) -> None:
+    segment = await filled(tmp_path, key)
+    async with store_at(tmp_path, key) as store:
+        pinned = (await store.read("session")).ref
+    segment.write_bytes(b"".join(frames_of(segment)[:-1]))
+    async with store_at(tmp_path, key) as store:
+        found = await store.read("session", strict=True)
+        assert (await store.check()).ok  # the format alone cannot see it
+    assert (found.ref.seq, found.ref.root) != (pinned.seq, pinned.root)
