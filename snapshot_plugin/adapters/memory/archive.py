@@ -16,7 +16,7 @@ from snapshot_plugin.adapters.memory.limits import Limits
 from snapshot_plugin.adapters.memory.names import BASELINES, ERROR_HISTORY, NOISE, TIMINGS, Name
 from snapshot_plugin.adapters.memory.privacy import without_secrets
 from snapshot_plugin.adapters.memory.project import DIRECTORY
-from snapshot_plugin.adapters.memory.reading import as_document, entries_of, read_document
+from snapshot_plugin.adapters.memory.reading import as_document, read_document
 from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, NoiseConfig, Timings
 from snapshot_plugin.adapters.memory.register import ProjectRegister
 from snapshot_plugin.adapters.memory.sessions import Sessions
@@ -83,6 +83,9 @@ class Archive:
                 self.sessions.look()
             self.shelf.used = dict(self.sessions.meta.used)
             self.tidy()
+            if self.sessions.writes:
+                self._trim(ERROR_HISTORY)
+                self._trim(TIMINGS)
             self.apply_noise()
 
     def end(self) -> None:
@@ -102,21 +105,20 @@ class Archive:
             self.shelf.look(self.clock())
             if self.sessions.writes:
                 self.shelf.drop(self.shelf.overdue(self.clock()))
-                self._trim(ERROR_HISTORY, ErrorHistory)
-                self._trim(TIMINGS, Timings)
                 self._register.note(self.project, self.shelf.total)
         except StoreUnavailable as error:
             self.standing.refused(error)
 
-    def _trim(self, name: Name, kind: type[Value]) -> None:
+    def _trim(self, name: Name) -> None:
         if name not in self.shelf:
             return
         try:
             raw = self.load(name)
         except (NotFound, Damaged):
             return
-        if entries_of(kind, raw) and (trim := trimmed(name, raw, self.limits, self.clock()))[1]:
-            self.shelf.put(self.payload(name, trim[0])[0], self.clock())
+        kept, gone = trimmed(name, raw, self.limits, self.clock())
+        if gone:
+            self.add(name, kept)
 
     # Entries -----------------------------------------------------------------------------------------------
 
@@ -240,13 +242,13 @@ class Archive:
         rules = [rule for config in self.all_of(NoiseConfig, NOISE) for rule in config.rules]
         self.noise = NoiseConfig(rules=tuple(rules))
 
-    def add(self, name: Name, document: Value) -> bool:
-        """Store a document that has grown. False: there is no room, which is reported.
+    def add(self, name: Name, document: Any) -> bool:
+        """Store a document that was added to; it holds no secrets. False: there is no room, which is reported.
 
         Where the disk refuses it is kept in memory.
         """
         try:
-            self.shelf.put(self.payload(name, document.raw())[0], self.clock())
+            self.shelf.put(Payload(name, *encoded(document)), self.clock())
         except LimitExceeded as error:
             self.standing.report(f"what was seen could not be stored: {error.message}")
             return False

@@ -19,8 +19,9 @@ from snapshot_plugin.adapters.memory.names import (
     TIMINGS,
     Name,
 )
-from snapshot_plugin.adapters.memory.reading import entries_of, read_document
+from snapshot_plugin.adapters.memory.reading import read_document
 from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, Timings
+from snapshot_plugin.model.value import Value
 
 __all__ = ["Stored", "evicted", "kept_endpoints", "kept_errors", "kept_timings", "trimmed"]
 
@@ -103,16 +104,18 @@ def trimmed(name: Name, raw: Any, limits: Limits, now: datetime) -> tuple[Any, i
     """A document somebody wants to save, and how many of its entries had to go. Without need it is not touched."""
     if name == ERROR_HISTORY:
         history = read_document(ErrorHistory, raw, seen_at=now)
-        return _unless_same(ErrorHistory, raw, history, kept_errors(history, limits, now))
+        errors = kept_errors(history, limits, now)
+        return _unless_same(raw, errors, len(history.entries) - len(errors.entries))
     if name == SCHEMA:
         schema = read_document(ApiSchema, raw, seen_at=now)
-        return _unless_same(ApiSchema, raw, schema, kept_endpoints(schema, limits))
+        endpoints = kept_endpoints(schema, limits)
+        return _unless_same(raw, endpoints, len(schema.endpoints) - len(endpoints.endpoints))
     if name == TIMINGS:
-        timings = read_document(Timings, raw, seen_at=now)
-        return _unless_same(Timings, raw, timings, kept_timings(timings, limits, now))
+        before = read_document(Timings, raw, seen_at=now)
+        timings = kept_timings(before, limits, now)
+        return _unless_same(raw, timings, len(before.endpoints) - len(timings.endpoints))
     return raw, 0
 
 
-def _unless_same(kind: type[Any], raw: Any, before: Any, after: Any) -> tuple[Any, int]:
-    gone = len(entries_of(kind, before.raw())) - len(entries_of(kind, after.raw()))
-    return (after.raw(), gone) if gone else (raw, 0)
+def _unless_same(raw: Any, kept: Value, gone: int) -> tuple[Any, int]:
+    return (kept.raw(), gone) if gone else (raw, 0)

@@ -43,20 +43,20 @@ def _flush_seen(archive: Archive, seen: Seen) -> None:
     now, limits = archive.clock(), archive.limits
     if seen.errors.entries:
         errors = merged_errors(archive.document(ErrorHistory, ERROR_HISTORY), seen.errors)
-        if archive.add(ERROR_HISTORY, kept_errors(errors, limits, now)):
+        if archive.add(ERROR_HISTORY, kept_errors(errors, limits, now).raw()):
             seen.errors = ErrorHistory()
     if seen.schema.endpoints:
         schema = merged_schema(archive.document(ApiSchema, SCHEMA), seen.schema)
-        if archive.add(SCHEMA, kept_endpoints(schema, limits)):
+        if archive.add(SCHEMA, kept_endpoints(schema, limits).raw()):
             seen.schema = ApiSchema()
     if seen.timings.endpoints:
         timings = merged_timings(archive.document(Timings, TIMINGS), seen.timings)
-        if archive.add(TIMINGS, kept_timings(timings, limits, now)):
+        if archive.add(TIMINGS, kept_timings(timings, limits, now).raw()):
             seen.timings = Timings()
     if seen.filtered:
         stored = archive.document(NoiseConfig, NOISE_CONFIG)
         counted = with_filtered(stored, seen.filtered)
-        if counted == stored or archive.add(NOISE_CONFIG, counted):
+        if counted == stored or archive.add(NOISE_CONFIG, counted.raw()):
             seen.filtered.clear()
             archive.apply_noise()
 

@@ -36,6 +36,7 @@ from snapshot_plugin.adapters.memory.flush import flush
 from snapshot_plugin.adapters.memory.limits import Limits
 from snapshot_plugin.adapters.memory.names import BASELINES, NOISE_CONFIG, name_of, namespace_dir
 from snapshot_plugin.adapters.memory.overview import context_of, stats_of
+from snapshot_plugin.adapters.memory.privacy import without_secrets
 from snapshot_plugin.adapters.memory.project import project_root
 from snapshot_plugin.adapters.memory.records import (
     Baseline,
@@ -50,6 +51,7 @@ from snapshot_plugin.adapters.memory.seen import Seen
 from snapshot_plugin.adapters.memory.summary import MemoryStats, Persistence, SessionContext
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.model.frozen import freeze
 
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
 
@@ -243,8 +245,8 @@ class ProjectMemory:
         """An error was seen. False when a noise rule keeps it out. An error that was resolved is open again."""
         now = self._clock()
         error = ErrorRecord(
-            fingerprint=fingerprint,
-            message=message,
+            fingerprint=_clean(fingerprint),
+            message=_clean(message),
             first_seen=now,
             last_seen=now,
             first_session=self.session_count,
@@ -259,6 +261,7 @@ class ProjectMemory:
     async def resolve_error(self, fingerprint: str) -> None:
         """An error was resolved. `InvalidInput` for one that nobody has seen."""
         known = {error.fingerprint: error for error in (await self.load_context()).error_history.unresolved}
+        fingerprint = _clean(fingerprint)
         if fingerprint not in known:
             raise InvalidInput(
                 f"there is no unresolved error {fingerprint!r}", hint="load_context() lists those there are"
@@ -276,14 +279,14 @@ class ProjectMemory:
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None) -> None:
         """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it looks like."""
-        observed = Endpoint(endpoint=endpoint, last_seen=self._clock(), shape=shape)
+        observed = Endpoint(endpoint=_clean(endpoint), last_seen=self._clock(), shape=_clean(shape))
         await self._collect(lambda: self._seen.add_endpoint(observed, self._limits))
 
     async def record_timing(self, endpoint: str, milliseconds: float) -> None:
         """A request to an endpoint took this long."""
         now = self._clock()
         timing = EndpointTiming(
-            endpoint=endpoint, updated_at=now, session=self.session_count, session_ms=milliseconds
+            endpoint=_clean(endpoint), updated_at=now, session=self.session_count, session_ms=milliseconds
         )
         await self._collect(lambda: self._seen.add_timing(timing, self._limits, now))
 
@@ -293,6 +296,11 @@ class ProjectMemory:
                 add()
 
         await self._run(work)
+
+
+def _clean(seen: Any) -> Any:
+    """What was seen, fit for the disk: it is added to documents that are clean already."""
+    return without_secrets(freeze(seen, "data"))[0]
 
 
 def _home() -> Path | None:

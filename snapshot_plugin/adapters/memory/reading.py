@@ -35,13 +35,14 @@ class _Kind(NamedTuple):
     entry: type[Value]
     field: str
     name: str
+    times: tuple[str, ...]
 
 
 _KINDS: Final[dict[type[Value], _Kind]] = {
-    ErrorHistory: _Kind(ErrorRecord, "entries", "fingerprint"),
-    ApiSchema: _Kind(Endpoint, "endpoints", "endpoint"),
-    Timings: _Kind(EndpointTiming, "endpoints", "endpoint"),
-    NoiseConfig: _Kind(NoiseRule, "rules", "pattern"),
+    ErrorHistory: _Kind(ErrorRecord, "entries", "fingerprint", ("first_seen", "last_seen", "resolved_at")),
+    ApiSchema: _Kind(Endpoint, "endpoints", "endpoint", ("last_seen",)),
+    Timings: _Kind(EndpointTiming, "endpoints", "endpoint", ("updated_at",)),
+    NoiseConfig: _Kind(NoiseRule, "rules", "pattern", ()),
 }
 
 
@@ -92,11 +93,8 @@ def _entry(spec: _Kind, item: Any, seen_at: datetime) -> Value | None:
 
 
 def _times(spec: _Kind, written: dict[str, Any], seen_at: datetime) -> dict[str, Any]:
+    if all(name in written for name in spec.times):
+        return {}
     latest = written.get("last_seen") or written.get("first_seen") or seen_at
-    times = {
-        "first_seen": latest,
-        "last_seen": latest,
-        "updated_at": seen_at,
-        "resolved_at": latest if written.get("resolved") is True else None,
-    }
-    return {name: time for name, time in times.items() if name in spec.entry.model_fields}
+    resolved = latest if written.get("resolved") is True else None
+    return {name: resolved if name == "resolved_at" else latest for name in spec.times}

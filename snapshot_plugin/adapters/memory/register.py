@@ -33,13 +33,17 @@ class ProjectRegister:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._noted: tuple[Path, int] | None = None
 
     def note(self, project: Path, size: int) -> None:
         """Note the size of a project's memory, as well as the disk allows."""
+        if self._noted == (project, size):
+            return
         line = json.dumps({"project": str(project), "bytes": size}).encode() + b"\n"
         with contextlib.suppress(OSError, StoreUnavailable):
             make_private_dir(self._directory)
             replace_file(self._file(project), line)
+            self._noted = (project, size)
 
     def others(self, project: Path) -> int:
         """The bytes that all other projects' memories hold. Projects whose memory is gone are forgotten."""
