@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Client", "Gone", "children", "end_all"]
+__all__ = ["MARK", "Client", "Gone", "children", "end_all", "kill_agent_of", "shown_in"]
 
 Json = dict[str, Any]
 MARK = "ASNAP_FIDELITY_RUN"
@@ -79,11 +79,10 @@ class Client:
             self.wait(lambda _seen: False, patience)
         return self._ended
 
-    def updates(self, since: int = 0) -> list[Json]:
-        """The session updates that were seen."""
+    def updates(self) -> list[Json]:
+        """The session updates that were seen; what a permission request says of a tool call is one, too."""
         with self._changed:
-            messages = self.seen[since:]
-        return [message["params"]["update"] for message in messages if message.get("method") == "session/update"]
+            return shown_in(self.seen)
 
     # Ending -----------------------------------------------------------------------------------------------
 
@@ -145,6 +144,17 @@ class Client:
             options = message["params"]["options"]
             chosen = next(o for o in options if str(o.get("kind", "")).startswith("allow_once"))
             self._write({**answer, "result": {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}})
+
+
+def shown_in(messages: list[Json]) -> list[Json]:
+    """The updates among *messages*."""
+    updates = []
+    for message in messages:
+        if message.get("method") == "session/update":
+            updates.append(message["params"]["update"])
+        elif message.get("method") == "session/request_permission":
+            updates.append({**message["params"]["toolCall"], "sessionUpdate": "tool_call_update"})
+    return updates
 
 
 def children(pid: int) -> list[int]:

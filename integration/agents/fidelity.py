@@ -87,15 +87,16 @@ def _judged(runs: list[tuple[Agent, Moment, Killed]], *, jobs: int, keep: bool) 
 
 def _table(judged: list[Judged]) -> Iterator[str]:
     """A row for each agent, moment and victim; of several rounds the worst."""
-    yield f"| agent | killed when | killed | {' | '.join(COLUMNS)} |"
-    yield "|---" * (3 + len(COLUMNS)) + "|"
-    rows: dict[tuple[str, ...], list[dict[str, Cell]]] = {}
+    yield f"| agent | killed when | killed | {' | '.join(COLUMNS)} | came back as |"
+    yield "|---" * (4 + len(COLUMNS)) + "|"
+    rows: dict[tuple[str, ...], list[Judged]] = {}
     for evidence, cells in judged:
         agent = f"{evidence.agent.name} {evidence.agent.version}"
-        rows.setdefault((agent, evidence.moment, _NAMES[evidence.killed]), []).append(cells)
+        rows.setdefault((agent, evidence.moment, _NAMES[evidence.killed]), []).append((evidence, cells))
     for names, rounds in rows.items():
-        worst = (_worst(cells[column] for cells in rounds) for column in COLUMNS)
-        yield f"| {' | '.join([*names, *map(str, worst)])} |"
+        worst = (_worst(cells[column] for _, cells in rounds) for column in COLUMNS)
+        grades = ", ".join(sorted({evidence.grade or "n.a." for evidence, _ in rounds}))
+        yield f"| {' | '.join([*names, *map(str, worst), grades])} |"
 
 
 def _worst(cells: Iterable[Cell]) -> Cell:

@@ -124,10 +124,11 @@ def _prompt(evidence: Evidence, shown: _View) -> Cell:
 def _tools(evidence: Evidence, seen: _View, shown: _View) -> Cell:
     if not evidence.loaded:
         return Cell(False, evidence.load_problem)
-    finished = _finished_tool(_second_tool(seen), _second_tool(shown))
-    if not finished.good or evidence.moment not in ("tool runs", "permission open"):
-        return finished
-    return _open_tool(evidence, shown)
+    cells = [_finished_tool(_second_tool(seen), _second_tool(shown))]
+    if evidence.moment in ("tool runs", "permission open"):
+        cells.insert(0, _open_tool(evidence, shown))
+    lost = [cell.why for cell in cells if not cell.good]
+    return Cell(False, "; ".join(lost)) if lost else KEPT
 
 
 def _finished_tool(seen: dict[str, Any] | None, shown: dict[str, Any] | None) -> Cell:
@@ -135,7 +136,7 @@ def _finished_tool(seen: dict[str, Any] | None, shown: dict[str, Any] | None) ->
         return Cell(False, "finished call gone")
     for name in ("status", "title", "kind"):
         if seen.get(name) != shown.get(name):
-            return Cell(False, f"{name} {seen.get(name)!r} became {shown.get(name)!r}")
+            return Cell(False, f"{name} “{seen.get(name)}” became “{shown.get(name)}”")
     return KEPT
 
 

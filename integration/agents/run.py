@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from integration.agents.catalog import Agent
-from integration.agents.client import MARK, Client, Gone, end_all, kill_agent_of
+from integration.agents.client import MARK, Client, Gone, end_all, kill_agent_of, shown_in
 from integration.agents.scripted_model import ScriptedModel
 
 __all__ = ["KILLED", "MOMENTS", "Evidence", "Killed", "Moment", "run"]
@@ -59,6 +59,8 @@ class Evidence:
     """Whether the client's connection survived the agent; None where that is no question."""
     ran: int = 0
     """How often the tool of the third turn ran."""
+    grade: str = ""
+    """How the proxy says the session came back."""
     error: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -177,6 +179,8 @@ def _go_on(scene: _Scene, client: Client, session_id: str, number: int, evidence
     evidence.lived = False
     client.allow = True
     scene.step = "the interrupted prompt"
+    if evidence.moment == "after the turn":
+        time.sleep(0.3)  # its death has been noticed, but it is not back yet
     with contextlib.suppress(Gone):
         client.answer(number, _ANSWER_WITHIN)
         evidence.before = client.updates()
@@ -203,8 +207,8 @@ def _come_back(scene: _Scene, session_id: str, evidence: Evidence) -> None:
         evidence.load_problem = "" if evidence.loaded else f"load: {answer['error'].get('message')}"[:60]
         answered = client.seen.index(answer)
         time.sleep(_GRACE)
-        evidence.replay, evidence.late = _updates(client.seen[:answered]), _updates(client.seen[answered:])
-        evidence.notes.append(str(((answer.get("result") or {}).get("_meta") or {}).get("asnap")))
+        evidence.replay, evidence.late = shown_in(client.seen[:answered]), shown_in(client.seen[answered:])
+        _note_grade(evidence, answer)
     if evidence.request is None:
         _next_prompt(scene, client, session_id, evidence)
     client.leave()
@@ -216,5 +220,8 @@ def _next_prompt(scene: _Scene, client: Client, session_id: str, evidence: Evide
     return answer
 
 
-def _updates(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [m["params"]["update"] for m in messages if m.get("method") == "session/update"]
+def _note_grade(evidence: Evidence, answer: dict[str, Any]) -> None:
+    meta = (answer.get("result") or {}).get("_meta") or {}
+    report = (meta.get("asnap") or {}).get("restored") or {}
+    evidence.grade = str(report.get("grade", ""))
+    evidence.notes.append(str(report))
