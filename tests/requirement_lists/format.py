@@ -41,7 +41,7 @@ _FRAME = section(
     done("FORMAT-HEADER-SID", "sid must be the session's, so a frame in another session's place is refused."),
     done("FORMAT-HEADER-LO-HI", "lo follows the hi before; lo < hi where snapshots were forgotten."),
     done("FORMAT-HEADER-SPLICE", "at, del, ins say how the messages before become these."),
-    to_do("FORMAT-HEADER-FULL", "A full frame stands alone; the first one is full, and so is one of another v."),
+    done("FORMAT-HEADER-FULL", "A full frame stands alone; the first one is full, and so is one of another v."),
     done("FORMAT-HEADER-PREV", "prev is the root of the snapshot before."),
     done("FORMAT-HEADER-SUM", "sum covers every byte of a plain frame."),
     done("FORMAT-HEADER-TIME", "t is when it was saved, in UTC."),

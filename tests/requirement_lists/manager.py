@@ -44,7 +44,7 @@ _RESUME = section(
     done("MANAGER-RESUME-DEMAND", "AgentNoLoadSupport is raised only where the caller demanded a load."),
     done("MANAGER-RESUME-FRESH", "A missing snapshot starts fresh."),
     done("MANAGER-RESUME-CORRUPT", "A corrupt newest snapshot falls back and says what was skipped."),
-    to_do("MANAGER-RESUME-MIGRATED", "A snapshot of an older version is migrated."),
+    done("MANAGER-RESUME-MIGRATED", "A snapshot of an older version is migrated."),
     done("MANAGER-RESUME-CONTEXT", "A provider that can only be told the past is told it."),
     done("MANAGER-FORK", "A session can be forked at any message."),
     done("MANAGER-LIST", "The manager lists sessions."),

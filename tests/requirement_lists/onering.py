@@ -111,7 +111,7 @@ _ERRORS = section(
     _PAGE + "Error Handling",
     done("ONERING-ERROR-MISSING", "A missing session is no error: the agent starts fresh."),
     done("ONERING-ERROR-CORRUPTED", "A corrupted session is said aloud and does not bring the agent down."),
-    to_do("ONERING-ERROR-VERSION", "A version mismatch is migrated; if that fails the agent starts fresh."),
+    done("ONERING-ERROR-VERSION", "A version mismatch is migrated; if that fails the agent starts fresh."),
     to_do("ONERING-ERROR-STORAGE", "A storage error reaches the caller with a clear message."),
 )
 

@@ -16,7 +16,7 @@ _USE = section(
     to_do("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
     done("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
     done("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
-    to_do("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
+    done("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
     done("ORBIT-USE-NO-LOSS", "A planned restart loses no session."),
 )
 

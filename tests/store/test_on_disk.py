@@ -17,12 +17,15 @@ import pytest
 from snapshot_plugin.codec import compress
 from snapshot_plugin.codec.frame import MAGIC, PREFIX, Header, open_frame, read_header
 from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.testing import FixedClock, make_snapshot
+from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import (
     KEY,
     PLAIN_AND_ENCRYPTED,
     filled,
+    forged,
     frames_of,
     names_in,
     segments_of,
@@ -42,6 +45,10 @@ def headers_in(path: Path) -> dict[int, Header]:
 def everything_under(path: Path) -> bytes:
     """All names and all content."""
     return b"\n".join(str(p).encode() + (p.read_bytes() if p.is_file() else b"") for p in path.rglob("*"))
+
+
+def rewrite(segment: Path, frames: list[bytes]) -> None:
+    segment.write_bytes(b"".join(frames))
 
 
 # The directory ------------------------------------------------------------------------------------------------
@@ -234,8 +241,37 @@ async def test_who_pinned_number_and_root_sees_that_the_newest_frame_was_cut_off
     segment = await filled(tmp_path, key)
     async with store_at(tmp_path, key) as store:
         pinned = (await store.read("session")).ref
-    segment.write_bytes(b"".join(frames_of(segment)[:-1]))
+    rewrite(segment, frames_of(segment)[:-1])
     async with store_at(tmp_path, key) as store:
         found = await store.read("session", strict=True)
         assert (await store.check()).ok  # the format alone cannot see it
     assert (found.ref.seq, found.ref.root) != (pinned.seq, pinned.root)
+
+
+# Older versions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement(
+    "FORMAT-HEADER-V",
+    "FORMAT-HEADER-FULL",
+    "ORBIT-USE-UPDATE",
+    "MANAGER-RESUME-MIGRATED",
+    "ONERING-ERROR-VERSION",
+)
+@PLAIN_AND_ENCRYPTED
+async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_full_frame(
+    tmp_path: Path, key: str | None
+) -> None:
+    async with store_at(tmp_path, key) as store:
+        await store.save(make_snapshot("a", acp_session_id="theirs"))  # the name it had in version 1
+        keys = store.session_keys("session")
+    segment = segments_of(tmp_path)[0]
+    rewrite(segment, [forged(frame, keys, to=keys, v=1) for frame in frames_of(segment)])
+    async with store_at(tmp_path, key) as store:
+        found = (await SnapshotManager(store).restore("session")).snapshot
+        assert (found.version, found.agent_session_id, found.model_extra) == (CURRENT_VERSION, "theirs", {})
+        await store.save(found.append(make_message("b")))
+    async with store_at(tmp_path, key) as store:
+        assert await store.load("session", at=1) == found
+        assert await store.load("session", strict=True) == found.append(make_message("b"))
+    assert [(n, h.v, h.full) for n, h in headers_in(tmp_path).items()] == [(1, 1, True), (2, CURRENT_VERSION, True)]
