@@ -102,6 +102,7 @@ class TestRelay:
             client.initialize()
             assert ("agent", "kept") in words(history(client, session_id)[1])
 
+    @pytest.mark.requirement("ORBIT-SECURITY-ENVIRONMENT", "ONERING-CARE-CREDENTIALS")
     def test_environment_values_of_servers_never_reach_the_disk(self, tmp_path: Path) -> None:
         server = {
             "name": "db",
@@ -125,6 +126,9 @@ class TestRelay:
 
 
 class TestKilled:
+    @pytest.mark.requirement(
+        "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "ORBIT-ACP-USER-MESSAGE", "ORBIT-ACP-ANSWER"
+    )
     @pytest.mark.parametrize("flags", [("--no-load", "--no-resume"), ()], ids=["no load", "with load"])
     def test_every_chunk_the_client_saw_survives_kill_9_of_everything(
         self, tmp_path: Path, flags: tuple[str, ...]
@@ -155,6 +159,7 @@ class TestKilled:
             assert "restoration-note" in told
             assert "restoration-note" not in client.prompt(session_id, "echo-blocks"), "and it is told once"
 
+    @pytest.mark.requirement("ORBIT-USE-AGENT-CRASH")
     @linux
     def test_the_agent_dies_and_the_client_keeps_its_connection(self, tmp_path: Path) -> None:
         with proxied(tmp_path / "store", "--no-load", "--no-resume") as client:
@@ -198,6 +203,7 @@ class TestKilled:
             assert client.process.returncode == 9
             assert f"--session {session_id}" in "".join(client.stderr)
 
+    @pytest.mark.requirement("TERMINAL-BRIDGE-EXCHANGE", "TERMINAL-PERF-COMPLETE", "TERMINAL-FEATURE-AUTO-SAVE")
     def test_an_answer_received_as_finished_is_on_disk(self, tmp_path: Path) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", "acknowledged-loss")
         with proxied(tmp_path / "store", *flags) as client:
@@ -236,6 +242,7 @@ MISBEHAVIOURS = {
 
 
 class TestRestore:
+    @pytest.mark.requirement("ORBIT-ACP-RESUME", "ORBIT-TEST-COMPATIBILITY")
     @pytest.mark.parametrize(("habit", "grade"), MISBEHAVIOURS.items())
     def test_bad_habits_of_agents_are_seen_through(self, tmp_path: Path, habit: str, grade: str) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", habit)
@@ -260,6 +267,7 @@ class TestRestore:
             assert said[-1] == "three", "the turn is there"
             assert not any("two" in text for text in said), "and nothing of the replay leaks into it"
 
+    @pytest.mark.requirement("ORBIT-PROTOCOL-CAPABILITY", "ORBIT-PROTOCOL-FALLBACK")
     def test_an_unadvertised_load_that_answers_is_not_believed(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--misbehave", "fake-load")
         with proxied(tmp_path, *flags) as client:
@@ -299,6 +307,7 @@ class TestRestore:
             assert words(client.updates(session_id)) == []
             assert "say one" in client.prompt(session_id, "echo-blocks")
 
+    @pytest.mark.requirement("ORBIT-FUTURE-CROSS")
     def test_a_session_moves_to_another_agent(self, tmp_path: Path) -> None:
         with proxied(tmp_path, "--name", "first") as client:
             client.initialize()

@@ -53,6 +53,7 @@ async def assert_saved(path: Path, key: str | None, count: int, newest: int) -> 
         assert (await store.check()).ok
 
 
+@pytest.mark.requirement("STORE-FAULT-READ-ONLY", "STORE-ERRORS", "STORE-READ-ONLY")
 @PLAIN_AND_ENCRYPTED
 async def test_a_read_only_store_is_read_and_refuses_to_be_written(tmp_path: Path, key: str | None) -> None:
     with mounted(tmp_path / "disk", "size=4m") as disk:
@@ -73,6 +74,7 @@ async def test_a_read_only_store_is_read_and_refuses_to_be_written(tmp_path: Pat
         await assert_saved(path, key, 4, 4)
 
 
+@pytest.mark.requirement("STORE-FAULT-FULL-BYTES", "STORE-ERRORS")
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize("segment_frames", [256, 3], ids=["within a segment", "at a new segment"])
 async def test_on_a_full_disk_saves_are_refused_and_the_next_one_catches_up(
@@ -120,6 +122,7 @@ def _fill(ballast: Path) -> None:
                 continue
 
 
+@pytest.mark.requirement("STORE-FAULT-FULL-BYTES")
 async def test_a_rewrite_that_finds_the_disk_full_leaves_the_session_as_it_was(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=96k") as disk:
         path = disk / "store"
@@ -139,6 +142,7 @@ async def test_a_rewrite_that_finds_the_disk_full_leaves_the_session_as_it_was(t
             assert (await store.check()).findings == ()
 
 
+@pytest.mark.requirement("STORE-FAULT-FULL-INODES", "FORMAT-SEGMENT-NAME")
 @PLAIN_AND_ENCRYPTED
 async def test_without_inodes_new_files_are_refused_and_the_next_save_catches_up(
     tmp_path: Path, key: str | None
@@ -228,6 +232,7 @@ def _name_of(fd: int) -> str:
     return str(Path(f"/proc/self/fd/{fd}").readlink())
 
 
+@pytest.mark.requirement("STORE-FAULT-FSYNC", "STORE-DURABLE-WHOLE")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
 @PLAIN_AND_ENCRYPTED
 async def test_whichever_sync_fails_what_was_acknowledged_loads_and_the_next_save_gets_through(
@@ -273,6 +278,7 @@ def _refuse(*_args: Any) -> None:
     raise OSError(errno.EIO, "Input/output error")
 
 
+@pytest.mark.requirement("FORMAT-WRITE-DOUBT", "FORMAT-SEGMENT-NAME")
 @pytest.mark.parametrize("also_truncate", [False, True], ids=["taken back", "not taken back"])
 async def test_after_a_failed_sync_nothing_is_appended_to_that_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, also_truncate: bool
@@ -330,6 +336,7 @@ async def test_who_built_on_a_refused_save_that_is_there_all_the_same_is_not_ove
     await assert_saved(tmp_path, None, 3, 3)
 
 
+@pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
 async def test_a_directory_whose_entry_could_not_be_synced_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -358,6 +365,7 @@ async def test_a_directory_whose_entry_could_not_be_synced_is_made_again(
 # Short writes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-FAULT-SHORT-WRITE")
 @PLAIN_AND_ENCRYPTED
 async def test_a_system_that_takes_a_few_bytes_at_a_time_gets_them_all(
     tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
@@ -368,6 +376,7 @@ async def test_a_system_that_takes_a_few_bytes_at_a_time_gets_them_all(
     await assert_saved(tmp_path, key, 5, 5)
 
 
+@pytest.mark.requirement("STORE-DURABLE-WHOLE", "ONERING-LAYER-ATOMIC")
 @PLAIN_AND_ENCRYPTED
 async def test_a_write_that_fails_half_way_leaves_nothing_that_counts(
     tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch

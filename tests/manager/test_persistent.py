@@ -70,6 +70,18 @@ def _session(agent: object, store: Any, **options: Any) -> PersistentSession:
     return persistent_session(agent, agent_id="my-assistant", store=store, **options)
 
 
+@pytest.mark.requirement(
+    "ONERING-GOAL-FULL",
+    "ONERING-GOAL-RECOVERY",
+    "ONERING-USAGE-FIRST",
+    "ONERING-USAGE-SECOND",
+    "ONERING-OPTION-SHORT",
+    "ONERING-OPTION-ENTER",
+    "ONERING-OPTION-EXIT",
+    "ONERING-PLACE-PER-AGENT",
+    "ONERING-PLACE-SESSION",
+    "ONERING-STORAGE-LOAD",
+)
 @anyio_both
 async def test_the_second_run_has_the_full_context_of_the_first(tmp_path: Path) -> None:
     first = Agent()
@@ -94,6 +106,7 @@ async def test_the_second_run_has_the_full_context_of_the_first(tmp_path: Path) 
     assert second.permissions.approved == {"shell"}
 
 
+@pytest.mark.requirement("ONERING-USAGE-ADVANCED", "ONERING-OPTION-LONG")
 @anyio_both
 async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_is_not() -> None:
     store, agent, diary = MemoryStore(), Agent(), Diary()
@@ -111,6 +124,7 @@ async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_is_not(
     assert len(await store.history("my-assistant")) == 2
 
 
+@pytest.mark.requirement("ONERING-OPTION-EXIT", "ONERING-OPTION-INTERVAL-OFF")
 @anyio_both
 @pytest.mark.parametrize("interval", [None, 0, 30])
 async def test_leaving_saves_even_by_an_error(interval: float | None) -> None:
@@ -137,6 +151,9 @@ async def test_leaving_saves_even_when_cancelled() -> None:
     assert len((await store.load("my-assistant")).messages) == 2
 
 
+@pytest.mark.requirement(
+    "ONERING-USAGE-MANUAL", "ONERING-OPTION-INTERVAL-OFF", "ONERING-OPTION-ENTER", "ONERING-OPTION-EXIT"
+)
 @anyio_both
 async def test_with_everything_off_only_what_is_called_happens(tmp_path: Path) -> None:
     clock = FixedClock()
@@ -151,6 +168,15 @@ async def test_with_everything_off_only_what_is_called_happens(tmp_path: Path) -
         assert await store.list() == []
 
 
+@pytest.mark.requirement(
+    "ONERING-USAGE-MANUAL",
+    "ONERING-STORAGE-EXISTS",
+    "ONERING-STORAGE-DELETE",
+    "ONERING-STORAGE-PATH",
+    "ONERING-STORAGE-MODIFIED",
+    "ONERING-STORAGE-LOAD",
+    "ONERING-GOAL-PLACE",
+)
 @anyio_both
 async def test_by_hand_it_loads_saves_and_deletes_without_being_entered(tmp_path: Path) -> None:
     clock = FixedClock()
@@ -191,6 +217,7 @@ async def test_deleting_inside_the_block_stays_deleted(tmp_path: Path) -> None:
         assert len(await store.trash()) == 1
 
 
+@pytest.mark.requirement("MANAGER-PERSIST-PLUGIN", "ONERING-PLACE-PLUGINS")
 @anyio_both
 async def test_plugins_get_their_state_back_and_one_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
@@ -247,6 +274,9 @@ def test_a_plugin_is_registered_once_with_two_plain_functions() -> None:
             session.register_plugin(name, get_state, print)
 
 
+@pytest.mark.requirement(
+    "MANAGER-PERSIST-LAZY", "ONERING-LAYER-LAZY", "ONERING-PLACE-MEMORY", "ONERING-STATE-MEMORY-STATS"
+)
 @anyio_both
 async def test_memory_entries_are_loaded_when_first_asked_for_and_belong_to_their_snapshot() -> None:
     store = FaultyStore(MemoryStore())
@@ -267,6 +297,7 @@ async def test_memory_entries_are_loaded_when_first_asked_for_and_belong_to_thei
         assert await session.memory.keys() == ("big", "prefs")
 
 
+@pytest.mark.requirement("MANAGER-PERSIST-ENTRY")
 @anyio_both
 async def test_an_unchanged_entry_is_never_written_again() -> None:
     store = MemoryStore()
@@ -372,6 +403,7 @@ async def test_what_is_not_json_cannot_be_remembered() -> None:
         assert await session.memory.keys() == ()
 
 
+@pytest.mark.requirement("ONERING-CARE-ONE-WRITER")
 @anyio_both
 async def test_one_process_at_a_time_has_an_agent_id(tmp_path: Path) -> None:
     async with _session(Agent(), tmp_path):
@@ -513,6 +545,7 @@ def test_an_agent_with_nothing_to_keep_is_refused() -> None:
         _session(object(), MemoryStore())
 
 
+@pytest.mark.requirement("ONERING-CARE-AGENT-ID")
 @pytest.mark.parametrize("agent_id", ["", "..", "x" * 300, "x" * 195])
 def test_an_agent_id_that_cannot_be_kept_is_refused(agent_id: str) -> None:
     with pytest.raises(InvalidSessionId):
@@ -525,6 +558,7 @@ def test_an_interval_that_cannot_be_meant_is_refused(interval: float) -> None:
         _session(Agent(), MemoryStore(), auto_save_interval=interval)
 
 
+@pytest.mark.requirement("ONERING-ERROR-CORRUPTED")
 @anyio_both
 async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_path: Path) -> None:
     agent = Agent()
@@ -542,6 +576,7 @@ async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_
         assert len(again.history) == 2
 
 
+@pytest.mark.requirement("ONERING-ERROR-STORAGE")
 @anyio_both
 async def test_a_store_that_refuses_to_be_read_is_an_error_of_the_caller() -> None:
     refused = Fault(error=StoreUnavailable("no"))
@@ -561,6 +596,7 @@ async def test_a_last_save_that_fails_is_told_and_not_raised(interval: float | N
     assert diary.of(SnapshotFailed)[-1].code == "store_unavailable"
 
 
+@pytest.mark.requirement("ONERING-OPTION-STORE")
 @anyio_both
 async def test_the_default_store_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASNAP_STORE", str(tmp_path / "mine"))
@@ -569,6 +605,7 @@ async def test_the_default_store_is_the_users_own(tmp_path: Path, monkeypatch: p
     assert _session(Agent(), MemoryStore()).path == "MemoryStore my-assistant"
 
 
+@pytest.mark.requirement("ONERING-OPTION-STORE", "ONERING-USAGE-BACKEND")
 def test_a_store_can_be_named_by_path_or_url_and_encryption_needs_a_key(tmp_path: Path) -> None:
     assert open_place(tmp_path)[1]
     assert isinstance(open_place("memory://")[0], MemoryStore)

@@ -14,6 +14,7 @@ from tests.mcp.servers import connected, refused, told
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement("GASOLINE-TOOL-ACTION", "GASOLINE-P-TOOL-ACTIONS")
 async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     async with connected(project) as (client, _):
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -40,6 +41,16 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     assert taking.destructive_hint is False
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TOOL-CONTEXT",
+    "GASOLINE-TOOL-FRESH",
+    "GASOLINE-TOOL-SAVE",
+    "GASOLINE-TOOL-LOAD",
+    "GASOLINE-TOOL-LIST",
+    "GASOLINE-TOOL-DELETE",
+    "GASOLINE-TOOL-STATS",
+    "GASOLINE-P-TOOL-CONTEXT",
+)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_what_one_session_saves_the_next_one_finds(project: Path, mode: str) -> None:
     data = {"choice": "sqlite", "why": ["small", "local"]}
@@ -62,6 +73,13 @@ async def test_what_one_session_saves_the_next_one_finds(project: Path, mode: st
         assert await refused(client, "session_store", action="load", namespace="decisions", key="db") == "not_found"
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TOOL-REQUIRED",
+    "GASOLINE-TOOL-LOAD",
+    "GASOLINE-P-TOOL-KEY",
+    "GASOLINE-P-TOOL-DATA",
+    "GASOLINE-P-TOOL-NAMESPACE",
+)
 async def test_errors_are_results_that_the_model_can_read(project: Path) -> None:
     async with connected(project) as (client, _):
         result = await client.call_tool("session_store", {"action": "load", "namespace": "a", "key": "b"})
@@ -80,6 +98,7 @@ async def test_errors_are_results_that_the_model_can_read(project: Path) -> None
         assert unknown.is_error
 
 
+@pytest.mark.requirement("GASOLINE-P-PRIVACY-CLEAR")
 async def test_everything_is_deleted_only_after_confirmation(project: Path) -> None:
     async with connected(project) as (client, _):
         await told(client, "session_store", action="save", namespace="a", key="k", data=1)
@@ -113,6 +132,7 @@ async def test_a_full_disk_is_told_with_every_answer(project: Path, monkeypatch:
         monkeypatch.undo()
 
 
+@pytest.mark.requirement("GASOLINE-LIFE-CONTEXT")
 async def test_loading_the_context_puts_noise_rules_into_effect(project: Path) -> None:
     async with connected(project) as (client, memory):
         rules = {"rules": [{"pattern": "favicon", "auto": True}, "ResizeObserver"]}

@@ -112,6 +112,7 @@ def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
+@pytest.mark.requirement("GASOLINE-P-WRITE-SHUTDOWN")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_after_everything_is_written(project: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(

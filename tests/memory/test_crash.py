@@ -29,6 +29,7 @@ _HOLD = """
 """
 
 
+@pytest.mark.requirement("GASOLINE-SECURITY-SECOND", "GASOLINE-P-EDGE-LOCK")
 @pytest.mark.anyio
 async def test_of_two_processes_one_writes_and_the_other_reads(open_memory: Opener, project: Path) -> None:
     with python(_HOLD, project, project.parent / "register") as child:
@@ -45,6 +46,7 @@ async def test_of_two_processes_one_writes_and_the_other_reads(open_memory: Open
             assert [error.fingerprint for error in errors] == ["buffered"]
 
 
+@pytest.mark.requirement("GASOLINE-P-EDGE-CRASH")
 @pytest.mark.anyio
 async def test_a_killed_writer_leaves_its_place_and_only_buffered_data_is_lost(
     open_memory: Opener, project: Path

@@ -25,6 +25,7 @@ from tests.memory.opening import Opener, names_in, opener, stored_text
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement("GASOLINE-EDGE-NOT-READY")
 async def test_a_memory_that_is_not_open_says_so(open_memory: Opener) -> None:
     memory = open_memory()
     with pytest.raises(StoreUnavailable):
@@ -38,6 +39,7 @@ async def test_a_memory_that_is_not_open_says_so(open_memory: Opener) -> None:
 # Damage ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-EDGE-CORRUPTED", "GASOLINE-P-EDGE-CORRUPTED")
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
 async def test_a_damaged_entry_is_reported_and_kept_aside(
     open_memory: Opener, project: Path, content: bytes
@@ -55,6 +57,7 @@ async def test_a_damaged_entry_is_reported_and_kept_aside(
         assert await memory.load("a", "k") == 2
 
 
+@pytest.mark.requirement("GASOLINE-EDGE-CORRUPTED")
 async def test_a_damaged_document_is_kept_aside_and_begun_anew(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.record_error("before")
@@ -109,6 +112,7 @@ async def test_what_a_crash_left_behind_is_swept(open_memory: Opener, project: P
 # Hands on the files ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-PLACE-BY-HAND")
 async def test_files_may_be_edited_and_deleted_by_hand(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
@@ -195,6 +199,7 @@ async def test_every_json_value_comes_back(open_memory: Opener, data: Any) -> No
 # Privacy -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-SECURITY-REDACT")
 async def test_secrets_never_reach_the_disk(open_memory: Opener, project: Path) -> None:
     token = "ghp_" + "a1B2" * 9
     data = {
@@ -222,6 +227,7 @@ async def test_secrets_never_reach_the_disk(open_memory: Opener, project: Path) 
 # Limits ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-LIMIT-PROJECT", "GASOLINE-P-LIMIT-PROJECT")
 async def test_a_full_project_refuses_until_there_is_room(open_memory: Opener, project: Path) -> None:
     async with open_memory(limits=Limits(project_bytes=30_000)) as memory:
         for key in ("one", "two"):
@@ -237,6 +243,7 @@ async def test_a_full_project_refuses_until_there_is_room(open_memory: Opener, p
         await memory.save("a", "four", "x" * 10_000)
 
 
+@pytest.mark.requirement("GASOLINE-P-LIMIT-GLOBAL", "GASOLINE-P-EDGE-SEVERAL")
 async def test_all_projects_share_a_limit(tmp_path: Path) -> None:
     limits = Limits(all_projects_bytes=30_000)
     projects = [tmp_path / name for name in ("one", "two")]
@@ -253,6 +260,7 @@ async def test_all_projects_share_a_limit(tmp_path: Path) -> None:
         await memory.save("a", "k", "x" * 20_000)
 
 
+@pytest.mark.requirement("GASOLINE-P-EVICT-BASELINES", "GASOLINE-P-LIMIT-BASELINES")
 async def test_the_least_recently_used_baseline_goes(open_memory: Opener, clock: FixedClock) -> None:
     limits = Limits(baselines=3)
     async with open_memory(limits=limits) as memory:
@@ -268,6 +276,7 @@ async def test_the_least_recently_used_baseline_goes(open_memory: Opener, clock:
         assert list(await memory.list("baselines")) == ["a", "c", "d"]
 
 
+@pytest.mark.requirement("GASOLINE-P-EVICT-SCHEMA", "GASOLINE-P-LIMIT-ENDPOINTS")
 async def test_rare_endpoints_are_merged_by_path(open_memory: Opener) -> None:
     async with open_memory(limits=Limits(endpoints=3)) as memory:
         for endpoint in ("GET /a", "GET /a", "GET /b", "GET /b", "GET /users/*", "GET /users/*", "GET /users/17"):
@@ -278,6 +287,7 @@ async def test_rare_endpoints_are_merged_by_path(open_memory: Opener) -> None:
         assert (endpoints["GET /users/*"]["seen"], endpoints["GET /users/*"]["merged"]) == (3, 1)
 
 
+@pytest.mark.requirement("GASOLINE-P-EVICT-PERFORMANCE")
 async def test_old_timings_go(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_timing("GET /old", 10)
@@ -290,6 +300,7 @@ async def test_old_timings_go(open_memory: Opener, clock: FixedClock) -> None:
 # Errors over sessions ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-ERROR-RESOLVED")
 async def test_a_resolved_error_that_comes_back_is_open_again(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_error("E")
@@ -303,6 +314,7 @@ async def test_a_resolved_error_that_comes_back_is_open_again(open_memory: Opene
             await memory.resolve_error("never seen")
 
 
+@pytest.mark.requirement("GASOLINE-CONTEXT-RESOLVED")
 async def test_errors_resolved_long_ago_are_not_told(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_error("E")
@@ -329,6 +341,7 @@ def test_noise_patterns(pattern: str, text: str, *, is_noise: bool) -> None:
 # Clearing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-P-PRIVACY-CLEAR")
 async def test_clearing_removes_everything(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
@@ -345,6 +358,7 @@ async def test_clearing_removes_everything(open_memory: Opener, project: Path) -
 # A second instance -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-SECURITY-SECOND", "GASOLINE-P-EDGE-LOCK")
 async def test_a_second_instance_reads_and_says_so(open_memory: Opener) -> None:
     async with open_memory() as first:
         await first.save("a", "k", 1)

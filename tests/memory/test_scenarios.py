@@ -21,12 +21,14 @@ pytestmark = pytest.mark.anyio
 DATA = {"text": "grüße", "numbers": [1, 2.5, -3, 1e100], "nested": {"null": None, "yes": True}, "empty": [{}]}
 
 
+@pytest.mark.requirement("GASOLINE-TEST-01", "GASOLINE-PLACE-PROJECT", "GASOLINE-PLACE-META")
 async def test_scenario_1_the_memory_is_a_directory_at_the_project(open_memory: Opener, project: Path) -> None:
     async with open_memory():
         pass
     assert (project / ".asnap" / "meta.json").is_file()
 
 
+@pytest.mark.requirement("GASOLINE-TEST-01", "GASOLINE-P-PLACE-IDENTITY", "GASOLINE-P-BOOT-PROJECT")
 async def test_scenario_1_the_root_is_found_from_below(open_memory: Opener, project: Path) -> None:
     below = project / "src" / "deep"
     below.mkdir(parents=True)
@@ -38,6 +40,7 @@ async def test_scenario_1_the_root_is_found_from_below(open_memory: Opener, proj
     assert ProjectMemory(below, register=project / "r").project == project
 
 
+@pytest.mark.requirement("GASOLINE-TEST-02", "GASOLINE-PLACE-GITIGNORE", "GASOLINE-SECURITY-VCS")
 async def test_scenario_2_the_memory_is_ignored_by_git(open_memory: Opener, project: Path) -> None:
     (project / ".gitignore").write_text("build")
     async with open_memory():
@@ -45,6 +48,7 @@ async def test_scenario_2_the_memory_is_ignored_by_git(open_memory: Opener, proj
     assert (project / ".gitignore").read_text().splitlines() == ["build", ".asnap/"]
 
 
+@pytest.mark.requirement("GASOLINE-TEST-02")
 @pytest.mark.parametrize("line", [".asnap", ".asnap/", "/.asnap/", "**/.asnap/", ".asnap/*"])
 async def test_scenario_2_a_gitignore_that_says_so_is_left_alone(
     open_memory: Opener, project: Path, line: str
@@ -56,6 +60,14 @@ async def test_scenario_2_a_gitignore_that_says_so_is_left_alone(
     assert (project / ".gitignore").read_bytes() == before
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TEST-03",
+    "GASOLINE-PLACE-NAMESPACE",
+    "GASOLINE-PLACE-KEY",
+    "GASOLINE-PLACE-BY-HAND",
+    "GASOLINE-LIFE-SAVE",
+    "GASOLINE-EDGE-MKDIR",
+)
 async def test_scenario_3_what_is_saved_is_loaded_the_same(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("decisions", "database", DATA)
@@ -65,12 +77,14 @@ async def test_scenario_3_what_is_saved_is_loaded_the_same(open_memory: Opener, 
         assert await memory.load("decisions", "database") == DATA
 
 
+@pytest.mark.requirement("GASOLINE-TEST-04")
 async def test_scenario_4_an_unknown_key_is_an_error(open_memory: Opener) -> None:
     async with open_memory() as memory:
         with pytest.raises(NotFound):
             await memory.load("decisions", "nothing")
 
 
+@pytest.mark.requirement("GASOLINE-TEST-05")
 async def test_scenario_5_keys_are_listed_without_extension(open_memory: Opener) -> None:
     async with open_memory() as memory:
         for key in ("login", "v1.json", "Übersicht", "A b/c"):
@@ -79,6 +93,7 @@ async def test_scenario_5_keys_are_listed_without_extension(open_memory: Opener)
         assert list(await memory.list("unused")) == []
 
 
+@pytest.mark.requirement("GASOLINE-TEST-06")
 async def test_scenario_6_a_deleted_entry_is_gone(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("pages", "login", 1)
@@ -90,6 +105,7 @@ async def test_scenario_6_a_deleted_entry_is_gone(open_memory: Opener, project: 
             await memory.delete("pages", "login")
 
 
+@pytest.mark.requirement("GASOLINE-TEST-07", "GASOLINE-P-STATS-SPACES")
 async def test_scenario_7_stats_tell_sizes_and_counts(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "one", "x" * 100)
@@ -105,6 +121,7 @@ async def test_scenario_7_stats_tell_sizes_and_counts(open_memory: Opener, proje
     assert stats.session_count == 1
 
 
+@pytest.mark.requirement("GASOLINE-TEST-08", "GASOLINE-LIMIT-ENTRY")
 async def test_scenario_8_an_entry_over_a_megabyte_is_refused(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("big", "fits", "x" * (1024 * 1024 - 3))
@@ -114,6 +131,15 @@ async def test_scenario_8_an_entry_over_a_megabyte_is_refused(open_memory: Opene
         assert list(await memory.list("big")) == ["fits"]
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TEST-09",
+    "GASOLINE-LIFE-START",
+    "GASOLINE-META-LAST",
+    "GASOLINE-META-COUNT",
+    "GASOLINE-P-CONTEXT-LAST",
+    "GASOLINE-P-CONTEXT-COUNT",
+    "GASOLINE-P-DATA-META",
+)
 async def test_scenario_9_a_restart_counts_the_session_and_remembers_the_last(
     open_memory: Opener, clock: FixedClock
 ) -> None:
@@ -125,6 +151,7 @@ async def test_scenario_9_a_restart_counts_the_session_and_remembers_the_last(
     assert (context.session_count, context.last_session) == (2, ended)
 
 
+@pytest.mark.requirement("GASOLINE-TEST-10", "GASOLINE-CONTEXT-PROJECT", "GASOLINE-P-CONTEXT-PROJECT")
 async def test_scenario_10_a_fresh_memory_has_one_session_and_no_data(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         context = await memory.load_context()
@@ -136,6 +163,29 @@ async def test_scenario_10_a_fresh_memory_has_one_session_and_no_data(open_memor
     assert context.notices == ()
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TEST-11",
+    "GASOLINE-SPACE-BASELINES",
+    "GASOLINE-SPACE-NOISE",
+    "GASOLINE-SPACE-SCHEMA",
+    "GASOLINE-SPACE-ERRORS",
+    "GASOLINE-SPACE-PERFORMANCE",
+    "GASOLINE-CONTEXT-BASELINES",
+    "GASOLINE-CONTEXT-NOISE",
+    "GASOLINE-CONTEXT-PERFORMANCE",
+    "GASOLINE-CONTEXT-RESOLVED",
+    "GASOLINE-ERROR-FINGERPRINT",
+    "GASOLINE-ERROR-COUNT",
+    "GASOLINE-ERROR-RESOLVED",
+    "GASOLINE-P-KEEP-BASELINES",
+    "GASOLINE-P-KEEP-SCHEMA",
+    "GASOLINE-P-KEEP-ERRORS",
+    "GASOLINE-P-CONTEXT-NOISE",
+    "GASOLINE-P-CONTEXT-ERRORS",
+    "GASOLINE-P-CONTEXT-PERFORMANCE",
+    "GASOLINE-P-PROOF-BASELINES",
+    "GASOLINE-P-PROOF-SCHEMA",
+)
 async def test_scenario_11_everything_stored_is_summarised(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="login", data={"status": 200}))
@@ -170,6 +220,13 @@ async def test_scenario_11_everything_stored_is_summarised(open_memory: Opener, 
             await memory.flush()
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TEST-12",
+    "GASOLINE-LIFE-CONTEXT",
+    "GASOLINE-P-KEEP-NOISE",
+    "GASOLINE-P-BOOT-NOISE",
+    "GASOLINE-P-PROOF-NOISE",
+)
 async def test_scenario_12_loaded_noise_rules_are_in_effect(open_memory: Opener) -> None:
     async with open_memory() as memory:
         await memory.save("noise", "config", {"rules": ["favicon", {"pattern": "[HMR] *ms"}]})
@@ -182,6 +239,7 @@ async def test_scenario_12_loaded_noise_rules_are_in_effect(open_memory: Opener)
         assert len((await memory.load_context()).error_history.unresolved) == 1
 
 
+@pytest.mark.requirement("GASOLINE-TEST-13", "GASOLINE-EDGE-CONCURRENT")
 async def test_scenario_13_reads_and_writes_at_once_never_see_a_torn_entry(open_memory: Opener) -> None:
     versions = [{"version": n, "text": str(n) * 5000} for n in range(1, 9)]
 
@@ -210,6 +268,7 @@ async def test_scenario_13_reads_and_writes_at_once_never_see_a_torn_entry(open_
     assert counts == {"error a": len(versions), "error b": len(versions)}
 
 
+@pytest.mark.requirement("GASOLINE-TEST-14", "GASOLINE-LIFE-SHUTDOWN", "GASOLINE-P-WRITE-BUFFERED")
 async def test_scenario_14_the_end_writes_what_was_collected(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.record_error("E1")
@@ -218,6 +277,7 @@ async def test_scenario_14_the_end_writes_what_was_collected(open_memory: Opener
     assert entry["fingerprint"] == "E1"
 
 
+@pytest.mark.requirement("GASOLINE-TEST-14")
 async def test_scenario_14_a_cancelled_session_writes_it_too(open_memory: Opener, project: Path) -> None:
     with anyio.CancelScope() as scope:
         async with open_memory() as memory:
@@ -235,6 +295,7 @@ async def test_scenario_14_an_error_of_the_caller_stays_what_it_is(open_memory: 
     assert (project / ".asnap/errors/history.json").exists()
 
 
+@pytest.mark.requirement("GASOLINE-TEST-15", "GASOLINE-FLUSH-30S")
 async def test_scenario_15_collected_data_is_written_within_the_interval(
     open_memory: Opener, project: Path
 ) -> None:
@@ -245,6 +306,7 @@ async def test_scenario_15_collected_data_is_written_within_the_interval(
                 await anyio.sleep(0.005)
 
 
+@pytest.mark.requirement("GASOLINE-TEST-16", "GASOLINE-EDGE-READ-ONLY")
 async def test_scenario_16_where_the_disk_refuses_it_goes_on_in_memory(open_memory: Opener, project: Path) -> None:
     (project / ".asnap").write_text("a file where the directory should be")  # root may write to read-only ones
     async with open_memory() as memory:
@@ -267,6 +329,7 @@ async def test_scenario_16_where_the_disk_refuses_it_goes_on_in_memory(open_memo
     assert (project / ".asnap/errors/history.json").exists()
 
 
+@pytest.mark.requirement("GASOLINE-TEST-16", "GASOLINE-P-EDGE-FULL")
 async def test_scenario_16_a_disk_that_fills_up_is_survived(
     open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +355,9 @@ async def test_scenario_16_a_disk_that_fills_up_is_survived(
         assert context.error_history.unresolved[0].occurrences == 1
 
 
+@pytest.mark.requirement(
+    "GASOLINE-TEST-17", "GASOLINE-ERROR-CAP", "GASOLINE-P-LIMIT-ERRORS", "GASOLINE-P-EVICT-ERRORS"
+)
 async def test_scenario_17_the_501st_error_pushes_out_the_first(open_memory: Opener) -> None:
     async with open_memory() as memory:
         history = [{"fingerprint": f"E{n}"} for n in range(500)]
@@ -316,6 +382,7 @@ async def test_scenario_17_errors_under_their_own_keys_are_counted_too(open_memo
         assert sorted(e.fingerprint for e in context.error_history.unresolved) == ["e1", "e2", "e3"]
 
 
+@pytest.mark.requirement("GASOLINE-TEST-18", "GASOLINE-ERROR-AGE", "GASOLINE-LIMIT-EVICT")
 async def test_scenario_18_errors_unseen_for_thirty_days_are_removed(
     open_memory: Opener, clock: FixedClock
 ) -> None:
@@ -333,6 +400,7 @@ async def test_scenario_18_errors_unseen_for_thirty_days_are_removed(
         assert list(await memory.list("errors")) == ["history"]
 
 
+@pytest.mark.requirement("GASOLINE-SECURITY-MODE", "GASOLINE-P-PRIVACY-USERS")
 async def test_everything_is_private_to_its_owner(open_memory: Opener, project: Path) -> None:
     (project / ".asnap").mkdir(mode=0o755)
     async with open_memory() as memory:

@@ -23,7 +23,7 @@ _DIRECTORY = section(
     done("FORMAT-NAME-DOTS", "The ids . and .. are refused."),
     done("FORMAT-NAME-CONTROL", "An id with a control character is refused."),
     done("FORMAT-NAME-LONG", "An id that takes over 200 bytes encoded is refused."),
-    to_do("FORMAT-SEGMENT-NAME", "A segment is named after its first sequence number, in at least ten digits."),
+    done("FORMAT-SEGMENT-NAME", "A segment is named after its first sequence number, in at least ten digits."),
     to_do("FORMAT-SEGMENT-RANGE", "A rewritten range replaces the files of lower generation that begin in it."),
 )
 
@@ -117,7 +117,7 @@ _WRITING = section(
     to_do("FORMAT-WRITE-LOCK", "The lock that counts is that of the directory that stands there now."),
     done("FORMAT-WRITE-HEAD", "A writer whose head is not the one on disk gets a conflict."),
     done("FORMAT-WRITE-ONE-SYNC", "A frame is appended and synced once before it is acknowledged."),
-    to_do(
+    done(
         "FORMAT-WRITE-NEW-SEGMENT", "A new segment is created exclusively, written, synced, its directory synced."
     ),
     done("FORMAT-WRITE-DOUBT", "After any error nothing is appended behind a doubtful tail."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import section, to_do
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["GASOLINE_PRODUCT"]
 
@@ -11,49 +11,49 @@ _PAGE = "gasoline-session-store-product-spec.md: "
 _PROBLEM = section(
     _PAGE + "Justification",
     to_do("GASOLINE-P-KEEP-NETWORK", "What was learned of the network outlives a restart."),
-    to_do("GASOLINE-P-KEEP-NOISE", "Noise rules outlive a restart."),
-    to_do("GASOLINE-P-KEEP-BASELINES", "Baselines outlive a restart."),
-    to_do("GASOLINE-P-KEEP-SCHEMA", "Inferred API schemas outlive a restart."),
-    to_do("GASOLINE-P-KEEP-ERRORS", "Errors and how they were resolved outlive a restart."),
+    done("GASOLINE-P-KEEP-NOISE", "Noise rules outlive a restart."),
+    done("GASOLINE-P-KEEP-BASELINES", "Baselines outlive a restart."),
+    done("GASOLINE-P-KEEP-SCHEMA", "Inferred API schemas outlive a restart."),
+    done("GASOLINE-P-KEEP-ERRORS", "Errors and how they were resolved outlive a restart."),
 )
 
 _TOOLS = section(
     _PAGE + "MCP Tool Interface",
-    to_do("GASOLINE-P-TOOL-ACTIONS", "session_store knows save, load, list, delete and stats."),
-    to_do("GASOLINE-P-TOOL-KEY", "A key is required for save, load and delete."),
-    to_do("GASOLINE-P-TOOL-DATA", "Data is required for save."),
-    to_do(
+    done("GASOLINE-P-TOOL-ACTIONS", "session_store knows save, load, list, delete and stats."),
+    done("GASOLINE-P-TOOL-KEY", "A key is required for save, load and delete."),
+    done("GASOLINE-P-TOOL-DATA", "Data is required for save."),
+    done(
         "GASOLINE-P-TOOL-NAMESPACE", "Keys are grouped by namespace (required: the technical specification stands)."
     ),
-    to_do("GASOLINE-P-TOOL-CONTEXT", "load_session_context gives everything in one call, without parameters."),
-    to_do("GASOLINE-P-CONTEXT-PROJECT", "The context names the project."),
-    to_do("GASOLINE-P-CONTEXT-LAST", "The context says when the last session was."),
-    to_do("GASOLINE-P-CONTEXT-COUNT", "The context counts sessions."),
+    done("GASOLINE-P-TOOL-CONTEXT", "load_session_context gives everything in one call, without parameters."),
+    done("GASOLINE-P-CONTEXT-PROJECT", "The context names the project."),
+    done("GASOLINE-P-CONTEXT-LAST", "The context says when the last session was."),
+    done("GASOLINE-P-CONTEXT-COUNT", "The context counts sessions."),
     to_do("GASOLINE-P-CONTEXT-BASELINES", "The context has baselines: count, names, last validated."),
     to_do("GASOLINE-P-CONTEXT-SCHEMA", "The context has the schema: endpoints known, last update, coverage."),
-    to_do("GASOLINE-P-CONTEXT-NOISE", "The context has noise: rules, automatic, manual, entries filtered ever."),
-    to_do("GASOLINE-P-CONTEXT-ERRORS", "The context has unresolved and recently resolved errors."),
-    to_do("GASOLINE-P-CONTEXT-PERFORMANCE", "The context has endpoints tracked and degraded."),
+    done("GASOLINE-P-CONTEXT-NOISE", "The context has noise: rules, automatic, manual, entries filtered ever."),
+    done("GASOLINE-P-CONTEXT-ERRORS", "The context has unresolved and recently resolved errors."),
+    done("GASOLINE-P-CONTEXT-PERFORMANCE", "The context has endpoints tracked and degraded."),
 )
 
 _STORAGE = section(
     _PAGE + "Implementation",
     to_do("GASOLINE-P-PLACE-PROJECT", "Each project's memory is apart from every other's."),
     to_do("GASOLINE-P-PLACE-GLOBAL", "There is a place for settings that hold for all projects."),
-    to_do("GASOLINE-P-PLACE-IDENTITY", "A project is known by its directory."),
+    done("GASOLINE-P-PLACE-IDENTITY", "A project is known by its directory."),
     to_do("GASOLINE-P-DATA-BASELINES", "Baselines are updated per feature."),
     to_do("GASOLINE-P-DATA-NOISE", "Noise rules are updated per session."),
     to_do("GASOLINE-P-DATA-SCHEMA", "The schema is updated per new endpoint."),
     to_do("GASOLINE-P-DATA-ERRORS", "Error history is updated per occurrence."),
     to_do("GASOLINE-P-DATA-PERFORMANCE", "Performance averages are updated per session."),
-    to_do("GASOLINE-P-DATA-META", "Session count, times and project info are updated per session."),
+    done("GASOLINE-P-DATA-META", "Session count, times and project info are updated per session."),
     to_do("GASOLINE-P-WRITE-THROUGH", "Baselines are written at once."),
     to_do("GASOLINE-P-WRITE-NOISE", "Changed noise rules are written at once."),
-    to_do("GASOLINE-P-WRITE-BUFFERED", "Errors and performance are buffered and flushed every 30 seconds."),
+    done("GASOLINE-P-WRITE-BUFFERED", "Errors and performance are buffered and flushed every 30 seconds."),
     to_do("GASOLINE-P-WRITE-SCHEMA", "Schema updates go with the 30 second flush."),
-    to_do("GASOLINE-P-WRITE-SHUTDOWN", "Shutdown and SIGTERM flush everything that is dirty."),
-    to_do("GASOLINE-P-BOOT-PROJECT", "At the start the project is found."),
-    to_do("GASOLINE-P-BOOT-NOISE", "At the start noise rules hold at once."),
+    done("GASOLINE-P-WRITE-SHUTDOWN", "Shutdown and SIGTERM flush everything that is dirty."),
+    done("GASOLINE-P-BOOT-PROJECT", "At the start the project is found."),
+    done("GASOLINE-P-BOOT-NOISE", "At the start noise rules hold at once."),
     to_do("GASOLINE-P-BOOT-SCHEMA", "At the start the schema is there at once."),
     to_do("GASOLINE-P-BOOT-BASELINES", "At the start baselines can be compared with at once."),
     to_do("GASOLINE-P-BOOT-ERRORS", "At the start error history can be matched against."),
@@ -62,26 +62,26 @@ _STORAGE = section(
 
 _SIZE = section(
     _PAGE + "Size Management",
-    to_do("GASOLINE-P-LIMIT-PROJECT", "At most 10 MB per project."),
-    to_do("GASOLINE-P-LIMIT-BASELINES", "At most 50 baselines per project."),
-    to_do("GASOLINE-P-LIMIT-ERRORS", "At most 500 error entries."),
-    to_do("GASOLINE-P-LIMIT-ENDPOINTS", "At most 200 endpoints in the schema."),
-    to_do("GASOLINE-P-LIMIT-GLOBAL", "At most 100 MB over all projects."),
-    to_do("GASOLINE-P-EVICT-BASELINES", "The least recently compared baseline goes first."),
-    to_do("GASOLINE-P-EVICT-ERRORS", "The oldest error goes first."),
-    to_do("GASOLINE-P-EVICT-SCHEMA", "Endpoints seen rarely are merged."),
-    to_do("GASOLINE-P-EVICT-PERFORMANCE", "Performance data is kept for 30 days."),
+    done("GASOLINE-P-LIMIT-PROJECT", "At most 10 MB per project."),
+    done("GASOLINE-P-LIMIT-BASELINES", "At most 50 baselines per project."),
+    done("GASOLINE-P-LIMIT-ERRORS", "At most 500 error entries."),
+    done("GASOLINE-P-LIMIT-ENDPOINTS", "At most 200 endpoints in the schema."),
+    done("GASOLINE-P-LIMIT-GLOBAL", "At most 100 MB over all projects."),
+    done("GASOLINE-P-EVICT-BASELINES", "The least recently compared baseline goes first."),
+    done("GASOLINE-P-EVICT-ERRORS", "The oldest error goes first."),
+    done("GASOLINE-P-EVICT-SCHEMA", "Endpoints seen rarely are merged."),
+    done("GASOLINE-P-EVICT-PERFORMANCE", "Performance data is kept for 30 days."),
     to_do("GASOLINE-P-STATS-TOTAL", "stats has the project and its total size."),
-    to_do("GASOLINE-P-STATS-SPACES", "stats has size and entries of each namespace."),
+    done("GASOLINE-P-STATS-SPACES", "stats has size and entries of each namespace."),
     to_do("GASOLINE-P-STATS-OLDEST", "stats has the age of the oldest data and the number of sessions."),
 )
 
 _PROOF = section(
     _PAGE + "Proving Improvements",
     to_do("GASOLINE-P-PROOF-BOOT", "A session has its context in under 5 seconds."),
-    to_do("GASOLINE-P-PROOF-NOISE", "From the second session on, known noise is filtered beforehand."),
-    to_do("GASOLINE-P-PROOF-BASELINES", "Baselines are available when a session starts."),
-    to_do("GASOLINE-P-PROOF-SCHEMA", "Known endpoints are available when a session starts."),
+    done("GASOLINE-P-PROOF-NOISE", "From the second session on, known noise is filtered beforehand."),
+    done("GASOLINE-P-PROOF-BASELINES", "Baselines are available when a session starts."),
+    done("GASOLINE-P-PROOF-SCHEMA", "Known endpoints are available when a session starts."),
     to_do("GASOLINE-P-PROOF-GROWS", "What is stored grows with each session."),
     to_do("GASOLINE-P-PROOF-BOOTSTRAP", "Sessions after the first need 80 % less to get started."),
     to_do("GASOLINE-P-PROOF-REGRESSION", "A regression of what an earlier session built is found in the next."),
@@ -91,20 +91,20 @@ _PRIVACY = section(
     _PAGE + "Privacy & Security",
     to_do("GASOLINE-P-PRIVACY-SHAPES", "Baselines hold the shapes of responses, not their values."),
     to_do("GASOLINE-P-PRIVACY-LOCAL", "Nothing leaves the machine."),
-    to_do("GASOLINE-P-PRIVACY-USERS", "Other users of the machine cannot read it."),
+    done("GASOLINE-P-PRIVACY-USERS", "Other users of the machine cannot read it."),
     to_do("GASOLINE-P-PRIVACY-PROJECTS", "Nothing leaks from one project into another."),
-    to_do("GASOLINE-P-PRIVACY-CLEAR", "All data of a project can be deleted at once."),
+    done("GASOLINE-P-PRIVACY-CLEAR", "All data of a project can be deleted at once."),
 )
 
 _EDGES = section(
     _PAGE + "Edge Cases",
     to_do("GASOLINE-P-EDGE-MOVED", "A project that was moved: its data is not mixed with another's."),
-    to_do("GASOLINE-P-EDGE-SEVERAL", "Several projects on one machine are independent."),
-    to_do("GASOLINE-P-EDGE-FULL", "On a full disk failures are logged and it goes on in memory."),
-    to_do("GASOLINE-P-EDGE-CORRUPTED", "A corrupted file is skipped with a warning; the rest is used."),
+    done("GASOLINE-P-EDGE-SEVERAL", "Several projects on one machine are independent."),
+    done("GASOLINE-P-EDGE-FULL", "On a full disk failures are logged and it goes on in memory."),
+    done("GASOLINE-P-EDGE-CORRUPTED", "A corrupted file is skipped with a warning; the rest is used."),
     to_do("GASOLINE-P-EDGE-SCHEMA", "A very large schema is cut to the 200 endpoints seen most."),
-    to_do("GASOLINE-P-EDGE-CRASH", "A crash costs at most 30 seconds of buffered data."),
-    to_do("GASOLINE-P-EDGE-LOCK", "With two instances the second one reads and does not write."),
+    done("GASOLINE-P-EDGE-CRASH", "A crash costs at most 30 seconds of buffered data."),
+    done("GASOLINE-P-EDGE-LOCK", "With two instances the second one reads and does not write."),
 )
 
 GASOLINE_PRODUCT = (*_PROBLEM, *_TOOLS, *_STORAGE, *_SIZE, *_PROOF, *_PRIVACY, *_EDGES)

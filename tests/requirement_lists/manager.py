@@ -107,9 +107,9 @@ _EVENTS = section(
 
 _ONE_LINE = section(
     "snapshot_plugin/manager: persistent_session",
-    to_do("MANAGER-PERSIST-PLUGIN", "A plugin that fails to restore is reported and the rest goes on."),
-    to_do("MANAGER-PERSIST-LAZY", "Memory entries are loaded when they are asked for."),
-    to_do("MANAGER-PERSIST-ENTRY", "A memory entry that did not change is not written again."),
+    done("MANAGER-PERSIST-PLUGIN", "A plugin that fails to restore is reported and the rest goes on."),
+    done("MANAGER-PERSIST-LAZY", "Memory entries are loaded when they are asked for."),
+    done("MANAGER-PERSIST-ENTRY", "A memory entry that did not change is not written again."),
 )
 
 _PAGES = section(

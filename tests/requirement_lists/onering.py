@@ -10,19 +10,19 @@ _PAGE = "oneringai-persistent-sessions.md: "
 
 _GOALS = section(
     _PAGE + "Goals",
-    to_do("ONERING-GOAL-FULL", "The whole context is kept: history, memory, plugins, tool state, permissions."),
-    to_do("ONERING-GOAL-RECOVERY", "Where it is switched on, the last session is there again at the start."),
+    done("ONERING-GOAL-FULL", "The whole context is kept: history, memory, plugins, tool state, permissions."),
+    done("ONERING-GOAL-RECOVERY", "Where it is switched on, the last session is there again at the start."),
     done("ONERING-GOAL-BACKENDS", "Storage is an interface with room for other backends."),
-    to_do("ONERING-GOAL-PLACE", "Everything of one agent is kept in one predictable place."),
+    done("ONERING-GOAL-PLACE", "Everything of one agent is kept in one predictable place."),
     done("ONERING-GOAL-OPT-IN", "An agent that does not use it behaves as before."),
 )
 
 _PLACE = section(
     _PAGE + "Storage Location",
-    to_do("ONERING-PLACE-PER-AGENT", "Each agent id has a place of its own."),
-    to_do("ONERING-PLACE-SESSION", "The session's state is kept there."),
-    to_do("ONERING-PLACE-MEMORY", "Working-memory entries are kept apart from the session's other state."),
-    to_do("ONERING-PLACE-PLUGINS", "Each plugin's state is kept by itself."),
+    done("ONERING-PLACE-PER-AGENT", "Each agent id has a place of its own."),
+    done("ONERING-PLACE-SESSION", "The session's state is kept there."),
+    done("ONERING-PLACE-MEMORY", "Working-memory entries are kept apart from the session's other state."),
+    done("ONERING-PLACE-PLUGINS", "Each plugin's state is kept by itself."),
     done("ONERING-PLACE-PLATFORM", "The default place follows the platform's own rules."),
 )
 
@@ -30,7 +30,7 @@ _LAYERS = section(
     _PAGE + "Layer Diagram",
     done("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
     done("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
-    to_do("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
+    done("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
     to_do("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),
 )
 
@@ -46,34 +46,34 @@ _STATE = section(
     done("ONERING-STATE-PLUGINS", "The state holds each plugin's state by name."),
     done("ONERING-STATE-METADATA", "The state holds the session's metadata."),
     done("ONERING-STATE-MEMORY-VERSION", "The memory document says its version."),
-    to_do("ONERING-STATE-MEMORY-STATS", "How many memory entries there are, and how large, can be told."),
+    done("ONERING-STATE-MEMORY-STATS", "How many memory entries there are, and how large, can be told."),
     done("ONERING-STORAGE-SAVE", "Storage saves the full state."),
-    to_do("ONERING-STORAGE-LOAD", "Storage loads the full state, or says that there is none."),
-    to_do("ONERING-STORAGE-EXISTS", "Storage tells whether there is a state, without loading it."),
-    to_do("ONERING-STORAGE-DELETE", "Storage deletes all of an agent's state."),
-    to_do("ONERING-STORAGE-PATH", "Storage tells where the state is, for people."),
-    to_do("ONERING-STORAGE-MODIFIED", "Storage tells when the state last changed, or that there is none."),
+    done("ONERING-STORAGE-LOAD", "Storage loads the full state, or says that there is none."),
+    done("ONERING-STORAGE-EXISTS", "Storage tells whether there is a state, without loading it."),
+    done("ONERING-STORAGE-DELETE", "Storage deletes all of an agent's state."),
+    done("ONERING-STORAGE-PATH", "Storage tells where the state is, for people."),
+    done("ONERING-STORAGE-MODIFIED", "Storage tells when the state last changed, or that there is none."),
 )
 
 _OPTIONS = section(
     _PAGE + "New Feature Flag, Configuration",
     done("ONERING-OPTION-OFF", "Persistence is off unless it is asked for."),
-    to_do("ONERING-OPTION-STORE", "The store can be chosen; the default is files."),
+    done("ONERING-OPTION-STORE", "The store can be chosen; the default is files."),
     done("ONERING-OPTION-INTERVAL", "auto_save_interval: 30 seconds unless set."),
-    to_do("ONERING-OPTION-INTERVAL-OFF", "auto_save_interval: zero (off) switches saving by itself off."),
-    to_do("ONERING-OPTION-EXIT", "save_on_exit: on unless switched off."),
-    to_do("ONERING-OPTION-ENTER", "load_on_enter: on unless switched off."),
-    to_do("ONERING-OPTION-SHORT", "One word is enough to get everything with its defaults."),
-    to_do("ONERING-OPTION-LONG", "Options can be given in place of that word."),
+    done("ONERING-OPTION-INTERVAL-OFF", "auto_save_interval: zero (off) switches saving by itself off."),
+    done("ONERING-OPTION-EXIT", "save_on_exit: on unless switched off."),
+    done("ONERING-OPTION-ENTER", "load_on_enter: on unless switched off."),
+    done("ONERING-OPTION-SHORT", "One word is enough to get everything with its defaults."),
+    done("ONERING-OPTION-LONG", "Options can be given in place of that word."),
 )
 
 _USAGE = section(
     _PAGE + "Usage Examples",
-    to_do("ONERING-USAGE-FIRST", "The first run starts empty and is saved without any further call."),
-    to_do("ONERING-USAGE-SECOND", "The second run with the same agent id has the full context of the first."),
-    to_do("ONERING-USAGE-ADVANCED", "Another interval is respected."),
-    to_do("ONERING-USAGE-BACKEND", "A custom backend is used when given."),
-    to_do("ONERING-USAGE-MANUAL", "With all automatic things off, load and save happen when called and only then."),
+    done("ONERING-USAGE-FIRST", "The first run starts empty and is saved without any further call."),
+    done("ONERING-USAGE-SECOND", "The second run with the same agent id has the full context of the first."),
+    done("ONERING-USAGE-ADVANCED", "Another interval is respected."),
+    done("ONERING-USAGE-BACKEND", "A custom backend is used when given."),
+    done("ONERING-USAGE-MANUAL", "With all automatic things off, load and save happen when called and only then."),
 )
 
 _FILES = section(
@@ -112,7 +112,7 @@ _ERRORS = section(
     done("ONERING-ERROR-MISSING", "A missing session is no error: the agent starts fresh."),
     done("ONERING-ERROR-CORRUPTED", "A corrupted session is said aloud and does not bring the agent down."),
     done("ONERING-ERROR-VERSION", "A version mismatch is migrated; if that fails the agent starts fresh."),
-    to_do("ONERING-ERROR-STORAGE", "A storage error reaches the caller with a clear message."),
+    done("ONERING-ERROR-STORAGE", "A storage error reaches the caller with a clear message."),
 )
 
 _CONSIDERATIONS = section(
@@ -120,7 +120,7 @@ _CONSIDERATIONS = section(
     to_do("ONERING-CARE-LAZY", "Opening a session with 100 MB of memory entries is fast."),
     done("ONERING-CARE-DEBOUNCE", "Not every change is a save."),
     done("ONERING-CARE-LOOP", "The event loop is never blocked."),
-    to_do("ONERING-CARE-AGENT-ID", "An agent id is made safe for the file system."),
+    done("ONERING-CARE-AGENT-ID", "An agent id is made safe for the file system."),
     to_do("ONERING-CARE-CREDENTIALS", "Credentials are not stored in a session."),
     to_do("ONERING-CARE-AUTH-APART", "Connector authentication is kept apart from sessions."),
     done("ONERING-CARE-ONE-WRITER", "One agent per agent id at a time."),

@@ -13,7 +13,7 @@ _USE = section(
     done("ORBIT-USE-LONG", "A project that takes days keeps its conversation over any number of restarts."),
     done("ORBIT-USE-RESTART", "Sessions come back after the orchestrator was restarted."),
     done("ORBIT-USE-CRASH", "Sessions come back after the orchestrator was killed."),
-    to_do("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
+    done("ORBIT-USE-AGENT-CRASH", "Sessions come back after the agent was killed."),
     done("ORBIT-USE-LITTLE-LOST", "A crash costs as little work as possible: nothing that was seen."),
     done("ORBIT-USE-DEPLOY", "All sessions can be saved before a deployment, and each is reported."),
     done("ORBIT-USE-UPDATE", "Sessions saved by an older release resume after the update."),
@@ -64,13 +64,13 @@ _MANAGER = section(
 _PROVIDER = section(
     _PAGE + "Phase 3: ACP Provider Integration",
     done("ORBIT-ACP-SNAPSHOTTABLE", "A session takes part by giving its own snapshot, and by nothing else."),
-    to_do("ORBIT-ACP-USER-MESSAGE", "What the user sends is tracked as a user message with its time."),
-    to_do("ORBIT-ACP-ANSWER", "What the agent answers is tracked as an assistant message with its time."),
+    done("ORBIT-ACP-USER-MESSAGE", "What the user sends is tracked as a user message with its time."),
+    done("ORBIT-ACP-ANSWER", "What the agent answers is tracked as an assistant message with its time."),
     done("ORBIT-ACP-EVENT", "A significant event leads to a snapshot without waiting for the interval."),
     done("ORBIT-ACP-BACKGROUND", "Taking a snapshot never holds up what the user sent."),
     done("ORBIT-ACP-LOAD", "A session is rebuilt from its snapshot: configuration, history, task, metrics."),
     done("ORBIT-ACP-LOAD-ERROR", "Rebuilding a session that has no snapshot is an error for who asked."),
-    to_do("ORBIT-ACP-RESUME", "On resume the agent is asked to load the session by the agent's own id."),
+    done("ORBIT-ACP-RESUME", "On resume the agent is asked to load the session by the agent's own id."),
 )
 
 _FACTORY = section(
@@ -94,7 +94,7 @@ _CONFIG = section(
 
 _PROTOCOL = section(
     _PAGE + "ACP Protocol Considerations",
-    to_do("ORBIT-PROTOCOL-CAPABILITY", "Whether the agent can load is read from what it advertises at initialize."),
+    done("ORBIT-PROTOCOL-CAPABILITY", "Whether the agent can load is read from what it advertises at initialize."),
     done("ORBIT-PROTOCOL-FALLBACK", "An agent that cannot load gets a new session instead of an error."),
     done("ORBIT-PROTOCOL-WARNING", "It is said aloud when persistence was asked for and the agent cannot load."),
     to_do(
@@ -158,7 +158,7 @@ _FUTURE = section(
     to_do("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
     to_do("ORBIT-FUTURE-BROWSER", "There is a way to browse and manage snapshots."),
-    to_do("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
+    done("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
 )
 
 ORBIT = (

@@ -12,7 +12,7 @@ _CONTRACT = section(
     _PAGE + "the store contract",
     to_do("STORE-DURABLE-KILL", "When save returned, the snapshot survives kill -9."),
     to_do("STORE-DURABLE-POWER", "When save returned, the snapshot survives a power cut."),
-    to_do("STORE-DURABLE-WHOLE", "When save raised, the snapshot is not there, or it is there whole."),
+    done("STORE-DURABLE-WHOLE", "When save raised, the snapshot is not there, or it is there whole."),
     done("STORE-ORDER-GROWS", "Sequence numbers only grow and are never used twice."),
     done("STORE-ORDER-CLOCK", "A clock that runs backwards changes no order."),
     done("STORE-ORDER-CALLS", "Saves through one store object happen in the order of the calls."),
@@ -37,7 +37,7 @@ _CONTRACT = section(
     done("STORE-CORRUPT-TOO-NEW", "A snapshot of a newer release is refused as such, never half-read."),
     done("STORE-READ-ONLY", "Reading never changes anything on disk."),
     done("STORE-CANCEL", "A cancelled save happened whole or not at all, and the store stays usable."),
-    to_do("STORE-ERRORS", "What the disk refuses is StoreUnavailable; everything raised is a SnapshotError."),
+    done("STORE-ERRORS", "What the disk refuses is StoreUnavailable; everything raised is a SnapshotError."),
     done("STORE-SHARED", "Several store objects and processes work on one place."),
 )
 
@@ -76,11 +76,11 @@ _VERBS = section(
 
 _FAULTS = section(
     "snapshot_plugin/store/base.py: errors, and the faults a store lives with",
-    to_do("STORE-FAULT-READ-ONLY", "A read-only directory is StoreUnavailable and nothing is lost."),
-    to_do("STORE-FAULT-FULL-BYTES", "A disk full by bytes is StoreUnavailable and nothing is lost."),
-    to_do("STORE-FAULT-FULL-INODES", "A disk full by inodes is StoreUnavailable and nothing is lost."),
-    to_do("STORE-FAULT-FSYNC", "An error of fsync is never acknowledged, and that descriptor is not synced again."),
-    to_do("STORE-FAULT-SHORT-WRITE", "Short writes are completed."),
+    done("STORE-FAULT-READ-ONLY", "A read-only directory is StoreUnavailable and nothing is lost."),
+    done("STORE-FAULT-FULL-BYTES", "A disk full by bytes is StoreUnavailable and nothing is lost."),
+    done("STORE-FAULT-FULL-INODES", "A disk full by inodes is StoreUnavailable and nothing is lost."),
+    done("STORE-FAULT-FSYNC", "An error of fsync is never acknowledged, and that descriptor is not synced again."),
+    done("STORE-FAULT-SHORT-WRITE", "Short writes are completed."),
     to_do("STORE-FAULT-SIGKILL", "SIGKILL at any instant leaves the old snapshot or the new one."),
     done("STORE-FAULT-SYMLINK", "A symlink where a directory should be is refused."),
     done("STORE-FAULT-JUNK", "Trailing junk is noticed and costs no acknowledged snapshot."),
