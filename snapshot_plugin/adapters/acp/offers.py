@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.value import rfc3339
 
-__all__ = ["BadCursor", "can", "merged_list", "offered", "page"]
+__all__ = ["PAGE", "BadCursor", "can", "merged_list", "offered", "page"]
 
 _OURS = ("list", "resume", "fork", "close", "delete")
+_CURSOR = "asnap"
 PAGE = 50
 
 
@@ -22,65 +24,82 @@ class BadCursor(ValueError):
 
 def offered(result: dict[str, Any]) -> dict[str, Any]:
     """The agent's `initialize` answer, with our abilities added and nothing else changed."""
-    capabilities = dict(result.get("agentCapabilities") or {})
-    session = dict(capabilities.get("sessionCapabilities") or {})
-    for name in _OURS:
-        if session.get(name) is None:
-            session[name] = {}
-    return {
-        **result,
-        "agentCapabilities": {**capabilities, "loadSession": True, "sessionCapabilities": session},
-    }
+    capabilities = _object(result.get("agentCapabilities"))
+    session = _object(capabilities.get("sessionCapabilities"))
+    ours: dict[str, Any] = {name: {} for name in _OURS if session.get(name) is None}
+    able = {**capabilities, "loadSession": True, "sessionCapabilities": {**session, **ours}}
+    return {**result, "agentCapabilities": able}
 
 
 def can(capabilities: dict[str, Any], name: str) -> bool:
     """Whether the agent itself advertises a session method."""
-    return (capabilities.get("sessionCapabilities") or {}).get(name) is not None
+    return _object(capabilities.get("sessionCapabilities")).get(name) is not None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def merged_list(
     ours: Sequence[SnapshotMeta], agents: Sequence[dict[str, Any]], known: dict[str, str], cwd: str | None
 ) -> list[dict[str, Any]]:
-    """Our sessions and the agent's as `SessionInfo`, newest first, each once. *known*: agent id → our id."""
-    out: dict[str, dict[str, Any]] = {}
-    for meta in ours:
-        if meta.cwd is not None and cwd in (None, meta.cwd):
-            info: dict[str, Any] = {
-                "sessionId": meta.session_id,
-                "cwd": meta.cwd,
-                "updatedAt": rfc3339(meta.sort_key),
-            }
-            if meta.title:
-                info["title"] = meta.title
-            out[meta.session_id] = info
+    """Our sessions and the agent's as `SessionInfo`, newest first, each once and under our id for it.
+
+    *known*: agent id → our id. Where both know a session, ours is listed, with the agent's title if it has none.
+    """
+    out = {meta.session_id: _info(meta) for meta in ours if meta.cwd is not None}
     for info in agents:
         session_id = info.get("sessionId")
-        if isinstance(session_id, str) and cwd in (None, info.get("cwd")):
-            out.setdefault(known.get(session_id, session_id), info)
-    return sorted(out.values(), key=lambda info: str(info.get("updatedAt") or ""), reverse=True)
+        if not isinstance(session_id, str) or not isinstance(info.get("cwd"), str):
+            continue
+        public = known.get(session_id, session_id)
+        title = {"title": info["title"]} if isinstance(info.get("title"), str) else {}
+        out[public] = {**title, **out[public]} if public in out else {**info, "sessionId": public}
+    wanted = (info for info in out.values() if cwd in (None, info["cwd"]))
+    return sorted(wanted, key=_place, reverse=True)
+
+
+def _info(meta: SnapshotMeta) -> dict[str, Any]:
+    info = {"sessionId": meta.session_id, "cwd": meta.cwd, "updatedAt": rfc3339(meta.sort_key)}
+    return {**info, "title": meta.title} if meta.title else info
+
+
+def _place(info: dict[str, Any]) -> tuple[str, str]:
+    """Where a session stands in the list: by its time, which agents write in their own ways, then by its id."""
+    try:
+        moment = datetime.fromisoformat(info["updatedAt"])
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return rfc3339(aware), info["sessionId"]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return "", info["sessionId"]
 
 
 def page(sessions: Sequence[dict[str, Any]], cursor: Any) -> dict[str, Any]:
-    """One page, and an opaque cursor to the next. The cursor names the last session shown, so it survives changes."""
-    start = 0
+    """One page of a merged list, and an opaque cursor to the next.
+
+    The cursor names a place in the order, so sessions that come, go or move up in between are neither an error nor
+    make others appear twice.
+
+    Raises:
+        BadCursor: it is none of ours.
+    """
     if cursor is not None:
         last = _decoded(cursor)
-        ids = [info["sessionId"] for info in sessions]
-        start = ids.index(last) + 1 if last in ids else 0
-    chunk = list(sessions[start : start + PAGE])
-    more = start + PAGE < len(sessions)
-    return {"sessions": chunk, **({"nextCursor": _encoded(chunk[-1]["sessionId"])} if more else {})}
+        sessions = [info for info in sessions if _place(info) < last]
+    chunk = list(sessions[:PAGE])
+    more = len(sessions) > PAGE
+    return {"sessions": chunk, **({"nextCursor": _encoded(_place(chunk[-1]))} if more else {})}
 
 
-def _encoded(session_id: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps(["asnap", session_id]).encode()).decode()
+def _encoded(place: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([_CURSOR, *place]).encode()).decode()
 
 
-def _decoded(cursor: Any) -> str:
+def _decoded(cursor: Any) -> tuple[str, str]:
     try:
-        mark, session_id = json.loads(base64.urlsafe_b64decode(cursor))
-    except (ValueError, TypeError) as error:
+        mark, moment, session_id = json.loads(base64.urlsafe_b64decode(cursor))
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadCursor(str(cursor)) from error
-    if mark != "asnap" or not isinstance(session_id, str):
+    if mark != _CURSOR or not isinstance(moment, str) or not isinstance(session_id, str):
         raise BadCursor(str(cursor))
-    return session_id
+    return moment, session_id

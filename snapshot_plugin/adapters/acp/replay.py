@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -13,44 +14,70 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 __all__ = ["replay"]
 
 _NEEDS = {"compaction_update": "compaction", "compaction_summary_chunk": "compaction"}
-_CHUNK = {"user": "user_message_chunk", "assistant": "agent_message_chunk"}
+_SHORT = 200
 
 
 def replay(snapshot: SessionSnapshot, client: Mapping[str, Any], *, tool_bytes: int) -> Iterator[dict[str, Any]]:
     """Every update of the conversation in order, then the last plan, commands, title and usage.
 
-    Tool calls that were open are shown as failed with a note; dead terminals as the text they showed; tool
-    payloads over *tool_bytes* are cut there, and say so (the record keeps them whole).
+    Tool calls that were open are shown as failed with a note; dead terminals as the text they showed. Of each
+    payload of a tool (content, input, output) *tool_bytes* are shown, and it says so where more is in the record.
+    What the present *client* has not the capability for is left out.
     """
     mended, _ = repair(snapshot)
-    for message in mended.messages:
-        yield from _message(message, client, tool_bytes)
+    for number, message in enumerate(mended.messages, 1):
+        for update in _message(message, client, tool_bytes):
+            is_chunk = update.get("sessionUpdate") in _CHUNKS
+            # without an id, two messages of one speaker would run into each other
+            yield {**update, "messageId": message.id or f"asnap-{number}"} if is_chunk else update
     yield from _state(mended)
 
 
+_CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
+
+
 def _message(message: Message, client: Mapping[str, Any], tool_bytes: int) -> Iterator[dict[str, Any]]:
-    chunk = _CHUNK.get(message.role, "agent_message_chunk")
+    chunk = "user_message_chunk" if message.role == "user" else "agent_message_chunk"
     for block in message.content:
-        if isinstance(block, ThoughtBlock):
-            content = thaw(block.content) if block.content is not None else {"type": "text", "text": block.text}
-            yield {"sessionUpdate": "agent_thought_chunk", "content": content}
-        elif isinstance(block, ToolCallBlock):
+        if isinstance(block, ToolCallBlock):
             yield _tool_call(block, tool_bytes)
-        else:
-            yield from _other(block, chunk, client)
+        elif isinstance(block, ThoughtBlock):
+            content = _content(block.content) if block.content is not None else _text(block.text)
+            if content != _text(""):
+                yield {"sessionUpdate": "agent_thought_chunk", "content": content}
+        elif _is_update(raw := thaw(block.raw())):
+            yield from _kept(raw["update"], client)
+        elif not (isinstance(block, TextBlock) and not block.text):
+            yield {"sessionUpdate": chunk, "content": _content(raw)}
 
 
-def _other(block: Block, chunk: str, client: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    raw = thaw(block.raw())
-    if raw.get("type") == "acp_update":
-        update = raw["update"]
-        needs = _NEEDS.get(update.get("sessionUpdate"))
-        if needs is None or (client.get("session") or {}).get(needs) is not None:
-            yield update
-    elif raw.get("type") == "acp_content":
-        yield {"sessionUpdate": chunk, "content": raw["content"]}
-    elif not (isinstance(block, TextBlock) and not block.text):
-        yield {"sessionUpdate": chunk, "content": raw}
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _content(raw: Any) -> dict[str, Any]:
+    """A content block as the client saw it; what was no block at all is shown as the JSON it is."""
+    raw = thaw(raw)
+    inner = (
+        raw["content"] if isinstance(raw, dict) and raw.get("type") == "acp_content" and "content" in raw else raw
+    )
+    return inner if isinstance(inner, dict) else _text(json.dumps(inner))
+
+
+def _is_update(raw: dict[str, Any]) -> bool:
+    return raw.get("type") == "acp_update" and isinstance(raw.get("update"), dict)
+
+
+def _kept(update: dict[str, Any], client: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    kind = update.get("sessionUpdate")
+    abilities = client.get("session")
+    if not isinstance(kind, str):
+        return
+    if kind not in _NEEDS or (isinstance(abilities, dict) and abilities.get(_NEEDS[kind]) is not None):
+        yield update
+
+
+# Tool calls -----------------------------------------------------------------------------------------------
 
 
 def _tool_call(block: ToolCallBlock, tool_bytes: int) -> dict[str, Any]:
@@ -59,46 +86,64 @@ def _tool_call(block: ToolCallBlock, tool_bytes: int) -> dict[str, Any]:
     raw.pop("permission", None)
     del raw["type"]
     if isinstance(raw.get("content"), list):
-        raw["content"] = [_inline(item, terminals, tool_bytes) for item in raw["content"]]
-    for name in ("rawInput", "rawOutput"):
+        raw["content"] = [_inline(item, terminals) for item in raw["content"]]
+    for name in ("content", "rawInput", "rawOutput"):
         if name in raw:
-            raw[name] = _bounded(raw[name], tool_bytes)
+            raw[name] = _Budget(tool_bytes).cut(raw[name])
     return {"sessionUpdate": "tool_call", **raw, "title": raw.get("title", "")}
 
 
-def _inline(item: Any, terminals: Mapping[str, Any], tool_bytes: int) -> Any:
+def _inline(item: Any, terminals: Mapping[str, Any]) -> Any:
     """A terminal's id died with the client that made it; what it showed did not."""
-    if isinstance(item, dict) and item.get("type") == "terminal":
-        known = terminals.get(item.get("terminalId", "")) or {}
-        text = known.get("output") or "(the output of this terminal was not captured)"
-        return {"type": "content", "content": {"type": "text", "text": _bounded(text, tool_bytes)}}
-    return _bounded(item, tool_bytes)
+    if not isinstance(item, dict) or item.get("type") != "terminal":
+        return item
+    known = terminals.get(str(item.get("terminalId"))) or {}
+    output = known.get("output")
+    text = output if isinstance(output, str) else "(the output of this terminal was not captured)"
+    return {"type": "content", "content": _text(text)}
 
 
-def _bounded(value: Any, limit: int) -> Any:
-    """Strings in *value* that are longer than *limit*, cut with a note."""
-    if isinstance(value, str) and len(value) > limit:
-        return f"{value[:limit]}\n[… {len(value) - limit} more characters are in the record]"
-    if isinstance(value, dict):
-        return {key: _bounded(inner, limit) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_bounded(inner, limit) for inner in value]
-    return value
+class _Budget:
+    """Cuts the long strings of one payload. Short ones are names and kinds, without which it means nothing."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def cut(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.cut(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.cut(inner) for inner in value]
+        return self._shortened(value) if isinstance(value, str) and len(value) > _SHORT else value
+
+    def _shortened(self, text: str) -> str:
+        room = self._left
+        encoded = text if text.isascii() else text.encode(errors="surrogatepass")
+        self._left = max(0, room - len(encoded))
+        if len(encoded) <= room:
+            return text
+        kept = text[:room] if isinstance(encoded, str) else encoded[:room].decode(errors="ignore")
+        return f"{kept}\n[… {len(text) - len(kept)} more characters are in the record]"
+
+
+# How the session is ---------------------------------------------------------------------------------------
 
 
 def _state(snapshot: SessionSnapshot) -> Iterator[dict[str, Any]]:
-    acp = snapshot.metadata.get("acp") or {}
+    acp = snapshot.metadata.get("acp")
+    noted: dict[str, Any] = thaw(acp) if isinstance(acp, dict) else {}
     if snapshot.plan:
         entries = [{"priority": "medium", "status": "pending", **thaw(entry.raw())} for entry in snapshot.plan]
         yield {"sessionUpdate": "plan", "entries": entries}
-    if isinstance(commands := acp.get("commands"), list):
-        yield {"sessionUpdate": "available_commands_update", "availableCommands": thaw(commands)}
+    if isinstance(commands := noted.get("commands"), list):
+        yield {"sessionUpdate": "available_commands_update", "availableCommands": commands}
     if snapshot.title:
         yield {"sessionUpdate": "session_info_update", "title": snapshot.title}
-    context = acp.get("context") or {}
-    if isinstance(context.get("used"), int) and isinstance(context.get("size"), int):
-        cost = snapshot.metrics.cost
-        extra = (
-            {"cost": {"amount": cost, "currency": snapshot.metrics.currency or "USD"}} if cost is not None else {}
-        )
-        yield {"sessionUpdate": "usage_update", "used": context["used"], "size": context["size"], **extra}
+    context = noted.get("context")
+    if isinstance(context, dict) and {"used", "size"} <= context.keys():
+        yield {"sessionUpdate": "usage_update", **context, **_cost(snapshot)}
+
+
+def _cost(snapshot: SessionSnapshot) -> dict[str, Any]:
+    cost = snapshot.metrics.cost
+    return {} if cost is None else {"cost": {"amount": cost, "currency": snapshot.metrics.currency or "USD"}}

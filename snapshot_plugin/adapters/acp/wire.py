@@ -1,4 +1,4 @@
-"""JSON-RPC over newline-delimited JSON: cutting lines, reading them once, and the messages we make ourselves."""
+"""JSON-RPC, one message per line: cutting lines, reading them once, and the messages we make ourselves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Message = dict[str, Any]
 
 
 class Lines:
-    """Cuts a byte stream at newlines. A line may be of any length; bytes are never copied more than twice."""
+    """Cuts a byte stream at newlines. A line may be of any length, and cutting it takes time in proportion."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -59,15 +59,23 @@ def _at_newlines(whole: bytes) -> list[bytes]:
 
 
 def parse(line: bytes) -> Message | None:
-    """The message a line holds; None for what is not a JSON object: it is passed on as it is."""
+    """The message a line holds; None for what is not a JSON object.
+
+    ``NaN`` and the like, which are no JSON but which some write, become their names as strings.
+    """
     try:
-        message = from_json(line)
+        message = from_json(line, allow_inf_nan=False)
     except ValueError:
-        try:  # escaped lone surrogates, which only the standard library takes
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
+        message = _parse_patiently(line)
     return message if isinstance(message, dict) else None
+
+
+def _parse_patiently(line: bytes) -> Any:
+    """The standard library also takes lone surrogates in escapes, deeper nesting, and ``NaN``."""
+    try:
+        return json.loads(line.decode(), parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
 
 
 def encode(message: Message) -> bytes:

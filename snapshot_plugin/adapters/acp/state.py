@@ -1,0 +1,167 @@
+"""What a session is beside its conversation: setup, agent, plan, mode, options, commands, title, usage.
+
+Pure functions from a snapshot and a piece of the protocol to the next snapshot. What is nonsense changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from snapshot_plugin.model.snapshot import AgentInfo, McpServer, PlanEntry, SessionSnapshot
+
+__all__ = ["STATE_UPDATES", "noted", "stored_setup", "with_agent", "with_config", "with_setup", "with_usage"]
+
+Raw = dict[str, Any]
+_TOKENS = {"total_tokens": "totalTokens", "input_tokens": "inputTokens", "output_tokens": "outputTokens"}
+
+
+def stored_setup(params: Mapping[str, Any]) -> Raw:
+    """What may be written down of the parameters of ``session/new``: of MCP servers the name and the type alone.
+
+    Environment, headers, arguments and addresses hold secrets, and the client sends them anew with every load.
+    """
+    setup: Raw = {"cwd": params["cwd"]} if isinstance(params.get("cwd"), str) else {}
+    if isinstance(directories := params.get("additionalDirectories"), list):
+        setup["additionalDirectories"] = [path for path in directories if isinstance(path, str)]
+    if isinstance(servers := params.get("mcpServers"), list):
+        setup["mcpServers"] = [_words(server, "name", "type") for server in servers if _is_named(server)]
+    return setup
+
+
+def with_setup(snapshot: SessionSnapshot, params: Raw) -> SessionSnapshot:
+    """The session was set up like this."""
+    setup = stored_setup(params)
+    config = snapshot.config.evolve(
+        cwd=setup.get("cwd", snapshot.config.cwd),
+        additional_directories=tuple(setup.get("additionalDirectories", ())),
+        mcp_servers=tuple(McpServer(**server) for server in setup.get("mcpServers", ())),
+    )
+    return snapshot.evolve(config=config)
+
+
+def with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
+    """This agent has the session now, under this id."""
+    info = value.get("info")
+    if isinstance(info, dict):
+        command = info.get("command")
+        parts = tuple(part for part in command if isinstance(part, str)) if isinstance(command, list) else ()
+        snapshot = snapshot.evolve(agent=AgentInfo(command=parts, **_words(info, "name", "version")))
+    session_id = value.get("sessionId")
+    return snapshot.evolve(agent_session_id=session_id) if isinstance(session_id, str) else snapshot
+
+
+def with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
+    """A response that brought modes, options, or both."""
+    if isinstance(modes := value.get("modes"), dict):
+        snapshot = _with_mode(snapshot, modes)
+    return _with_options(snapshot, value)
+
+
+def with_usage(snapshot: SessionSnapshot, usage: Any) -> SessionSnapshot:
+    """One turn's tokens, added to the session's."""
+    used = {ours: _count(usage.get(wire)) for ours, wire in _TOKENS.items()} if isinstance(usage, dict) else {}
+    metrics = snapshot.metrics
+    sums = {name: getattr(metrics, name) + count for name, count in used.items() if count is not None}
+    return snapshot.evolve(metrics=metrics.evolve(**sums)) if sums else snapshot
+
+
+def noted(snapshot: SessionSnapshot, name: str, value: Any) -> SessionSnapshot:
+    """A value under a name in our section of the metadata; None takes it out."""
+    acp = {key: kept for key, kept in _acp(snapshot).items() if key != name}
+    if value is not None:
+        acp[name] = value
+    rest = {key: kept for key, kept in snapshot.metadata.items() if key != "acp"}
+    return snapshot.evolve(metadata={**rest, "acp": acp} if acp else rest)
+
+
+def _with_plan(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
+    entries = update.get("entries")
+    if not isinstance(entries, list):
+        return snapshot
+    return snapshot.evolve(plan=tuple(_entry(entry) for entry in entries if _words(entry, "content")))
+
+
+def _entry(raw: Raw) -> PlanEntry:
+    known = _words(raw, "content", "priority", "status")
+    return PlanEntry(**{key: value for key, value in raw.items() if key not in ("priority", "status")} | known)
+
+
+def _with_commands(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
+    commands = update.get("availableCommands")
+    return noted(snapshot, "commands", commands) if isinstance(commands, list) else snapshot
+
+
+def _with_mode(snapshot: SessionSnapshot, modes: Raw) -> SessionSnapshot:
+    known = {key: modes[key] for key in ("currentModeId", "availableModes") if modes.get(key) is not None}
+    before = _acp(snapshot).get("modes")
+    snapshot = noted(snapshot, "modes", {**(before if isinstance(before, dict) else {}), **known})
+    mode = modes.get("currentModeId")
+    return snapshot.evolve(config=snapshot.config.evolve(mode=mode)) if isinstance(mode, str) else snapshot
+
+
+def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
+    options = update.get("configOptions")
+    if not isinstance(options, list):
+        return snapshot
+    known = [option for option in options if _words(option, "id")]
+    config = snapshot.config.evolve(options={option["id"]: option.get("currentValue") for option in known})
+    models = [_words(option, "currentValue") for option in known if option.get("category") == "model"]
+    for model in models[:1]:
+        config = config.evolve(model=model.get("currentValue", config.model))
+    return noted(snapshot.evolve(config=config), "configOptions", options)
+
+
+def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
+    title = update.get("title", snapshot.title)
+    return snapshot.evolve(title=title) if title is None or isinstance(title, str) else snapshot
+
+
+def _with_context(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
+    context = {key: count for key in ("used", "size") if (count := _count(update.get(key))) is not None}
+    snapshot = noted(snapshot, "context", {**_dict(_acp(snapshot).get("context")), **context} or None)
+    cost = _dict(update.get("cost"))
+    amount = cost.get("amount")
+    if isinstance(amount, bool) or not isinstance(amount, int | float) or not _is_a_price(amount):
+        return snapshot
+    currency = _words(cost, "currency").get("currency")
+    return snapshot.evolve(metrics=snapshot.metrics.evolve(cost=float(amount), currency=currency))
+
+
+STATE_UPDATES: Mapping[str, Callable[[SessionSnapshot, Raw], SessionSnapshot]] = {
+    "plan": _with_plan,
+    "available_commands_update": _with_commands,
+    "current_mode_update": _with_mode,
+    "config_option_update": _with_options,
+    "session_info_update": _with_info,
+    "usage_update": _with_context,
+}
+"""Updates that say how the session is, not what was said in it: the last one counts."""
+
+
+def _acp(snapshot: SessionSnapshot) -> Raw:
+    return _dict(snapshot.metadata.get("acp"))
+
+
+def _dict(value: Any) -> Raw:
+    return value if isinstance(value, dict) else {}
+
+
+def _words(value: Any, *names: str) -> Raw:
+    """Those of the named fields that are there and are strings."""
+    return (
+        {name: value[name] for name in names if isinstance(value.get(name), str)} if isinstance(value, dict) else {}
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+
+
+def _is_a_price(amount: float) -> bool:
+    return abs(amount) < 1e300 and math.isfinite(amount)  # noqa: PLR2004 — what a float surely holds
+
+
+def _is_named(server: Any) -> bool:
+    return bool(_words(server, "name"))

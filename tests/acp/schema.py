@@ -1,0 +1,37 @@
+"""The protocol's own JSON schema, where it is at hand: beside the repository, or where the environment says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["validator_for"]
+
+_PLACE = "ACP_SCHEMA"
+_BESIDE = Path(__file__).parents[3] / "shared" / "acp-schema" / "v1.schema.json"
+
+
+def validator_for(name: str) -> Callable[[Any], None]:
+    """A check that a value is what the schema calls *name*; the test is skipped where there is no schema."""
+    jsonschema = pytest.importorskip("jsonschema")
+    definitions = _definitions()
+    if definitions is None:
+        pytest.skip(f"no ACP schema: set {_PLACE} to the path of v1.schema.json")
+    validator = jsonschema.Draft202012Validator({"$defs": definitions, "$ref": f"#/$defs/{name}"})
+    check: Callable[[Any], None] = validator.validate
+    return check
+
+
+@cache
+def _definitions() -> dict[str, Any] | None:
+    path = Path(os.environ.get(_PLACE, _BESIDE))
+    if not path.is_file():
+        return None
+    definitions: dict[str, Any] = json.loads(path.read_text())["$defs"]
+    return definitions

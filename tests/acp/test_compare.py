@@ -1,0 +1,174 @@
+"""Whether an agent remembers: what real agents show again, held against the record."""
+
+from __future__ import annotations
+
+from time import process_time
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.adapters.acp.compare import compare
+from snapshot_plugin.adapters.acp.notes import lost_note, transcript_note
+from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from tests.acp.events import prompt, recorded, said, stop, text, tool
+
+Updates = list[dict[str, Any]]
+
+
+def turn(words: str, answer: str, reason: str = "end_turn") -> tuple[dict[str, Any], ...]:
+    return prompt(words), said(answer), stop(reason)
+
+
+def user(words: str) -> dict[str, Any]:
+    update: dict[str, Any] = said(words, "user_message_chunk")["update"]
+    return update
+
+
+def agent(words: str) -> dict[str, Any]:
+    update: dict[str, Any] = said(words)["update"]
+    return update
+
+
+def verdict(record: SessionSnapshot, *updates: dict[str, Any]) -> tuple[str, list[str]]:
+    found = compare(record, updates)
+    return found.kind, [message.text for message in found.missing]
+
+
+TWO = recorded(*turn("say one", "one"), *turn("say two", "two"))
+SHOWN = (user("say one"), agent("one"), user("say two"), agent("two"))
+
+
+def test_a_faithful_replay_is_whole() -> None:
+    assert verdict(TWO, *SHOWN) == ("whole", [])
+    assert compare(TWO, replay(TWO, {}, tool_bytes=1000)).kind == "whole"
+
+
+def test_nothing_shown_is_blank_and_everything_is_missing() -> None:
+    assert verdict(TWO) == ("blank", ["say one", "one", "say two", "two"])
+    assert verdict(TWO, user("hello"), agent("hi"))[0] == "blank"
+
+
+def test_a_session_in_which_nothing_was_said_is_whole() -> None:
+    assert verdict(recorded()) == ("whole", [])
+    assert verdict(recorded(tool("t", "tool_call", status="completed"))) == ("whole", [])
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_one_message_less_is_partial_even_if_its_words_stand_elsewhere(lost: int) -> None:
+    shown = [update for at, update in enumerate(SHOWN) if at != lost]
+    kind, missing = verdict(TWO, *shown)
+    assert (kind, missing) == ("partial", [TWO.messages[lost].text])
+
+
+def test_order_matters() -> None:
+    assert verdict(TWO, *SHOWN[2:], *SHOWN[:2])[0] == "partial"
+
+
+def test_chunks_white_space_and_what_is_more_do_not_matter() -> None:
+    shown = (
+        user("<session_context>"),
+        user("sa"),
+        user("y  one\n"),
+        said("hm", "agent_thought_chunk")["update"],
+        agent(" o"),
+        user("[Function Response: read_file]"),
+        agent("ne"),
+        tool("2:t", "tool_call", title="other", status="completed")["update"],
+        user("say two"),
+        agent("Two is: two!"),
+        {"sessionUpdate": "usage_update", "used": 1, "size": 2},
+    )
+    assert verdict(TWO, *shown) == ("whole", [])
+
+
+def test_words_around_tools_and_attachments_are_looked_for_one_by_one() -> None:
+    link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+    record = recorded(
+        {"prompt": [text("look at "), link, text("please")]},
+        said("First. "),
+        tool("t", "tool_call", status="completed"),
+        said("Then."),
+        stop(),
+    )
+    assert verdict(record, user("look at @a please"), agent("First. (ran a tool) Then.")) == ("whole", [])
+    assert verdict(record, user("look at @a please"), agent("First."))[0] == "partial"
+
+
+CUT_OFF = (*turn("say one", "one"), prompt("stream"), said("part-0."))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [{"interrupted": "killed"}, stop("cancelled"), {"stop": {"error": {"code": -32603}}}],
+    ids=["killed", "cancelled", "failed"],
+)
+def test_what_an_agent_lost_of_a_turn_that_was_cut_off_is_told_but_does_not_count(end: dict[str, Any]) -> None:
+    record = recorded(*CUT_OFF, end)
+    assert verdict(record, *SHOWN[:2], user("stream")) == ("whole", ["part-0."])
+    assert verdict(record, *SHOWN[:2]) == ("whole", ["stream", "part-0."])
+    assert verdict(record, *SHOWN[:2], user("stream"), agent("part-0.")) == ("whole", [])
+    assert verdict(record, user("stream"))[0] == "partial"
+
+
+def test_a_prompt_that_was_never_answered_may_be_lost() -> None:
+    assert verdict(recorded(*turn("say one", "one"), prompt("go")), *SHOWN[:2]) == ("whole", ["go"])
+
+
+def test_words_of_an_earlier_turn_are_not_taken_for_those_of_the_one_that_was_cut_off() -> None:
+    record = recorded(
+        *turn("stream 9", "part-0.part-1."), prompt("stream 9"), said("part-0."), {"interrupted": "x"}
+    )
+    assert verdict(record, user("stream 9"), agent("part-0.part-1."), user("stream 9")) == ("whole", ["part-0."])
+
+
+def test_a_turn_cut_off_long_ago_does_not_make_later_loads_partial() -> None:
+    record = recorded(*CUT_OFF, {"interrupted": "killed"}, *turn("say two", "two"))
+    told = lost_note(record.messages[2:4], limit=1000)
+    assert verdict(record, *SHOWN[:2], user("stream"), user(told + "say two"), agent("two")) == ("whole", [])
+    assert verdict(record, *SHOWN[:2], user("say two"), agent("two")) == ("whole", ["stream", "part-0."])
+
+
+def test_what_a_restoration_note_told_the_model_it_knows() -> None:
+    note = transcript_note(TWO, limit=10_000)
+    record = recorded(*turn("say three", "three"), base=TWO)
+    assert verdict(record, user(note), user("say three"), agent("three")) == ("whole", [])
+    assert verdict(record, user("say three"), agent("three"))[0] == "partial"
+
+
+def test_a_tool_that_ran_when_the_record_ended_is_told_though_no_word_is_missing() -> None:
+    record = recorded(
+        prompt("go"), tool("t", "tool_call", title="Deploy", status="in_progress"), {"interrupted": "x"}
+    )
+    found = compare(record, [user("go")])
+    assert (found.kind, found.missing) == ("whole", record.messages[1:])
+    later = recorded(*turn("say two", "two"), base=record)
+    assert compare(later, [user("go"), user("say two"), agent("two")]).missing == ()
+
+
+def test_a_refused_turn_may_be_lost_and_nobody_is_reminded_of_it() -> None:
+    record = recorded(*turn("say one", "one"), *turn("evil", "no", "refusal"))
+    assert verdict(record, *SHOWN[:2]) == ("whole", [])
+
+
+def test_what_an_agent_said_by_itself_need_not_come_back() -> None:
+    record = recorded(said("Welcome"), *turn("say one", "one"), said("By the way"))
+    assert verdict(record, *SHOWN[:2]) == ("whole", ["Welcome", "By the way"])
+
+
+@pytest.mark.parametrize(
+    "update", [{}, {"sessionUpdate": []}, {"sessionUpdate": "agent_message_chunk", "content": 5}]
+)
+def test_nonsense_is_passed_over(update: dict[str, Any]) -> None:
+    assert verdict(TWO, update, *SHOWN) == ("whole", [])
+
+
+def test_a_long_session_is_judged_quickly_whether_it_is_there_or_not() -> None:
+    record = recorded(*(event for n in range(1000) for event in turn(f"question {n}", f"answer {n} " + "x" * 500)))
+    shown: Updates = list(replay(record, {}, tool_bytes=1000))
+    other = [agent("y" * 1000) for _ in range(1000)]
+    begun = process_time()
+    assert compare(record, shown).kind == "whole"
+    assert compare(record, shown[1000:]).kind == "partial"
+    assert compare(record, [*other, *shown[-2:]]).kind == "partial"
+    assert process_time() - begun < 10

@@ -1,0 +1,469 @@
+"""The reducer: every update of the protocol becomes the record it should, and nothing makes it raise."""
+
+from __future__ import annotations
+
+import json
+import math
+from time import process_time
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.adapters.acp.notes import lost_note
+from snapshot_plugin.adapters.acp.reduce import Recording
+from snapshot_plugin.adapters.acp.state import stored_setup
+from snapshot_plugin.model.snapshot import Message
+from tests.acp.events import (
+    BLANK,
+    NOW,
+    blocks,
+    calls,
+    prompt,
+    recorded,
+    recording,
+    said,
+    stop,
+    text,
+    tool,
+    update,
+)
+
+DIFF = {"type": "diff", "path": "a.py", "oldText": "1", "newText": "2"}
+
+
+# Words ----------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_becomes_a_prompt_and_an_answer_with_times_and_its_stop_reason() -> None:
+    snapshot = recorded(prompt("hi"), said("Hel"), said("lo"), stop())
+    user, answer = snapshot.messages
+    assert (user.role, user.text, answer.role, answer.text) == ("user", "hi", "assistant", "Hello")
+    assert user.timestamp is not None
+    assert answer.timestamp is not None
+    assert user.timestamp < answer.timestamp
+    assert answer.metadata["acp"] == {"stopReason": "end_turn"}
+    assert snapshot.metrics.turns == 1
+
+
+def test_chunks_of_text_thought_and_tools_keep_their_order_and_neighbours_are_joined() -> None:
+    snapshot = recorded(
+        prompt("go"),
+        said("a", "agent_thought_chunk"),
+        said("b", "agent_thought_chunk"),
+        said("c"),
+        tool("t", "tool_call", title="T"),
+        said("d"),
+        said("e"),
+        said("f", "agent_thought_chunk"),
+    )
+    assert blocks(snapshot)[1] == [
+        {"type": "thought", "text": "ab"},
+        {"type": "text", "text": "c"},
+        {"type": "tool_call", "toolCallId": "t", "title": "T"},
+        {"type": "text", "text": "de"},
+        {"type": "thought", "text": "f"},
+    ]
+
+
+def test_chunks_of_different_messages_are_not_joined() -> None:
+    snapshot = recorded(prompt("go"), said("a", messageId="1"), said("b", messageId="1"), said("c", messageId="2"))
+    assert blocks(snapshot)[1] == [text("ab"), text("c")]
+
+
+def test_a_chunk_with_annotations_stays_by_itself_and_empty_ones_do_not_count() -> None:
+    marked = {**text("b"), "annotations": {"audience": ["user"]}}
+    unmarked = {**text("d"), "annotations": None, "_meta": None}
+    events = [update("agent_message_chunk", content=content) for content in (marked, text("c"), unmarked)]
+    assert blocks(recorded(prompt("go"), said("a"), *events))[1] == [text("a"), marked, text("cd")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+        {"type": "resource_link", "uri": "file:///a", "name": "a"},
+        {"type": "resource", "resource": {"uri": "file:///a", "text": "x"}},
+        {"type": "hologram", "depth": 3},
+        {"type": "text", "text": 5},
+    ],
+)
+def test_content_of_every_kind_is_kept_as_it_came_in_answers_prompts_and_thoughts(content: Any) -> None:
+    snapshot = recorded(
+        {"prompt": [content]},
+        update("agent_message_chunk", content=content),
+        update("agent_thought_chunk", content=content),
+    )
+    assert blocks(snapshot) == [[content], [content, {"type": "thought", "content": content}]]
+
+
+@pytest.mark.parametrize(
+    "content", [{"type": "tool_call", "toolCallId": "x"}, {"type": "acp_update"}, 5, None, [1]]
+)
+def test_content_that_is_no_block_or_claims_to_be_one_of_ours_is_kept_inside_one(content: Any) -> None:
+    snapshot = recorded(prompt("go"), update("agent_message_chunk", content=content))
+    assert blocks(snapshot)[1] == [{"type": "acp_content", "content": content}]
+    assert calls(snapshot) == []
+
+
+def test_a_prompt_keeps_all_its_blocks() -> None:
+    picture = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    assert blocks(recorded({"prompt": [text("look"), picture, text("!")]})) == [[text("look"), picture, text("!")]]
+
+
+# Echoes and words from the agent that are the user's --------------------------------------------------------
+
+
+def test_an_agent_that_echoes_the_prompt_does_not_double_it() -> None:
+    picture = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    snapshot = recorded(
+        {"prompt": [text("look at this"), picture]},
+        said("look ", "user_message_chunk"),
+        said("at this", "user_message_chunk"),
+        update("user_message_chunk", content=picture),
+        said("ok"),
+        stop(),
+    )
+    assert blocks(snapshot) == [[text("look at this"), picture], [text("ok")]]
+
+
+def test_other_words_of_the_user_in_a_turn_are_kept_in_their_place() -> None:
+    snapshot = recorded(prompt("go"), said("a"), said("hurry", "user_message_chunk"), said("b"), stop())
+    kinds = [block["type"] for block in blocks(snapshot)[1]]
+    assert kinds == ["text", "acp_update", "text"]
+
+
+def test_a_restoration_note_that_comes_back_is_nobodys_words() -> None:
+    note = lost_note([Message(role="assistant", content="partial")], limit=1000)
+    echoed = said(note, "user_message_chunk")
+    assert recorded(echoed).messages == ()
+    assert blocks(recorded(prompt("go"), echoed, said("ok"))) == [[text("go")], [text("ok")]]
+
+
+def test_a_conversation_replayed_outside_a_turn_becomes_the_record() -> None:
+    snapshot = recorded(
+        said("he", "user_message_chunk"),
+        said("llo", "user_message_chunk"),
+        said("hi"),
+        said("one", "user_message_chunk", messageId="1"),
+        said("two", "user_message_chunk", messageId="2"),
+        said("three"),
+        {"stop": {}},
+    )
+    assert [(m.role, m.text) for m in snapshot.messages] == [
+        ("user", "hello"),
+        ("assistant", "hi"),
+        ("user", "one"),
+        ("user", "two"),
+        ("assistant", "three"),
+    ]
+
+
+def test_an_agent_may_speak_outside_a_turn() -> None:
+    snapshot = recorded(said("Welcome"), prompt("hi"), said("Hi"), stop(), said("By the way"), prompt("yes?"))
+    assert [m.text for m in snapshot.messages] == ["Welcome", "hi", "Hi", "By the way", "yes?"]
+
+
+# Tool calls -----------------------------------------------------------------------------------------------
+
+
+def test_updates_of_a_tool_call_are_merged_into_it_lists_replace_and_nulls_change_nothing() -> None:
+    snapshot = recorded(
+        prompt("go"),
+        tool("t", "tool_call", title="Edit", kind="edit", status="pending", rawInput={"a": 1}, name="edit_file"),
+        tool("t", status="in_progress", content=[{"type": "content", "content": text("…")}], title=None),
+        tool("t", status="completed", content=[DIFF], locations=[{"path": "a.py"}], rawOutput={"ok": True}, x=1),
+    )
+    assert blocks(snapshot)[1] == [
+        {
+            "type": "tool_call",
+            "toolCallId": "t",
+            "title": "Edit",
+            "kind": "edit",
+            "status": "completed",
+            "content": [DIFF],
+            "locations": [{"path": "a.py"}],
+            "rawInput": {"a": 1},
+            "rawOutput": {"ok": True},
+            "name": "edit_file",
+            "x": 1,
+        }
+    ]
+
+
+def test_a_late_update_reaches_a_tool_call_however_long_ago_it_was_made() -> None:
+    first = [prompt("go"), tool("old", "tool_call", status="in_progress"), said("meanwhile"), stop()]
+    more = [event for n in range(60) for event in (prompt(f"p{n}"), said(f"a{n}"), stop())]
+    snapshot = recorded(*first, *more, tool("old", status="completed"))
+    assert [call.status for call in calls(snapshot)] == ["completed"]
+    assert snapshot.messages[1].text == "meanwhile"
+    assert len(snapshot.messages) == 122
+
+
+def test_an_id_that_is_used_again_in_a_later_turn_is_another_call() -> None:
+    turn = [tool("1", "tool_call", status="pending"), tool("1", status="completed"), stop()]
+    snapshot = recorded(prompt("a"), *turn, prompt("b"), tool("1", "tool_call", status="pending"))
+    assert [call.status for call in calls(snapshot)] == ["completed", "pending"]
+
+
+def test_an_update_of_an_unknown_call_begins_it() -> None:
+    assert calls(recorded(prompt("go"), tool("t", title="T", status="completed")))[0].title == "T"
+
+
+def test_an_update_cannot_change_who_a_call_is_or_what_we_note_at_it() -> None:
+    wrong = {"tool_call_id": "u", "type": "text", "permission": 1, "terminals": 1, "raw_input": 1}
+    (call,) = calls(recorded(prompt("go"), tool("t", "tool_call", status=5, kind=[], title={}, **wrong)))
+    assert call.raw() == {"type": "tool_call", "toolCallId": "t"}
+
+
+def test_a_tool_call_without_an_id_is_kept_verbatim() -> None:
+    nameless = {"sessionUpdate": "tool_call", "title": "?"}
+    assert blocks(recorded(prompt("go"), {"update": nameless}))[1] == [{"type": "acp_update", "update": nameless}]
+
+
+def permission(call_id: str, n: str) -> dict[str, Any]:
+    options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]
+    return {"permission": {"toolCall": {"toolCallId": call_id, "title": "Rm"}, "options": options}, "n": n}
+
+
+def test_what_was_asked_and_answered_stands_at_the_call() -> None:
+    outcome = {"outcome": "selected", "optionId": "yes"}
+    snapshot = recorded(
+        prompt("go"),
+        tool("a", "tool_call", status="pending"),
+        permission("a", "1"),
+        permission("b", "2"),
+        {"outcome": outcome, "n": "1"},
+        {"outcome": {"outcome": "cancelled"}, "n": "2"},
+        {"outcome": {"outcome": "stray"}, "n": "3"},
+    )
+    first, second = calls(snapshot)
+    assert (first.title, second.title) == ("Rm", "Rm")
+    assert first.raw()["permission"]["outcome"] == outcome
+    assert first.raw()["permission"]["asked"][0]["optionId"] == "yes"
+    assert second.raw()["permission"]["outcome"] == {"outcome": "cancelled"}
+
+
+def shows(*terminals: str) -> dict[str, Any]:
+    return {"content": [{"type": "terminal", "terminalId": name} for name in terminals]}
+
+
+def test_what_terminals_showed_is_kept_at_every_call_that_shows_them() -> None:
+    snapshot = recorded(
+        prompt("go"),
+        {"terminal": {"terminalId": "1", "command": "ls", "env": [{"name": "TOKEN", "value": "secret"}]}},
+        tool("a", "tool_call", **shows("1", "2")),
+        {"terminal": {"terminalId": "2", "output": "two"}},
+        {"terminal": {"terminalId": "1", "output": "one"}},
+        {"terminal": {"terminalId": "1", "output": "one more", "exitStatus": {"exitCode": 0}}},
+        stop(),
+        {"terminal": {"terminalId": "2", "output": "two, late"}},
+        prompt("again"),
+        tool("b", "tool_call", **shows("1")),
+    )
+    first, second = calls(snapshot)
+    one = {"command": "ls", "output": "one more", "exitStatus": {"exitCode": 0}}
+    assert first.raw()["terminals"] == {"1": one, "2": {"output": "two, late"}}
+    assert second.raw()["terminals"] == {"1": one}
+    assert "secret" not in json.dumps(snapshot.raw())
+
+
+# How the session is ---------------------------------------------------------------------------------------
+
+
+def test_the_last_plan_counts() -> None:
+    entries = [{"content": "look", "priority": "high", "status": "completed"}, {"content": "leap", "x": 1}]
+    snapshot = recorded(update("plan", entries=[{"content": "old"}]), update("plan", entries=entries))
+    assert [entry.raw() for entry in snapshot.plan] == [entries[0], entries[1]]
+    assert recorded(update("plan", entries=[]), base=snapshot).plan == ()
+    assert recorded(update("plan", entries=5), base=snapshot).plan == snapshot.plan
+
+
+def test_mode_options_model_and_commands_are_those_of_the_last_word() -> None:
+    modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
+    option = {
+        "id": "m",
+        "name": "Model",
+        "category": "model",
+        "type": "select",
+        "currentValue": "big",
+        "options": [],
+    }
+    flag = {"id": "f", "name": "Fast", "type": "boolean", "currentValue": True}
+    commands = [{"name": "help", "description": "…"}]
+    snapshot = recorded(
+        {"config": {"modes": modes, "configOptions": [{**option, "currentValue": "small"}]}},
+        update("current_mode_update", currentModeId="code"),
+        update("config_option_update", configOptions=[option, flag]),
+        update("available_commands_update", availableCommands=commands),
+    )
+    assert (snapshot.config.mode, snapshot.config.model) == ("code", "big")
+    assert snapshot.config.options == {"m": "big", "f": True}
+    noted = snapshot.metadata["acp"]
+    assert noted["modes"] == {**modes, "currentModeId": "code"}
+    assert (noted["configOptions"], noted["commands"]) == ([option, flag], commands)
+    assert snapshot.messages == ()
+
+
+def test_a_title_is_set_kept_and_cleared_by_null() -> None:
+    titled = recorded(update("session_info_update", title="T"))
+    assert titled.title == "T"
+    assert recorded(update("session_info_update", updatedAt="x"), base=titled).title == "T"
+    assert recorded(update("session_info_update", title=5), base=titled).title == "T"
+    assert recorded(update("session_info_update", title=None), base=titled).title is None
+
+
+def test_usage_and_cost_are_the_last_and_tokens_of_turns_are_added_up() -> None:
+    usage = {"totalTokens": 10, "inputTokens": 7, "outputTokens": 3, "thoughtTokens": 1}
+    snapshot = recorded(
+        update("usage_update", used=1, size=100, cost={"amount": 0.5, "currency": "EUR"}),
+        update("usage_update", used=5, size=100),
+        prompt("a"),
+        stop(usage=usage),
+        prompt("b"),
+        stop(usage={**usage, "totalTokens": True}),
+    )
+    metrics = snapshot.metrics
+    assert snapshot.metadata["acp"]["context"] == {"used": 5, "size": 100}
+    assert (metrics.cost, metrics.currency) == (0.5, "EUR")
+    assert (metrics.total_tokens, metrics.input_tokens, metrics.output_tokens) == (10, 14, 6)
+    assert snapshot.messages[1].metadata["acp"]["usage"] == usage
+
+
+def test_the_agent_and_its_id_are_known() -> None:
+    info = {"name": "a", "version": "1", "command": ["a", "--acp"], "env": {"KEY": "secret"}}
+    snapshot = recorded({"agent": {"sessionId": "theirs", "info": info}})
+    assert snapshot.agent_session_id == "theirs"
+    assert snapshot.agent is not None
+    assert snapshot.agent.raw() == {"name": "a", "version": "1", "command": ["a", "--acp"]}
+
+
+def test_of_mcp_servers_only_name_and_type_are_ever_kept() -> None:
+    local = {"name": "a", "command": "npx", "args": ["--key=secret"], "env": [{"name": "K", "value": "secret"}]}
+    remote = {
+        "name": "b",
+        "type": "http",
+        "url": "https://x/?key=secret",
+        "headers": [{"name": "K", "value": "secret"}],
+    }
+    setup = {"cwd": "/w", "additionalDirectories": ["/x", 5], "mcpServers": [local, remote, {"env": "secret"}, 7]}
+    snapshot = recorded({"new": setup})
+    assert "secret" not in json.dumps([snapshot.raw(), stored_setup(setup)])
+    assert (snapshot.config.cwd, snapshot.config.additional_directories) == ("/w", ("/x",))
+    assert [(server.name, server.type) for server in snapshot.config.mcp_servers] == [("a", "stdio"), ("b", "http")]
+
+
+# Everything else ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"sessionUpdate": "compaction_update", "compactionId": "c", "status": "completed"},
+        {"sessionUpdate": "compaction_summary_chunk", "compactionId": "c", "content": text("…")},
+        {"sessionUpdate": "plan_update", "planId": "p", "x": None},
+        {"sessionUpdate": "subagent_update", "sessionId": "child"},
+        {"sessionUpdate": "weather", "sunny": True},
+        {"sessionUpdate": ["odd"]},
+        {},
+    ],
+)
+def test_updates_of_other_kinds_are_kept_verbatim_in_their_place(unknown: dict[str, Any]) -> None:
+    snapshot = recorded(prompt("go"), said("a"), {"update": unknown}, said("b"), stop())
+    assert blocks(snapshot)[1] == [text("a"), {"type": "acp_update", "update": unknown}, text("b")]
+
+
+def test_notices_are_not_kept() -> None:
+    assert recorded(update("notice", severity="info", title="Hi")).messages == ()
+
+
+def test_an_interrupted_turn_keeps_what_was_said_and_says_why_it_ended() -> None:
+    snapshot = recorded(prompt("go"), said("half an ans"), tool("t", "tool_call"), {"interrupted": "killed"})
+    assert snapshot.messages[1].text == "half an ans"
+    assert snapshot.messages[1].metadata["acp"] == {"interrupted": "killed"}
+    silent = recorded(prompt("go"), {"interrupted": "killed"})
+    assert [(m.role, len(m.content)) for m in silent.messages] == [("user", 1), ("assistant", 0)]
+    assert recorded({"interrupted": "killed"}, base=silent) == silent
+
+
+def test_a_prompt_that_failed_says_so() -> None:
+    snapshot = recorded(prompt("go"), {"stop": {"error": {"code": -32603}}})
+    assert snapshot.messages[1].metadata["acp"] == {"error": {"code": -32603}}
+
+
+def test_running_is_from_the_prompt_to_its_answer() -> None:
+    live = recording(said("early"))
+    assert not live.running
+    live.apply(prompt("go"))
+    assert live.running
+    live.apply(stop())
+    assert not live.running
+
+
+def test_a_recording_that_goes_on_from_the_middle_of_a_turn_ends_as_if_it_had_never_stopped() -> None:
+    events = [
+        prompt("look here"),
+        said("look ", "user_message_chunk"),
+        said("here", "user_message_chunk"),
+        {"terminal": {"terminalId": "1", "output": "one"}},
+        said("a", messageId="m"),
+        tool("t", "tool_call", **shows("1")),
+        permission("t", "9"),
+        {"outcome": {"outcome": "cancelled"}, "n": "9"},
+        said("b", messageId="m"),
+        said("c", messageId="m"),
+        {"interrupted": "killed"},
+    ]
+    whole = recorded(*events)
+    for at in range(len(events) + 1):
+        middle = recorded(*events[:at])
+        assert Recording(middle).running == (0 < at < len(events))
+        assert recorded(*events[at:], base=middle) == whole
+    assert "acp" not in whole.metadata
+
+
+def test_what_is_unfinished_is_not_taken_over_into_another_conversation() -> None:
+    middle = recorded(prompt("one"), said("1"), stop(), prompt("two"), said("2"))
+    cut = middle.evolve(messages=middle.messages[:2])
+    assert not Recording(cut).running
+    assert recorded(said("x"), base=cut).messages[:2] == cut.messages
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_has_not_do_not_cost_the_update_they_are_in(value: float) -> None:
+    (call,) = calls(recorded(prompt("go"), tool("t", "tool_call", status="completed", rawOutput={"loss": value})))
+    assert (call.status, call.raw_output) == ("completed", {"loss": str(value)})
+
+
+def test_bottomless_nesting_does_not_cost_the_update_it_is_in() -> None:
+    deep: Any = "bottom"
+    for _ in range(5000):
+        deep = [deep]
+    (call,) = calls(recorded(prompt("go"), tool("t", "tool_call", status="completed", rawOutput=deep)))
+    assert call.status == "completed"
+    json.dumps(call.raw())
+
+
+def test_recording_a_long_turn_takes_time_in_proportion() -> None:
+    def seconds(chunks: int) -> float:
+        live = recording(prompt("go"))
+        event = said("part-000.")
+        begun = process_time()
+        for _ in range(chunks):
+            live.apply(event)
+        live.apply(tool("t", "tool_call", **shows("1")))
+        for n in range(200):
+            live.apply({"terminal": {"terminalId": "1", "output": str(n)}})
+        assert len(live.snapshot(NOW).messages[1].text) == 9 * chunks
+        return process_time() - begun
+
+    seconds(1000)
+    assert min(seconds(100_000) for _ in range(3)) < 4 * min(seconds(50_000) for _ in range(3))
+
+
+def test_the_base_is_never_changed() -> None:
+    base = recorded(prompt("a"), tool("t", "tool_call", status="pending"), stop())
+    before = json.dumps(base.raw())
+    recorded(tool("t", status="completed"), prompt("b"), base=base)
+    assert json.dumps(base.raw()) == before
+    assert BLANK.messages == ()

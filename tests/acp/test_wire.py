@@ -1,0 +1,116 @@
+"""Lines and messages: whatever comes, whole lines go on byte for byte, and only JSON objects are messages."""
+
+from __future__ import annotations
+
+import json
+import math
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.adapters.acp.wire import (
+    RESOURCE_NOT_FOUND,
+    Lines,
+    encode,
+    failure,
+    notification,
+    parse,
+    request,
+    success,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(max_size=30).map(lambda data: data.replace(b"x", b"\n").replace(b"y", b"\r"))))
+def test_lines_lose_no_byte_and_end_only_at_newlines(reads: list[bytes]) -> None:
+    lines = Lines()
+    out = [line for data in reads for line in lines.feed(data)]
+    assert b"".join(out) + lines.rest() == b"".join(reads)
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in out)
+    assert b"\n" not in lines.rest()
+
+
+def test_a_line_of_fifty_megabytes_is_cut_in_time_that_grows_with_it() -> None:
+    def seconds(megabytes: int) -> float:
+        lines, read, begun = Lines(), b"x" * (1 << 16), process_time()
+        for _ in range(megabytes * 16):
+            assert lines.feed(read) == []
+        (line,) = lines.feed(b"\n")
+        assert len(line) == (megabytes << 20) + 1
+        return process_time() - begun
+
+    seconds(1)
+    assert min(seconds(50) for _ in range(3)) < 12 * min(seconds(10) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":null,"method":"x"}\n',
+        b'  {"a": "\\ud800"}\r\n',
+        '{"a": "ü🎈"}'.encode(),
+        b'{"a": ' + b"[" * 500 + b"]" * 500 + b"}",
+    ],
+)
+def test_objects_are_messages(line: bytes) -> None:
+    assert parse(line) == json.loads(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\n",
+        b"Debugger attached.\n",
+        b'{"a": 1\n',
+        b"[1, 2]\n",
+        b'"text"\n',
+        b"null\n",
+        b'{"a": "\xff\xfe"}\n',
+        b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        '{"a": 1}'.encode("utf-16"),
+    ],
+)
+def test_everything_else_is_none(line: bytes) -> None:
+    assert parse(line) is None
+
+
+def test_numbers_that_json_has_not_are_named() -> None:
+    assert parse(b'{"a": NaN, "b": [-Infinity], "c": 1.5}') == {"a": "NaN", "b": ["-Infinity"], "c": 1.5}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(st.characters()), json_values | st.text(st.characters()), max_size=4))
+def test_a_message_is_one_line_that_reads_back_as_itself(message: dict[str, Any]) -> None:
+    line = encode(message)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert parse(line) == message
+
+
+def test_our_own_messages_are_json_rpc() -> None:
+    assert request("a", "m", {"x": 1}) == {"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}}
+    assert notification("m", {}) == {"jsonrpc": "2.0", "method": "m", "params": {}}
+    assert success(7, None) == {"jsonrpc": "2.0", "id": 7, "result": None}
+    plain = {"code": RESOURCE_NOT_FOUND, "message": "no"}
+    assert failure("a", RESOURCE_NOT_FOUND, "no")["error"] == plain
+    assert failure("a", RESOURCE_NOT_FOUND, "no", {"sessionId": "s"})["error"] == {
+        **plain,
+        "data": {"sessionId": "s"},
+    }
+
+
+def test_a_number_too_large_for_a_float_still_parses() -> None:
+    message = parse(b'{"a": 1e999}')
+    assert message is not None
+    assert math.isinf(message["a"])
