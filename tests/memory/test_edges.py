@@ -384,3 +384,56 @@ def test_the_root_stops_below_the_home_directory(tmp_path: Path, monkeypatch: py
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ProjectMemory(tmp_path / "work", register=tmp_path).project == (tmp_path / "work").resolve()
+
+
+# What a new session gets for nothing -------------------------------------------------------------------------
+
+
+async def test_a_regression_of_what_an_earlier_session_built_is_found(open_memory: Opener) -> None:
+    async with open_memory() as memory:
+        await memory.save_baseline(Baseline(name="login", data={"status": 200, "keys": ["token", "user"]}))
+    async with open_memory() as memory:
+        before = (await memory.load_baseline("login")).data
+        assert before != {"status": 200, "keys": ["user"]}
+        assert before == {"status": 200, "keys": ["token", "user"]}
+
+
+async def test_the_context_says_how_much_of_the_api_was_seen_lately(open_memory: Opener) -> None:
+    async with open_memory() as memory:
+        await memory.observe_endpoint("GET /old")
+        await memory.observe_endpoint("GET /used")
+    for _ in range(2):
+        async with open_memory():
+            pass
+    async with open_memory() as memory:
+        await memory.observe_endpoint("GET /used")
+        schema = (await memory.load_context()).api_schema
+        assert (schema.endpoints_known, schema.seen_recently) == (2, 1)
+
+
+async def test_opening_tells_the_log_what_there_is(open_memory: Opener, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_memory() as memory:
+        await memory.save_baseline(Baseline(name="secret-name"))
+    with caplog.at_level("INFO", logger="snapshot_plugin.adapters.memory"):
+        async with open_memory():
+            pass
+    assert "session 2: 1 baselines" in caplog.text
+    assert "secret-name" not in caplog.text
+
+
+async def test_a_project_that_was_moved_takes_its_memory_along(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+    moved = Path(shutil.move(project, project.with_name("moved")))
+    async with opener(moved)() as memory:
+        assert await memory.load("a", "k") == 1
+        assert (await memory.load_context()).project == str(moved)
+
+
+async def test_projects_know_nothing_of_each_other(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        async with opener(tmp_path / name)() as memory:
+            assert await memory.namespaces() == {}
+            assert memory.session_count == 1
+            await memory.save("a", "k", name)

@@ -48,7 +48,7 @@ from snapshot_plugin.adapters.memory.records import (
 )
 from snapshot_plugin.adapters.memory.register import ProjectRegister, default_register_dir
 from snapshot_plugin.adapters.memory.seen import Seen
-from snapshot_plugin.adapters.memory.summary import MemoryStats, Persistence, SessionContext
+from snapshot_plugin.adapters.memory.summary import MemoryStats, Persistence, SessionContext, told
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.frozen import freeze
@@ -100,6 +100,8 @@ class ProjectMemory:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._keep_flushing)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", told(await self.load_context()))
         return self
 
     async def __aexit__(
@@ -279,7 +281,9 @@ class ProjectMemory:
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None) -> None:
         """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it looks like."""
-        observed = Endpoint(endpoint=_clean(endpoint), last_seen=self._clock(), shape=_clean(shape))
+        observed = Endpoint(
+            endpoint=_clean(endpoint), last_seen=self._clock(), session=self.session_count, shape=_clean(shape)
+        )
         await self._collect(lambda: self._seen.add_endpoint(observed, self._limits))
 
     async def record_timing(self, endpoint: str, milliseconds: float) -> None:

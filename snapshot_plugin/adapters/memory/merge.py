@@ -50,6 +50,7 @@ def merged_endpoint(old: Endpoint, new: Endpoint) -> Endpoint:
     return old.evolve(
         seen=old.seen + new.seen,
         last_seen=max(old.last_seen, new.last_seen),
+        session=max(old.session, new.session),
         shape=new.shape if new.shape is not None else old.shape,
         merged=old.merged + new.merged,
     )

@@ -41,7 +41,7 @@ def context_of(archive: Archive, seen: Seen) -> SessionContext:
             session_count=archive.sessions.meta.session_count,
             last_session=archive.sessions.previous,
             baselines=_baselines(entries.values()),
-            api_schema=summarised_schema(_schema(archive, seen)),
+            api_schema=summarised_schema(_schema(archive, seen), archive.sessions.meta.session_count),
             noise_config=summarised_noise(with_filtered(archive.noise, seen.filtered)),
             error_history=summarised_errors(_errors(archive, seen), archive.clock()),
             performance=summarised_performance(_timings(archive, seen)),

@@ -71,12 +71,14 @@ class ErrorRecord(_Record):
 class Endpoint(_Record):
     """One endpoint of the project's API: how often it was seen, and what it looks like.
 
-    `merged` counts the rarely seen endpoints it stands for, where there were too many (``GET /users/*``).
+    `merged` counts the rarely seen endpoints it stands for, where there were too many (``GET /users/*``);
+    `session` is the last session that saw it.
     """
 
     endpoint: str
     seen: int = 1
     last_seen: Moment
+    session: int = 0
     shape: Json = None
     merged: int = 0
 

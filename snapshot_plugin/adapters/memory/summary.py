@@ -35,12 +35,14 @@ __all__ = [
     "summarised_noise",
     "summarised_performance",
     "summarised_schema",
+    "told",
 ]
 
 Persistence = Literal["disk", "memory", "read-only"]
 """Whether what is saved lasts: it does; only as long as this process; another process writes, this one reads."""
 
 RECENTLY = timedelta(days=7)
+RECENT_SESSIONS = 3
 DEGRADED_FACTOR = 1.5
 """An endpoint that takes this many times as long as before is worth telling; less than that is weather."""
 
@@ -58,10 +60,11 @@ class BaselineSummary(_Summary):
 
 
 class ApiSchemaSummary(_Summary):
-    """How much of the API is known."""
+    """How much of the API is known, and how much of that was seen in the last three sessions."""
 
     endpoints_known: int = 0
     last_updated: Timestamp | None = None
+    seen_recently: int = 0
 
 
 class NoiseSummary(_Summary):
@@ -151,6 +154,15 @@ class MemoryStats(_Summary):
     notices: tuple[str, ...] = ()
 
 
+def told(context: SessionContext) -> str:
+    """The context in one line, for a log: numbers only."""
+    return (
+        f"project memory, session {context.session_count}: {context.baselines.count} baselines, "
+        f"{context.noise_config.rules_count} noise rules, {context.api_schema.endpoints_known} endpoints, "
+        f"{len(context.error_history.unresolved)} unresolved errors"
+    )
+
+
 def summarised_errors(history: ErrorHistory, now: datetime) -> ErrorSummary:
     """The errors worth knowing at the start of a session."""
     newest_first = sorted(history.entries, key=lambda entry: entry.last_seen, reverse=True)
@@ -186,10 +198,11 @@ def _sessions_to_fix(entry: ErrorRecord) -> int | None:
     return entry.resolved_session - entry.first_session + 1
 
 
-def summarised_schema(schema: ApiSchema) -> ApiSchemaSummary:
-    """How many endpoints are known, and since when nothing was added."""
+def summarised_schema(schema: ApiSchema, session: int) -> ApiSchemaSummary:
+    """How many endpoints are known to the present *session*, and since when nothing was added."""
     updated = max((entry.last_seen for entry in schema.endpoints), default=None)
-    return ApiSchemaSummary(endpoints_known=len(schema.endpoints), last_updated=updated)
+    recent = sum(entry.session > session - RECENT_SESSIONS for entry in schema.endpoints)
+    return ApiSchemaSummary(endpoints_known=len(schema.endpoints), last_updated=updated, seen_recently=recent)
 
 
 def summarised_noise(config: NoiseConfig) -> NoiseSummary:
