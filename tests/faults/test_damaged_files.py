@@ -211,6 +211,17 @@ async def test_who_repairs_a_session_it_has_open_can_save_it_afterwards(tmp_path
         assert (await store.check()).findings == ()
 
 
+async def test_compaction_leaves_damage_where_it_is_and_does_the_rest(tmp_path: Path) -> None:
+    await filled(tmp_path, count=4, segment_frames=2)
+    first, second = segments_of(tmp_path)
+    damaged = flip(first, 400)
+    async with store_at(tmp_path) as store:
+        await store.compact("session")
+    assert first.read_bytes() == damaged
+    assert [path.name for path in segments_of(tmp_path)] == [first.name, "0000000003-0000000004.1.snap.gz"]
+    assert not second.exists()
+
+
 # Something behind the last frame ------------------------------------------------------------------------------
 
 

@@ -1,0 +1,358 @@
+"""Several writers and readers at once: a stale one is refused, everything acknowledged stays, exactly once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.codec.frame import encode_frame
+from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.model.policy import RetentionPolicy, plan
+from snapshot_plugin.store import lock, segments
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.reader import find
+from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, segments_of, store_at, version
+
+pytestmark = pytest.mark.anyio
+KEEP_ONE = RetentionPolicy(keep_last=1)
+Deed = Callable[[FilesystemStore], Awaitable[Any]]
+FIND, PLAN, ENCODE = (
+    f"snapshot_plugin.store.{name}" for name in ("heads.find", "engine.plan", "rewrite.encode_frame")
+)
+"""Where another writer can come in between."""
+
+
+# A writer that stalled ----------------------------------------------------------------------------------------
+
+
+async def _saved(store: FilesystemStore) -> None:
+    await store.save(version(4))
+
+
+async def _saved_and_forgot(store: FilesystemStore) -> None:
+    await store.save(version(4))
+    await store.forget("session", KEEP_ONE)
+
+
+async def _saved_and_compacted(store: FilesystemStore) -> None:
+    await store.save(version(4))
+    await store.compact("session")
+
+
+async def _saved_forgot_and_saved(store: FilesystemStore) -> None:
+    await _saved_and_forgot(store)
+    await store.compact("session")
+    await store.save(version(5))
+
+
+async def _saved_something_and_took_it_back(store: FilesystemStore) -> None:
+    await store.save(version(4))
+    await store.save(version(3))
+
+
+async def _deleted_and_recreated(store: FilesystemStore) -> None:
+    """The new session has the same numbers and the same content as the old one."""
+    await store.delete("session")
+    for number in (1, 2, 3):
+        await store.save(version(number))
+
+
+@PLAIN_AND_ENCRYPTED
+@pytest.mark.parametrize(
+    "deed",
+    [
+        _saved,
+        _saved_and_forgot,
+        _saved_and_compacted,
+        _saved_forgot_and_saved,
+        _saved_something_and_took_it_back,
+        _deleted_and_recreated,
+    ],
+)
+@pytest.mark.parametrize("had", ["saved", "loaded"])
+async def test_a_stale_save_is_refused_and_what_the_other_did_stays(
+    tmp_path: Path, key: str | None, deed: Deed, had: str
+) -> None:
+    async with store_at(tmp_path, key, segment_frames=2) as stalled, store_at(tmp_path, key) as other:
+        if had == "saved":
+            for number in (1, 2, 3):
+                await stalled.save(version(number))
+        else:
+            await filled(tmp_path, key)
+            await stalled.load("session")
+        await deed(other)
+        newest = await other.read("session")
+        for _again in range(2):
+            with pytest.raises(Conflict):
+                await stalled.save(version(9))
+        assert await store_at(tmp_path, key).read("session", strict=True) == newest
+        await stalled.load("session")
+        assert (await stalled.save(version(9))).seq == newest.ref.seq + 1
+        assert await other.load("session", at=newest.ref.seq) == newest.snapshot
+        assert (await other.check()).ok
+
+
+async def test_a_save_into_a_session_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as stalled, store_at(tmp_path) as other:
+        await stalled.save(version(1))
+        token = (await other.delete("session")).token
+        with pytest.raises(Conflict):
+            await stalled.save(version(2))
+        with pytest.raises(SnapshotNotFound):
+            await other.load("session")
+        await other.undelete(token)
+        assert await other.load("session", strict=True) == version(1)
+        assert (await stalled.save(version(2))).seq == 2
+
+
+async def test_a_save_into_a_session_that_was_repaired_meanwhile_is_refused(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as stalled, store_at(tmp_path) as other:
+        for number in (1, 2, 3):
+            await stalled.save(version(number))
+        [segment] = segments_of(tmp_path)
+        flip(segment, segment.stat().st_size - 3)
+        await other.check(repair=True)
+        with pytest.raises(Conflict):
+            await stalled.save(version(4))
+        assert await other.load("session", strict=True) == version(2)
+
+
+@pytest.mark.parametrize("deed", ["compact", "forget", "both"])
+async def test_a_rewrite_that_leaves_the_newest_snapshot_does_not_stop_a_writer(tmp_path: Path, deed: str) -> None:
+    async with store_at(tmp_path, segment_frames=2) as writer, store_at(tmp_path) as other:
+        for number in range(1, 7):
+            await writer.save(version(number))
+            if deed != "forget":
+                await other.compact("session")
+            if deed != "compact":
+                await other.forget("session", RetentionPolicy(keep_last=3))
+        assert [await other.load("session", at=seq) for seq in (4, 5, 6)] == [version(n) for n in (4, 5, 6)]
+        assert (await other.check()).findings == ()
+
+
+async def test_a_named_base_that_is_not_the_newest_is_refused(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    async with store_at(tmp_path) as store:
+        for base in (0, 1, 2, 4):
+            with pytest.raises(Conflict):
+                await store.save(version(9), base=base)
+        assert await store.load("session") == version(3)
+        assert (await store.save(version(9), base=3)).seq == 4
+
+
+async def test_of_two_that_make_a_session_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = store_at(tmp_path), store_at(tmp_path)
+
+    def find_and_wait(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(FIND, find)
+        try:
+            return find(*args, **options)
+        finally:
+            other._save(version(1), "manual", (), None)
+
+    monkeypatch.setattr(FIND, find_and_wait)
+    with pytest.raises(Conflict):
+        await one.save(version(9))
+    assert await other.load("session", strict=True) == version(1)
+    assert (await other.check()).findings == ()
+
+
+# The lock -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_writer_that_cannot_get_the_lock_in_time_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    segment = await filled(tmp_path)
+    before = segment.read_bytes()
+    fd = os.open(segment.parent / ".lock", os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        async with store_at(tmp_path, lock_timeout=0.05) as store:
+            with pytest.raises(SessionLocked) as refused:
+                await store.save(version(4))
+            assert refused.value.retryable
+            assert segment.read_bytes() == before
+            assert await store.load("session") == version(3)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            assert (await store.save(version(4))).seq == 4
+    finally:
+        os.close(fd)
+
+
+def test_who_waited_for_the_lock_of_a_directory_that_is_gone_takes_that_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, waiting, holding, done = tmp_path / "session", *(threading.Event() for _ in range(3))
+    directory.mkdir()
+
+    def wait_for_it() -> None:
+        with lock.locked(directory / ".lock", session_id="session", timeout=10):
+            holding.set()
+            assert done.wait(10)
+
+    monkeypatch.setattr("snapshot_plugin.store.lock.time.sleep", lambda _pause: waiting.set())
+    thread = threading.Thread(target=wait_for_it)
+    with lock.locked(directory / ".lock", session_id="session", timeout=10):
+        thread.start()
+        assert waiting.wait(10)
+        directory.rename(tmp_path / "trash")
+        directory.mkdir()
+    assert holding.wait(10)
+    with pytest.raises(SessionLocked), lock.locked(directory / ".lock", session_id="session", timeout=0):
+        pass
+    done.set()
+    thread.join(10)
+
+
+# Readers and rewriters at once --------------------------------------------------------------------------------
+
+READERS: dict[str, Deed] = {
+    "load": lambda store: store.load("session", strict=True),
+    "load at": lambda store: store.load("session", at=5, strict=True),
+    "history": lambda store: store.history("session"),
+    "list": lambda store: store.list(),
+    "check": lambda store: store.check(),
+    "save the same": lambda store: store.save(version(6)),
+    "compact": lambda store: store.compact("session"),
+    "forget": lambda store: store.forget("session", KEEP_ONE),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("rewriter", ["compact", "forget"])
+async def test_a_reader_sees_the_old_or_the_new_while_segments_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, rewriter: str
+) -> None:
+    await filled(tmp_path, count=6, segment_frames=2)
+    other, policy = store_at(tmp_path), RetentionPolicy(keep_last=2)
+    _before_first_read(
+        monkeypatch,
+        lambda: other._compact("session") if rewriter == "compact" else other._forget("session", policy, False),
+    )
+    result = await READERS[reader](store_at(tmp_path))
+    kept = range(6, 0, -1) if rewriter == "compact" else (6, 5)
+    if reader == "load":
+        assert result == version(6)
+    elif reader == "load at":
+        assert result == version(5)
+    elif reader == "history":
+        assert [(meta.seq, meta.state) for meta in result] == [(seq, "ok") for seq in kept]
+    elif reader == "list":
+        assert [(meta.seq, meta.state) for meta in result] == [(6, "ok")]
+    elif reader == "check":
+        assert result.findings == ()
+    elif reader == "save the same":
+        assert (result.seq, result.written) == (6, False)
+    assert await other.load("session", strict=True) == version(6)
+    assert (await other.check()).findings == ()
+
+
+def _before_first_read(patch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
+    """Between the moment a reader lists the segments and that in which it opens the first one."""
+    real_read, real_open = segments._Reader.__call__, segments._last_frame_of
+
+    def interrupted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            patch.setattr(segments._Reader, "__call__", real_read)
+            patch.setattr(segments, "_last_frame_of", real_open)
+            deed()
+            return call(*args)
+
+        return run
+
+    patch.setattr(segments._Reader, "__call__", interrupted(real_read))
+    patch.setattr(segments, "_last_frame_of", interrupted(real_open))
+
+
+@pytest.mark.parametrize("reader", READERS)
+async def test_a_reader_of_a_session_that_goes_away_says_that_it_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    await filled(tmp_path, count=6, segment_frames=2)
+    other = store_at(tmp_path)
+    _before_first_read(monkeypatch, lambda: other._delete("session"))
+    store = store_at(tmp_path)
+    if reader in ("list", "check"):
+        await READERS[reader](store)
+        assert await store.list() == []
+    elif reader == "save the same":
+        assert (await READERS[reader](store)).seq == 1
+    elif reader == "compact":
+        await READERS[reader](store)
+    else:
+        with pytest.raises(SnapshotNotFound):
+            await READERS[reader](store)
+
+
+async def test_of_two_that_forget_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(tmp_path, count=6, segment_frames=2)
+    one, other = store_at(tmp_path), store_at(tmp_path)
+
+    def plan_and_wait(*args: Any) -> Any:
+        monkeypatch.setattr(PLAN, plan)
+        decided = plan(*args)
+        other._forget("session", KEEP_ONE, False)
+        return decided
+
+    monkeypatch.setattr(PLAN, plan_and_wait)
+    await one.forget("session", KEEP_ONE)
+    assert [meta.seq for meta in await one.history("session")] == [6]
+    assert await one.load("session", strict=True) == version(6)
+    assert (await one.check()).findings == ()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed before it removed the old files"])
+async def test_a_compaction_does_not_bring_back_what_another_forgot_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, killed: bool
+) -> None:
+    await filled(tmp_path, count=6, segment_frames=2)
+    other = store_at(tmp_path)
+
+    def interrupted(*args: Any, **options: Any) -> bytes:
+        monkeypatch.setattr(ENCODE, encode_frame)
+        if killed:
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "unlink", _refuse)
+                with pytest.raises(StoreUnavailable):
+                    other._forget("session", KEEP_ONE, False)
+        else:
+            other._forget("session", KEEP_ONE, False)
+        return encode_frame(*args, **options)
+
+    monkeypatch.setattr(ENCODE, interrupted)
+    await store_at(tmp_path).compact("session")
+    assert [meta.seq for meta in await other.history("session")] == [6]
+    assert await other.load("session", strict=True) == version(6)
+    assert (await other.check()).ok
+
+
+def _refuse(*_args: Any, **_options: Any) -> None:
+    raise OSError("killed here")
+
+
+async def test_a_segment_that_grows_while_it_is_compacted_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with store_at(tmp_path) as writer:
+        for number in (1, 2, 3):
+            await writer.save(version(number))
+
+        def interrupted(*args: Any, **options: Any) -> bytes:
+            monkeypatch.setattr(ENCODE, encode_frame)
+            writer._save(version(4), "manual", (), None)
+            return encode_frame(*args, **options)
+
+        monkeypatch.setattr(ENCODE, interrupted)
+        await store_at(tmp_path).compact("session")
+        assert (await writer.save(version(5))).seq == 5
+    async with store_at(tmp_path) as store:
+        for seq in range(1, 6):
+            assert await store.load("session", at=seq) == version(seq)
+        assert (await store.check()).findings == ()
