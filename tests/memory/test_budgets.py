@@ -73,6 +73,14 @@ def see(seen: Seen, archive: Archive) -> None:
         seen.add_error(error, archive.limits, now())
 
 
+@pytest.mark.requirement(
+    "GASOLINE-PERF-OPEN",
+    "GASOLINE-PERF-CONTEXT",
+    "GASOLINE-PERF-SAVE",
+    "GASOLINE-PERF-LOAD",
+    "GASOLINE-PERF-FLUSH",
+    "GASOLINE-PERF-SHUTDOWN",
+)
 def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
     archive, seen = archive_of(full), Seen()
     assert milliseconds(archive.begin) < 100
@@ -87,6 +95,7 @@ def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
     assert milliseconds(lambda: flush(archive, seen)) + milliseconds(archive.end) < 500
 
 
+@pytest.mark.requirement("GASOLINE-PERF-MEMORY")
 def test_an_open_memory_holds_less_than_a_megabyte(full: Path) -> None:
     archive = archive_of(full)
     archive.begin()
@@ -105,6 +114,7 @@ def test_an_open_memory_holds_less_than_a_megabyte(full: Path) -> None:
     assert held < MIB
 
 
+@pytest.mark.requirement("GASOLINE-FLUSH-DIRTY")
 def test_an_idle_memory_writes_nothing(project: Path) -> None:
     archive, seen = archive_of(project), Seen()
     archive.begin()

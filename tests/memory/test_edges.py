@@ -389,6 +389,7 @@ def test_the_root_stops_below_the_home_directory(tmp_path: Path, monkeypatch: py
 # What a new session gets for nothing -------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-P-PROOF-REGRESSION")
 async def test_a_regression_of_what_an_earlier_session_built_is_found(open_memory: Opener) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="login", data={"status": 200, "keys": ["token", "user"]}))
@@ -398,6 +399,7 @@ async def test_a_regression_of_what_an_earlier_session_built_is_found(open_memor
         assert before == {"status": 200, "keys": ["token", "user"]}
 
 
+@pytest.mark.requirement("GASOLINE-P-CONTEXT-SCHEMA")
 async def test_the_context_says_how_much_of_the_api_was_seen_lately(open_memory: Opener) -> None:
     async with open_memory() as memory:
         await memory.observe_endpoint("GET /old")
@@ -411,6 +413,7 @@ async def test_the_context_says_how_much_of_the_api_was_seen_lately(open_memory:
         assert (schema.endpoints_known, schema.seen_recently) == (2, 1)
 
 
+@pytest.mark.requirement("GASOLINE-P-BOOT-LOG")
 async def test_opening_tells_the_log_what_there_is(open_memory: Opener, caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="secret-name"))
@@ -421,6 +424,7 @@ async def test_opening_tells_the_log_what_there_is(open_memory: Opener, caplog: 
     assert "secret-name" not in caplog.text
 
 
+@pytest.mark.requirement("GASOLINE-P-EDGE-MOVED", "GASOLINE-META-PATH")
 async def test_a_project_that_was_moved_takes_its_memory_along(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
@@ -430,6 +434,7 @@ async def test_a_project_that_was_moved_takes_its_memory_along(open_memory: Open
         assert (await memory.load_context()).project == str(moved)
 
 
+@pytest.mark.requirement("GASOLINE-P-EDGE-SEVERAL", "GASOLINE-P-PLACE-PROJECT", "GASOLINE-P-PRIVACY-PROJECTS")
 async def test_projects_know_nothing_of_each_other(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["GASOLINE"]
 
@@ -29,28 +29,28 @@ _LIFE = section(
     done("GASOLINE-LIFE-CONTEXT", "load_session_context reads all namespaces and applies what was configured."),
     done("GASOLINE-LIFE-SAVE", "A save during the session is on disk at once."),
     done("GASOLINE-LIFE-SHUTDOWN", "Shutdown writes what was not yet saved, and the final metadata."),
-    to_do("GASOLINE-LIFE-SHUTDOWN-NOISE", "Shutdown writes the noise rules that hold."),
-    to_do("GASOLINE-LIFE-SHUTDOWN-BASELINES", "Shutdown writes the baselines in memory."),
+    done("GASOLINE-LIFE-SHUTDOWN-NOISE", "Shutdown writes the noise rules that hold."),
+    done("GASOLINE-LIFE-SHUTDOWN-BASELINES", "Shutdown writes the baselines in memory."),
     done("GASOLINE-FLUSH-30S", "Buffered changes are flushed every 30 seconds."),
-    to_do("GASOLINE-FLUSH-DIRTY", "Only namespaces with changes are flushed."),
-    to_do("GASOLINE-FLUSH-EXIT", "The flush task ends cleanly at shutdown."),
+    done("GASOLINE-FLUSH-DIRTY", "Only namespaces with changes are flushed."),
+    done("GASOLINE-FLUSH-EXIT", "The flush task ends cleanly at shutdown."),
 )
 
 _DATA = section(
     _PAGE + "Data Model",
-    to_do("GASOLINE-META-PATH", "The metadata has the project path."),
-    to_do("GASOLINE-META-CREATED", "The metadata knows when persistence began."),
+    done("GASOLINE-META-PATH", "The metadata has the project path."),
+    done("GASOLINE-META-CREATED", "The metadata knows when persistence began."),
     done("GASOLINE-META-LAST", "The metadata knows when the last session was."),
     done("GASOLINE-META-COUNT", "The metadata counts sessions."),
     done("GASOLINE-CONTEXT-PROJECT", "The context has project path and session count."),
     done("GASOLINE-CONTEXT-BASELINES", "The context has count and names of baselines."),
-    to_do("GASOLINE-CONTEXT-SCHEMA", "The context has the number of known endpoints and the last update."),
+    done("GASOLINE-CONTEXT-SCHEMA", "The context has the number of known endpoints and the last update."),
     done("GASOLINE-CONTEXT-NOISE", "The context has noise rules: all, automatic, manual, entries filtered ever."),
-    to_do("GASOLINE-CONTEXT-ERRORS", "The context has unresolved errors with fingerprint, times and occurrences."),
+    done("GASOLINE-CONTEXT-ERRORS", "The context has unresolved errors with fingerprint, times and occurrences."),
     done("GASOLINE-CONTEXT-RESOLVED", "The context has errors resolved within the last 7 days."),
     done("GASOLINE-CONTEXT-PERFORMANCE", "The context has tracked endpoints and those degraded since last time."),
     done("GASOLINE-ERROR-FINGERPRINT", "An error is known by its fingerprint."),
-    to_do("GASOLINE-ERROR-SEEN", "An error knows when it was first and last seen."),
+    done("GASOLINE-ERROR-SEEN", "An error knows when it was first and last seen."),
     done("GASOLINE-ERROR-COUNT", "An error counts its occurrences over sessions."),
     done("GASOLINE-ERROR-RESOLVED", "An error knows whether and when it was resolved."),
     done("GASOLINE-ERROR-CAP", "Error history holds at most 500 entries."),
@@ -98,13 +98,13 @@ _EDGES = section(
 
 _BUDGETS = section(
     _PAGE + "Performance Constraints",
-    to_do("GASOLINE-PERF-OPEN", "Opening takes under 100 ms."),
-    to_do("GASOLINE-PERF-CONTEXT", "Loading the context takes under 200 ms."),
-    to_do("GASOLINE-PERF-SAVE", "One save takes under 50 ms."),
-    to_do("GASOLINE-PERF-LOAD", "One load takes under 20 ms."),
-    to_do("GASOLINE-PERF-SHUTDOWN", "Shutdown takes under 500 ms."),
-    to_do("GASOLINE-PERF-FLUSH", "A periodic flush takes under 100 ms."),
-    to_do("GASOLINE-PERF-MEMORY", "It costs under 1 MB of memory."),
+    done("GASOLINE-PERF-OPEN", "Opening takes under 100 ms."),
+    done("GASOLINE-PERF-CONTEXT", "Loading the context takes under 200 ms."),
+    done("GASOLINE-PERF-SAVE", "One save takes under 50 ms."),
+    done("GASOLINE-PERF-LOAD", "One load takes under 20 ms."),
+    done("GASOLINE-PERF-SHUTDOWN", "Shutdown takes under 500 ms."),
+    done("GASOLINE-PERF-FLUSH", "A periodic flush takes under 100 ms."),
+    done("GASOLINE-PERF-MEMORY", "It costs under 1 MB of memory."),
 )
 
 _SCENARIOS = section(
