@@ -10,11 +10,23 @@ import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic_core import from_json
+
 from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered
 
-__all__ = ["MAGIC", "MAX_FRAME", "PREFIX", "Header", "encode_frame", "open_frame", "open_meta", "read_header"]
+__all__ = [
+    "MAGIC",
+    "MAX_FRAME",
+    "PREFIX",
+    "Header",
+    "encode_frame",
+    "open_frame",
+    "open_meta",
+    "opening_of",
+    "read_header",
+]
 
 MAGIC = bytes.fromhex("1f8b0804 00000000 00ff")
 PREFIX = len(MAGIC) + 2 + 4 + 4
@@ -23,6 +35,7 @@ TRAILER = 8
 MAX_FRAME = 1 << 30
 _MAX_HEADER = 0xFFFF - 8
 _ZERO_SUM = "0" * 64
+_COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _BLOCK = 0xFFFF
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 16
@@ -63,15 +76,22 @@ class Header:
         }  # fmt: skip
         if self.full:
             data["full"] = True
-        return json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return _COMPACT.encode(data).encode("ascii")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
         """Read a header; anything that is not one raises `SnapshotCorrupted`."""
         try:
-            return _header(json.loads(data))
+            return _header(_parsed(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SnapshotCorrupted("a frame's header is unreadable") from error
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return from_json(data)
+    except ValueError:  # a tag with an escaped lone surrogate, which only the standard library takes
+        return json.loads(data)
 
 
 _NAMES = {"del": "delete", "ins": "insert"}
@@ -169,6 +189,11 @@ def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
     if len(data) < body:
         raise SnapshotCorrupted("a frame's header is cut off")
     return Header.from_bytes(data[at + PREFIX : body]), body, size
+
+
+def opening_of(frame: bytes) -> bytes:
+    """A frame up to its body: enough to recognise it among all others."""
+    return frame[: len(MAGIC) + 2 + int.from_bytes(frame[len(MAGIC) : len(MAGIC) + 2], "little")]
 
 
 def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes]:

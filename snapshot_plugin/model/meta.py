@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from snapshot_plugin.model.snapshot import Parent, SessionSnapshot
-from snapshot_plugin.model.value import Timestamp, Value
+from snapshot_plugin.model.value import Timestamp, Value, rfc3339
 
 __all__ = ["SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
 
@@ -62,22 +62,19 @@ class SnapshotMeta(Value):
 
 def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
     """The part of `SnapshotMeta` that comes from the content; every frame repeats it, so lists read one frame."""
-    listed = SnapshotMeta(
-        session_id=snapshot.session_id,
-        seq=0,
-        saved_at=snapshot.updated_at,
-        created_at=snapshot.created_at,
-        updated_at=snapshot.updated_at,
-        title=snapshot.title,
-        agent=snapshot.agent.name if snapshot.agent else None,
-        provider_type=snapshot.provider_type,
-        cwd=snapshot.config.cwd,
-        tags=snapshot.tags,
-        pinned=snapshot.pinned,
-        parent=snapshot.parent,
-        messages=len(snapshot.messages),
-        turns=snapshot.metrics.turns,
-        tokens=snapshot.metrics.total_tokens,
-        cost=snapshot.metrics.cost,
-    ).raw()
-    return {key: value for key, value in listed.items() if key not in ("session_id", "seq", "saved_at")}
+    listed = {
+        "created_at": rfc3339(snapshot.created_at),
+        "updated_at": rfc3339(snapshot.updated_at),
+        "title": snapshot.title,
+        "agent": snapshot.agent.name if snapshot.agent else None,
+        "provider_type": snapshot.provider_type,
+        "cwd": snapshot.config.cwd,
+        "tags": list(snapshot.tags),
+        "pinned": snapshot.pinned,
+        "parent": snapshot.parent.raw() if snapshot.parent else None,
+        "messages": len(snapshot.messages),
+        "turns": snapshot.metrics.turns,
+        "tokens": snapshot.metrics.total_tokens,
+        "cost": snapshot.metrics.cost,
+    }
+    return {name: value for name, value in listed.items() if value or value == ""}

@@ -106,7 +106,7 @@ class LogStore:
     async def _turn(self, session_id: str) -> AsyncIterator[None]:
         """Saves of one session happen in the order in which they were called."""
         check_session_id(session_id)
-        async with self._turns.setdefault(session_id, anyio.Lock()):
+        async with self._turns.setdefault(session_id, anyio.Lock(fast_acquire=True)):
             yield
 
     # Saving ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from snapshot_plugin.store.log import Tip
 
 __all__ = ["Head", "Step"]
 
-_ELSEWHERE = ("messages", "version", "session_id", "updated_at")
+_ELSEWHERE = {"messages", "version", "session_id", "updated_at"}
 _SLACK = 64 * 1024
 _ABSENT = object()
 
@@ -168,10 +168,9 @@ def _differences(old: SessionSnapshot | None, new: SessionSnapshot) -> Iterator[
     A section at its default is absent, as in `Value.raw`.
     """
     before, after = _fields(old), _fields(new)
-    for name in sorted(before.keys() | after.keys()):
+    changed = {name for name, value in after.items() if before.get(name, _ABSENT) is not value}
+    for name in sorted((changed | before.keys() - after.keys()) - _ELSEWHERE):
         left, right = before.get(name, _ABSENT), after.get(name, _ABSENT)
-        if left is right:
-            continue
         if name in GROUPS:
             yield from _entries(name, left, right)
         else:
@@ -188,5 +187,4 @@ def _entries(group: str, left: Any, right: Any) -> Iterator[tuple[tuple[str, ...
 def _fields(snapshot: SessionSnapshot | None) -> dict[str, Any]:
     if snapshot is None:
         return {}
-    fields = {**snapshot.__dict__, **(snapshot.__pydantic_extra__ or {})}
-    return {name: value for name, value in fields.items() if name not in _ELSEWHERE}
+    return {**snapshot.__dict__, **(snapshot.__pydantic_extra__ or {})}

@@ -11,14 +11,23 @@ from pathlib import Path
 
 from snapshot_plugin.errors import SessionLocked
 
-__all__ = ["locked"]
+__all__ = ["locked", "take_lock"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 
 @contextlib.contextmanager
 def locked(path: Path, *, session_id: str, timeout: float) -> Iterator[None]:
-    """Hold the lock file at *path*, creating it where needed.
+    """Hold the lock file at *path* for a while; see `take_lock`."""
+    fd = take_lock(path, session_id=session_id, timeout=timeout)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def take_lock(path: Path, *, session_id: str, timeout: float) -> int:
+    """Lock the file at *path*, creating it where needed; closing the descriptor frees it.
 
     If the directory was moved to the trash while we waited, the lock we got guards nothing: try the new one.
 
@@ -31,10 +40,11 @@ def locked(path: Path, *, session_id: str, timeout: float) -> Iterator[None]:
         try:
             _wait(fd, session_id, deadline)
             if _still_there(fd, path):
-                yield
-                return
-        finally:
+                return fd
+        except BaseException:
             os.close(fd)
+            raise
+        os.close(fd)
 
 
 def _wait(fd: int, session_id: str, deadline: float) -> None:

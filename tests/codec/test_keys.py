@@ -162,7 +162,7 @@ def test_a_slot_opens_with_its_secret(secret: bytes) -> None:
 
 
 @pytest.mark.parametrize("secret", [KEY, WORDS])
-@pytest.mark.parametrize("other", [b"wrong", generate_key().encode()])
+@pytest.mark.parametrize("other", [b"wrong", generate_key().encode()], ids=["words", "key"])
 def test_a_slot_stays_shut_for_another_secret(secret: bytes, other: bytes) -> None:
     assert slot_for(secret).unwrap(other) is None
 
