@@ -6,17 +6,13 @@ import json
 import os
 import re
 import stat
-import struct
-import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snapshot_plugin.codec import compress
-from snapshot_plugin.codec.frame import MAGIC, PREFIX, Header, open_frame, read_header
-from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
@@ -108,24 +104,6 @@ async def test_nothing_of_the_content_is_in_the_clear_in_an_encrypted_store(tmp_
 # Frames -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement(
-    "FORMAT-HEADER-JSON", "FORMAT-FRAME-EXTRA", "FORMAT-FRAME-CONSTANTS", "FORMAT-FRAME-LENGTH"
-)
-@PLAIN_AND_ENCRYPTED
-async def test_a_header_is_sorted_ascii_json_without_spaces_in_a_field_of_exact_lengths(
-    tmp_path: Path, key: str | None
-) -> None:
-    async with store_at(tmp_path, key) as store:
-        await store.save(make_snapshot("a"), trigger="é", tags=["ü", "🦉"])
-    (frame,) = frames_of(segments_of(tmp_path)[0])
-    magic, xlen, mark, length, size = struct.unpack_from("<10sH2sHI", frame)
-    raw = frame[PREFIX : PREFIX + length - 4]
-    parsed = json.loads(raw)
-    assert (magic, mark, xlen, size) == (MAGIC, b"SN", length + 4, len(frame))
-    assert raw == json.dumps(parsed, sort_keys=True, separators=(",", ":")).encode("ascii")
-    assert (parsed["trigger"], parsed["tags"]) == ("é", ["ü", "🦉"])
-
-
 @pytest.mark.requirement("FORMAT-HEADER-TIME", "FORMAT-HEADER-WRITER", "FORMAT-HEADER-TAGS")
 async def test_a_header_says_when_by_which_writer_and_with_which_tags_it_was_saved(tmp_path: Path) -> None:
     clock = FixedClock(datetime(2026, 11, 16, 0, 51, 47, 1, tzinfo=UTC))
@@ -157,35 +135,6 @@ async def test_rewriting_keeps_ids_and_roots_and_links_what_is_left(tmp_path: Pa
     }
     assert (after[4].full, after[4].prev) == (True, "")
     assert (after[5].prev, after[6].prev) == (before[4].root, before[5].root)
-
-
-@pytest.mark.requirement("FORMAT-SEAL-EXACT")
-async def test_an_encrypted_frame_with_bits_that_inflating_ignores_is_refused(tmp_path: Path) -> None:
-    segment = await filled(tmp_path, KEY, count=1)
-    (frame,) = frames_of(segment)
-    keys = store_at(tmp_path, KEY).session_keys("session")
-    body = read_header(frame)[1]
-    padded = frame[:body] + bytes([frame[body] | 0x08]) + frame[body + 1 :]
-    assert zlib.decompress(padded[body:-8], wbits=-15) == zlib.decompress(frame[body:-8], wbits=-15)
-    assert open_frame(frame, session_id="session", keys=keys)
-    with pytest.raises(SnapshotCorrupted):
-        open_frame(padded, session_id="session", keys=keys)
-
-
-@pytest.mark.requirement("STORE-KEY-FAST")
-@pytest.mark.parametrize("writes", ["fast", "standard"])
-async def test_what_one_compressor_writes_the_other_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
-) -> None:
-    assert compress.accelerated(), "the tests need the extra [fast]"
-    fast = compress._library()
-    libraries: dict[str, Any] = {"fast": fast, "standard": zlib}
-    monkeypatch.setattr(compress, "_library", lambda: libraries[writes])
-    await filled(tmp_path)
-    monkeypatch.setattr(compress, "_library", lambda: libraries["standard" if writes == "fast" else "fast"])
-    async with store_at(tmp_path) as store:
-        assert await store.load("session", strict=True) == version(3)
-        assert (await store.check()).findings == ()
 
 
 # Keys, syncs and pins -----------------------------------------------------------------------------------------
