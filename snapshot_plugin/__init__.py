@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snapshot_plugin.errors import (
         AgentNoLoadSupport,
+        AgentUnavailable,
         Conflict,
         Damaged,
+        FidelityNotMet,
         InvalidInput,
         InvalidPolicy,
         InvalidSessionId,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
         InvalidSnapshotVersion,
         KeyMissing,
         KeyProblem,
+        LimitExceeded,
+        MemoryReadOnly,
         MissingExtra,
         NotFound,
         SessionLocked,
@@ -38,6 +42,10 @@ if TYPE_CHECKING:
         StoreUnavailable,
         WrongKey,
     )
+    from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.manager.manager import SnapshotManager
+    from snapshot_plugin.manager.persistent import persistent_session
+    from snapshot_plugin.manager.resume import create_or_resume_session
     from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
     from snapshot_plugin.model.policy import RetentionPolicy
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -47,23 +55,49 @@ if TYPE_CHECKING:
 
 _HOME = {
     "snapshot_plugin.errors": (
-        "AgentNoLoadSupport", "Conflict", "Damaged", "InvalidInput", "InvalidPolicy", "InvalidSessionId",
-        "InvalidSnapshot", "InvalidSnapshotVersion", "KeyMissing", "KeyProblem", "MissingExtra", "NotFound",
-        "SessionLocked", "SnapshotCorrupted", "SnapshotError", "SnapshotNotFound", "SnapshotTampered",
-        "StoreNotFound", "StoreUnavailable", "WrongKey",
+        "AgentNoLoadSupport",
+        "AgentUnavailable",
+        "Conflict",
+        "Damaged",
+        "FidelityNotMet",
+        "InvalidInput",
+        "InvalidPolicy",
+        "InvalidSessionId",
+        "InvalidSnapshot",
+        "InvalidSnapshotVersion",
+        "KeyMissing",
+        "KeyProblem",
+        "LimitExceeded",
+        "MemoryReadOnly",
+        "MissingExtra",
+        "NotFound",
+        "SessionLocked",
+        "SnapshotCorrupted",
+        "SnapshotError",
+        "SnapshotNotFound",
+        "SnapshotTampered",
+        "StoreNotFound",
+        "StoreUnavailable",
+        "WrongKey",
     ),
+    "snapshot_plugin.manager.config": ("SnapshotConfig",),
+    "snapshot_plugin.manager.manager": ("SnapshotManager",),
+    "snapshot_plugin.manager.persistent": ("persistent_session",),
+    "snapshot_plugin.manager.resume": ("create_or_resume_session",),
     "snapshot_plugin.model.meta": ("SnapshotMeta", "SnapshotRef"),
     "snapshot_plugin.model.policy": ("RetentionPolicy",),
     "snapshot_plugin.model.snapshot": ("Message", "SessionSnapshot"),
     "snapshot_plugin.store": ("SnapshotStore", "open_store"),
     "snapshot_plugin.store.filesystem": ("FilesystemStore",),
     "snapshot_plugin.store.memory": ("MemoryStore",),
-}  # fmt: skip
+}
 
 __all__ = [
     "AgentNoLoadSupport",
+    "AgentUnavailable",
     "Conflict",
     "Damaged",
+    "FidelityNotMet",
     "FilesystemStore",
     "InvalidInput",
     "InvalidPolicy",
@@ -72,6 +106,8 @@ __all__ = [
     "InvalidSnapshotVersion",
     "KeyMissing",
     "KeyProblem",
+    "LimitExceeded",
+    "MemoryReadOnly",
     "MemoryStore",
     "Message",
     "MissingExtra",
@@ -79,8 +115,10 @@ __all__ = [
     "RetentionPolicy",
     "SessionLocked",
     "SessionSnapshot",
+    "SnapshotConfig",
     "SnapshotCorrupted",
     "SnapshotError",
+    "SnapshotManager",
     "SnapshotMeta",
     "SnapshotNotFound",
     "SnapshotRef",
@@ -89,7 +127,9 @@ __all__ = [
     "StoreNotFound",
     "StoreUnavailable",
     "WrongKey",
+    "create_or_resume_session",
     "open_store",
+    "persistent_session",
 ]
 
 

@@ -23,6 +23,8 @@
     ├── LimitExceeded               a project memory, or an entry of one, would grow over its limit
     ├── MemoryReadOnly              another process writes this project's memory
     ├── AgentNoLoadSupport          the agent cannot load sessions and the caller demanded it
+    ├── AgentUnavailable            the agent cannot be started, or keeps dying
+    ├── FidelityNotMet              the session can come back, but not as faithfully as was demanded
     └── MissingExtra                an optional dependency is not installed
 
 Every class has a stable ``code``; every instance carries a ``hint`` (what to do next) and says whether the
@@ -36,8 +38,10 @@ from typing import ClassVar
 __all__ = [
     "EXIT_CODES",
     "AgentNoLoadSupport",
+    "AgentUnavailable",
     "Conflict",
     "Damaged",
+    "FidelityNotMet",
     "InvalidInput",
     "InvalidPolicy",
     "InvalidSessionId",
@@ -210,6 +214,19 @@ class AgentNoLoadSupport(SnapshotError):
     default_hint = "allow the fallback, or use an agent that advertises loadSession"
 
 
+class AgentUnavailable(SnapshotError):
+    """The agent cannot be started, or keeps dying."""
+
+    code = "agent_unavailable"
+
+
+class FidelityNotMet(SnapshotError):
+    """The session can come back, but not as faithfully as was demanded. Nothing is lost."""
+
+    code = "fidelity_not_met"
+    default_hint = "allow a lower grade with --require context"
+
+
 class MissingExtra(SnapshotError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
@@ -230,6 +247,8 @@ EXIT_CODES: dict[str, int] = {
     WrongKey.code: 7,
     InvalidSnapshotVersion.code: 8,
     AgentNoLoadSupport.code: 9,
+    AgentUnavailable.code: 9,
+    FidelityNotMet.code: 9,
     StoreNotFound.code: 10,
     InvalidInput.code: 2,
     InvalidSessionId.code: 2,

@@ -22,11 +22,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from snapshot_plugin.adapters.acp.compare import Verdict, compare
 from snapshot_plugin.adapters.acp.notes import lost_note, transcript_note
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["AgentRefused", "Collect", "Connection", "FidelityNotMet", "Grade", "Restored", "Updates", "climb"]
+__all__ = ["AgentRefused", "Collect", "Connection", "Grade", "Restored", "Updates", "climb"]
 
 Grade = Literal["native-load", "native-resume", "context"]
 _MEETS = {
@@ -46,13 +46,6 @@ class AgentRefused(Exception):
     def __init__(self, text: str, error: dict[str, Any] | None = None) -> None:
         super().__init__(text)
         self.error = error or {}
-
-
-class FidelityNotMet(SnapshotError):
-    """The session can come back, but not as faithfully as was demanded. Nothing is lost."""
-
-    code = "fidelity_not_met"
-    default_hint = "allow a lower grade with --require context"
 
 
 class Connection(Protocol):

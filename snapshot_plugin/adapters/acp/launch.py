@@ -8,17 +8,11 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import AgentUnavailable
 
-__all__ = ["AgentProcess", "AgentUnavailable"]
+__all__ = ["AgentProcess"]
 
 _CHUNK = 1 << 20
-
-
-class AgentUnavailable(SnapshotError):
-    """The agent cannot be started, or keeps dying."""
-
-    code = "agent_unavailable"
 
 
 class AgentProcess:

@@ -9,11 +9,11 @@ from collections import deque
 from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journal, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused
-from snapshot_plugin.adapters.acp.launch import AgentProcess, AgentUnavailable
+from snapshot_plugin.adapters.acp.launch import AgentProcess
 from snapshot_plugin.adapters.acp.relay import Pending
 from snapshot_plugin.adapters.acp.sessions import Sessions
 from snapshot_plugin.adapters.acp.wire import INTERNAL_ERROR, encode, failure, notification
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import AgentUnavailable, SnapshotError
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.repair import repair
 
