@@ -61,6 +61,7 @@ def lines_of(*texts: str) -> Iterator[bytes]:
     return map(message_line, map(make_message, texts))
 
 
+@pytest.mark.requirement("FORMAT-PAYLOAD-LINES", "FORMAT-PAYLOAD-GROUPS", "FORMAT-PAYLOAD-REMOVED")
 def test_a_document_follows_its_frames() -> None:
     meta = meta_line(make_snapshot())
     document = Document()
@@ -77,6 +78,7 @@ def test_a_document_follows_its_frames() -> None:
     assert (document.sections, document.messages) == ({}, [])
 
 
+@pytest.mark.requirement("FORMAT-ROOT-FORMULA")
 def test_the_root_is_the_digest_chain_of_the_format_page() -> None:
     def d(data: bytes) -> bytes:
         return hashlib.sha256(data).digest()

@@ -71,6 +71,7 @@ def test_the_fast_library_is_used_when_it_is_installed() -> None:
     assert compress._library() is isal_zlib
 
 
+@pytest.mark.requirement("STORE-KEY-FAST")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=payloads)
 @pytest.mark.parametrize("writer", list(LIBRARIES))
@@ -127,6 +128,15 @@ def test_the_length_of_a_stream_that_does_not_end_is_unknown() -> None:
 # Frames ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement(
+    "FORMAT-FRAME-GZIP",
+    "FORMAT-FRAME-CONSTANTS",
+    "FORMAT-FRAME-EXTRA",
+    "FORMAT-FRAME-LENGTH",
+    "FORMAT-FRAME-CRC",
+    "FORMAT-HEADER-JSON",
+    "FORMAT-HEADER-SUM",
+)
 @pytest.mark.usefixtures("library")
 def test_a_plain_frame_has_exactly_the_bytes_of_the_format_page() -> None:
     data = encode_frame(HEADER, PAYLOAD, None)
@@ -148,6 +158,7 @@ def test_a_plain_frame_has_exactly_the_bytes_of_the_format_page() -> None:
     assert gzip.decompress(data) == PAYLOAD
 
 
+@pytest.mark.requirement("FORMAT-SEAL-STORED")
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("size", [0, 65_000, 200_000])
 def test_an_encrypted_frame_is_ciphertext_in_stored_blocks(size: int) -> None:
@@ -172,6 +183,7 @@ def test_an_encrypted_frame_is_ciphertext_in_stored_blocks(size: int) -> None:
     assert b"title" not in data
 
 
+@pytest.mark.requirement("STORE-KEY-FAST")
 @pytest.mark.parametrize("writer", list(LIBRARIES))
 @pytest.mark.parametrize("reader", list(LIBRARIES))
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -199,6 +211,7 @@ def test_sealing_twice_gives_the_same_plain_frame_and_never_the_same_nonce(keys:
     assert keys is None or one.nonce != other.nonce
 
 
+@pytest.mark.requirement("FORMAT-SEAL-EXACT", "FORMAT-READ-BIT", "FORMAT-SEAL-AAD")
 @pytest.mark.usefixtures("library")
 @BOTH_KINDS
 def test_no_bit_can_be_flipped_and_no_byte_cut_off_or_added(keys: SessionKeys | None) -> None:
@@ -215,6 +228,7 @@ def test_no_bit_can_be_flipped_and_no_byte_cut_off_or_added(keys: SessionKeys | 
             open_meta(wrong, session_id="session", keys=keys)
 
 
+@pytest.mark.requirement("FORMAT-HEADER-SID", "FORMAT-SEAL-PLAIN")
 def test_a_frame_opens_only_for_its_session_and_with_its_kind_of_store() -> None:
     plain, sealed = (encode_frame(HEADER, PAYLOAD, keys) for keys in (None, KEYS))
     elsewhere = SessionKeys(Keyset.new(), store_id="store", session_id="session")

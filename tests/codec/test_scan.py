@@ -6,6 +6,7 @@ import hashlib
 import struct
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def kinds(data: bytes) -> list[str]:
     return [piece.kind for piece in pieces]
 
 
+@pytest.mark.requirement("FORMAT-FRAME-LENGTH")
 def test_a_segment_is_cut_into_its_frames() -> None:
     frames = frames_of(4)
 
@@ -39,6 +41,7 @@ def test_a_segment_is_cut_into_its_frames() -> None:
     assert kinds(b"") == []
 
 
+@pytest.mark.requirement("FORMAT-READ-UNFINISHED", "FORMAT-READ-ZEROS")
 def test_every_beginning_of_a_frame_at_the_end_is_an_unfinished_save() -> None:
     one, two, *_ = frames_of(2)
 
@@ -47,6 +50,7 @@ def test_every_beginning_of_a_frame_at_the_end_is_an_unfinished_save() -> None:
     assert kinds(one + b"\0" * 50) == ["frame", "unfinished"]
 
 
+@pytest.mark.requirement("FORMAT-READ-DAMAGE", "FORMAT-READ-RESYNC")
 def test_anything_else_between_or_behind_frames_is_damage() -> None:
     one, two, three = frames_of(3)
 

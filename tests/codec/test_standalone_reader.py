@@ -154,6 +154,7 @@ def files_of(place: Path) -> list[Path]:
     return sorted((place / "sessions" / dirname_of(SESSION)).glob("*.snap.gz"))
 
 
+@pytest.mark.requirement("FORMAT-PAGE-READER")
 def test_the_reader_has_under_sixty_lines_and_no_import_of_ours() -> None:
     lines = READER.strip().splitlines()
 
@@ -163,6 +164,25 @@ def test_the_reader_has_under_sixty_lines_and_no_import_of_ours() -> None:
     assert [line for line in lines if "import" in line] == ["import hashlib, json, re, struct, zlib"]
 
 
+@pytest.mark.requirement(
+    "FORMAT-PAGE-READER",
+    "FORMAT-FRAME-CONSTANTS",
+    "FORMAT-FRAME-EXTRA",
+    "FORMAT-FRAME-LENGTH",
+    "FORMAT-FRAME-CRC",
+    "FORMAT-HEADER-V",
+    "FORMAT-HEADER-SPLICE",
+    "FORMAT-HEADER-FULL",
+    "FORMAT-HEADER-PREV",
+    "FORMAT-HEADER-LO-HI",
+    "FORMAT-HEADER-SUM",
+    "FORMAT-PAYLOAD-LINES",
+    "FORMAT-PAYLOAD-GROUPS",
+    "FORMAT-PAYLOAD-REMOVED",
+    "FORMAT-ROOT-FORMULA",
+    "FORMAT-SEGMENT-NAME",
+    "FORMAT-NAME-ENCODING",
+)
 async def test_the_reader_finds_every_snapshot_the_store_finds(tmp_path: Path) -> None:
     async with await open_and_live(tmp_path) as store:
         seqs = [meta.seq for meta in await store.history(SESSION)]
@@ -176,6 +196,7 @@ async def test_the_reader_finds_every_snapshot_the_store_finds(tmp_path: Path) -
     assert read_alone(tmp_path, SESSION, 0, *seqs) == [newest, *expected]
 
 
+@pytest.mark.requirement("FORMAT-DIR-TMP", "FORMAT-READ-UNFINISHED", "FORMAT-READ-ZEROS")
 async def test_the_reader_ignores_what_was_never_acknowledged(tmp_path: Path) -> None:
     async with await open_and_live(tmp_path) as store:
         newest = await store.load(SESSION)
@@ -207,6 +228,7 @@ async def test_the_reader_ignores_what_the_next_segment_numbers_again(tmp_path: 
     assert read_alone(tmp_path, "session", 0) == [make_snapshot("a", "acknowledged")]
 
 
+@pytest.mark.requirement("FORMAT-SEGMENT-RANGE")
 async def test_the_reader_ignores_files_that_a_rewritten_range_has_replaced(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, segment_frames=2, background=False) as store:
         grown = make_snapshot()
@@ -235,6 +257,7 @@ async def test_the_reader_says_so_when_bytes_are_wrong(tmp_path: Path) -> None:
     assert run_reader(tmp_path, SESSION, 0).returncode != 0
 
 
+@pytest.mark.requirement("FORMAT-FRAME-ZCAT", "ORBIT-STORE-READABLE")
 async def test_zcat_shows_a_plain_store_line_by_line(tmp_path: Path) -> None:
     async with await open_and_live(tmp_path):
         pass
@@ -244,6 +267,7 @@ async def test_zcat_shows_a_plain_store_line_by_line(tmp_path: Path) -> None:
     assert {next(iter(line)) for line in lines} == {"meta", "section", "message"}
 
 
+@pytest.mark.requirement("FORMAT-FRAME-GZIP", "FORMAT-SEAL-STORED", "ORBIT-STORE-GZIP", "TERMINAL-PERF-COMPRESS")
 @pytest.mark.parametrize("key", [None, Passphrase(generate_key())], ids=["plain", "encrypted"])
 async def test_gzip_tests_every_store_and_finds_a_wrong_byte(tmp_path: Path, key: KeySource | None) -> None:
     async with await open_and_live(tmp_path, key):

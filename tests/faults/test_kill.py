@@ -39,6 +39,7 @@ def answers(process: subprocess.Popen[str], *order: object) -> Iterator[tuple[st
 # At a random instant ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("STORE-DURABLE-KILL", "STORE-FAULT-SIGKILL")
 @PLAIN_AND_ENCRYPTED
 def test_killed_at_a_random_instant_of_saving_nothing_acknowledged_is_lost(
     tmp_path: Path, key: str | None, executioner: subprocess.Popen[str]
@@ -91,6 +92,7 @@ async def _all_there(store: FilesystemStore, newest: int) -> None:
 State = tuple[dict[int, int], int]
 
 
+@pytest.mark.requirement("STORE-FAULT-SIGKILL", "FORMAT-WRITE-REWRITE")
 @PLAIN_AND_ENCRYPTED
 def test_killed_at_any_step_of_its_life_a_session_is_as_before_the_step_or_as_after(
     tmp_path: Path, key: str | None, executioner: subprocess.Popen[str]

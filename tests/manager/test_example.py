@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.requirement("MANAGER-EXAMPLE", "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST")
 def test_three_killed_sessions_go_on_with_nothing_lost() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "integration.three_sessions"],

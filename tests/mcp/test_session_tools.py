@@ -40,6 +40,9 @@ def interrupted(project: Path) -> SessionSnapshot:
     )
 
 
+@pytest.mark.requirement(
+    "TERMINAL-USE-REVIEW", "TERMINAL-SEARCH-TEXT", "TERMINAL-PERF-PAGES", "TERMINAL-FEATURE-SHOW"
+)
 async def test_sessions_are_listed_searched_and_shown(project: Path) -> None:
     store = MemoryStore()
     await store.save(interrupted(project))

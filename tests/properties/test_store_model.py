@@ -204,6 +204,7 @@ many = settings(
 stories = st.lists(steps, min_size=1, max_size=14)
 
 
+@pytest.mark.requirement("STORE-MODEL")
 @many
 @given(stories)
 @example([Step("append", (["b" * 30_000],))] * 3 + [Step("truncate", (0,)), Step("reopen"), Step("forget", (1,))])
@@ -211,12 +212,14 @@ def test_a_plain_store_holds_what_the_model_holds(story: list[Step]) -> None:
     anyio.run(lambda: play(story, None, background=False))
 
 
+@pytest.mark.requirement("STORE-MODEL")
 @many
 @given(stories)
 def test_an_encrypted_store_holds_what_the_model_holds(story: list[Step]) -> None:
     anyio.run(lambda: play(story, Passphrase(generate_key()), background=False), backend="trio")
 
 
+@pytest.mark.requirement("STORE-MODEL", "FORMAT-ROOT-REWRITE")
 @settings(many, max_examples=30)
 @given(stories)
 def test_compressing_in_the_background_changes_nothing_the_model_knows(story: list[Step]) -> None:

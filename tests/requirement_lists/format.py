@@ -10,10 +10,10 @@ _PAGE = "docs/reference/format.md: "
 
 _DIRECTORY = section(
     _PAGE + "1. The directory",
-    to_do("FORMAT-PAGE-READER", "The page is enough for a reader in under 60 lines of standard library."),
+    done("FORMAT-PAGE-READER", "The page is enough for a reader in under 60 lines of standard library."),
     done("FORMAT-DIR-LAYOUT", "A store has STORE.json, sessions, trash, and keys if it is encrypted."),
     done("FORMAT-DIR-MODES", "Directories have mode 0700, files 0600."),
-    to_do("FORMAT-DIR-TMP", "Names that end in .tmp mean nothing."),
+    done("FORMAT-DIR-TMP", "Names that end in .tmp mean nothing."),
     done("FORMAT-STORE-FILE", "STORE.json says format, id, time of creation, and whether it is encrypted."),
     done("FORMAT-STORE-UNKNOWN", "A store of an unknown format is refused."),
     done("FORMAT-NAME-ENCODING", "A directory name is the percent-encoded session id; upper case is encoded too."),
@@ -24,17 +24,17 @@ _DIRECTORY = section(
     done("FORMAT-NAME-CONTROL", "An id with a control character is refused."),
     done("FORMAT-NAME-LONG", "An id that takes over 200 bytes encoded is refused."),
     done("FORMAT-SEGMENT-NAME", "A segment is named after its first sequence number, in at least ten digits."),
-    to_do("FORMAT-SEGMENT-RANGE", "A rewritten range replaces the files of lower generation that begin in it."),
+    done("FORMAT-SEGMENT-RANGE", "A rewritten range replaces the files of lower generation that begin in it."),
 )
 
 _FRAME = section(
     _PAGE + "2. A frame",
-    to_do("FORMAT-FRAME-GZIP", "One frame is one gzip member; gzip -t passes on every store."),
-    to_do("FORMAT-FRAME-ZCAT", "zcat of a plain store's segments gives JSON lines."),
+    done("FORMAT-FRAME-GZIP", "One frame is one gzip member; gzip -t passes on every store."),
+    done("FORMAT-FRAME-ZCAT", "zcat of a plain store's segments gives JSON lines."),
     done("FORMAT-FRAME-CONSTANTS", "The first ten bytes are fixed; others are refused."),
     done("FORMAT-FRAME-EXTRA", "The header rides in the FEXTRA field under SN, with exact lengths."),
     done("FORMAT-FRAME-LENGTH", "The frame length covers the whole member, so segments are sliced by it."),
-    to_do("FORMAT-FRAME-CRC", "CRC-32 and length of the payload are checked."),
+    done("FORMAT-FRAME-CRC", "CRC-32 and length of the payload are checked."),
     done("FORMAT-HEADER-JSON", "The header is JSON with sorted keys, no spaces, ASCII."),
     done("FORMAT-HEADER-V", "v is the schema version of the payload."),
     done("FORMAT-HEADER-ID", "id is the snapshot's own and stays when the frame is rewritten."),
@@ -49,16 +49,16 @@ _FRAME = section(
     done("FORMAT-HEADER-TRIGGER", "trigger is why it was taken."),
     done("FORMAT-HEADER-TAGS", "tags are those of the snapshot."),
     done("FORMAT-ORDER-HI", "Order is given by hi alone; clocks may run backwards."),
-    to_do("FORMAT-PAYLOAD-LINES", "The payload is meta, changed sections, inserted messages, one JSON per line."),
+    done("FORMAT-PAYLOAD-LINES", "The payload is meta, changed sections, inserted messages, one JSON per line."),
     done("FORMAT-PAYLOAD-META", "Each frame repeats what lists show."),
-    to_do("FORMAT-PAYLOAD-GROUPS", "Entries of plugins, memory and metadata are sections of their own."),
+    done("FORMAT-PAYLOAD-GROUPS", "Entries of plugins, memory and metadata are sections of their own."),
     done("FORMAT-PAYLOAD-REMOVED", "A section without value was removed."),
     done("FORMAT-PAYLOAD-SURROGATE", "A lone surrogate survives, as an ASCII line."),
 )
 
 _ENCRYPTED = section(
     _PAGE + "3. Encrypted frames",
-    to_do(
+    done(
         "FORMAT-SEAL-STORED", "An encrypted frame holds its ciphertext in stored blocks, so gzip -t needs no key."
     ),
     done("FORMAT-SEAL-AAD", "Every byte before the ciphertext is authenticated."),
@@ -93,7 +93,7 @@ _ENCRYPTED = section(
 
 _DIGESTS = section(
     _PAGE + "4. Digests",
-    to_do("FORMAT-ROOT-FORMULA", "The root is the formula over message and section lines as written."),
+    done("FORMAT-ROOT-FORMULA", "The root is the formula over message and section lines as written."),
     done("FORMAT-ROOT-CONTENT", "Only content counts: not time, header or meta."),
     done("FORMAT-ROOT-REWRITE", "Forgetting, merging, recompressing and re-keying keep every root."),
     done("FORMAT-ROOT-CHAIN", "prev links roots into a chain, and a break in it is damage."),
@@ -121,7 +121,7 @@ _WRITING = section(
         "FORMAT-WRITE-NEW-SEGMENT", "A new segment is created exclusively, written, synced, its directory synced."
     ),
     done("FORMAT-WRITE-DOUBT", "After any error nothing is appended behind a doubtful tail."),
-    to_do("FORMAT-WRITE-REWRITE", "A rewrite is synced, read back and renamed before old files go."),
+    done("FORMAT-WRITE-REWRITE", "A rewrite is synced, read back and renamed before old files go."),
 )
 
 _THREATS = section(

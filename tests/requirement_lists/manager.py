@@ -117,7 +117,7 @@ _PAGES = section(
     to_do("MANAGER-PAGE-ORCHESTRATOR", "The page on orchestrators runs."),
     to_do("MANAGER-PAGE-DEPLOY", "The page on snapshots before a deploy runs."),
     to_do("MANAGER-PAGE-RECOVER", "The page on recovery after a crash runs."),
-    to_do("MANAGER-EXAMPLE", "Three scripted sessions are killed and all resume with nothing lost."),
+    done("MANAGER-EXAMPLE", "Three scripted sessions are killed and all resume with nothing lost."),
 )
 
 MANAGER = (

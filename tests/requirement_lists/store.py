@@ -10,7 +10,7 @@ _PAGE = "snapshot_plugin/store/base.py: "
 
 _CONTRACT = section(
     _PAGE + "the store contract",
-    to_do("STORE-DURABLE-KILL", "When save returned, the snapshot survives kill -9."),
+    done("STORE-DURABLE-KILL", "When save returned, the snapshot survives kill -9."),
     to_do("STORE-DURABLE-POWER", "When save returned, the snapshot survives a power cut."),
     done("STORE-DURABLE-WHOLE", "When save raised, the snapshot is not there, or it is there whole."),
     done("STORE-ORDER-GROWS", "Sequence numbers only grow and are never used twice."),
@@ -71,7 +71,7 @@ _VERBS = section(
     done("STORE-BACKENDS", "Both built-in stores pass the same suite, on asyncio and on trio."),
     done("STORE-KIT", "A third party runs the suite on a backend of its own with a few lines."),
     done("STORE-KIT-FAULTY", "The kit's faulty store fails exactly the calls it is told to."),
-    to_do("STORE-MODEL", "Random edits, forgets, rewrites and reopenings agree with a plain list."),
+    done("STORE-MODEL", "Random edits, forgets, rewrites and reopenings agree with a plain list."),
 )
 
 _FAULTS = section(
@@ -81,7 +81,7 @@ _FAULTS = section(
     done("STORE-FAULT-FULL-INODES", "A disk full by inodes is StoreUnavailable and nothing is lost."),
     done("STORE-FAULT-FSYNC", "An error of fsync is never acknowledged, and that descriptor is not synced again."),
     done("STORE-FAULT-SHORT-WRITE", "Short writes are completed."),
-    to_do("STORE-FAULT-SIGKILL", "SIGKILL at any instant leaves the old snapshot or the new one."),
+    done("STORE-FAULT-SIGKILL", "SIGKILL at any instant leaves the old snapshot or the new one."),
     done("STORE-FAULT-SYMLINK", "A symlink where a directory should be is refused."),
     done("STORE-FAULT-JUNK", "Trailing junk is noticed and costs no acknowledged snapshot."),
     done("STORE-FAULT-SWAPPED", "Frames moved between sessions are noticed."),

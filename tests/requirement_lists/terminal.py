@@ -11,7 +11,7 @@ _PAGE = "openagent-terminal-session-persistence.md: "
 _OVERVIEW = section(
     _PAGE + "Overview",
     done("TERMINAL-USE-CONTINUE", "A previous conversation can be continued."),
-    to_do("TERMINAL-USE-REVIEW", "Past interactions can be reviewed."),
+    done("TERMINAL-USE-REVIEW", "Past interactions can be reviewed."),
     to_do("TERMINAL-USE-EXPORT", "Conversations can be exported to Markdown."),
     to_do("TERMINAL-USE-TOKENS", "Token usage over time can be analysed."),
     to_do("TERMINAL-USE-CONTEXT", "Context builds up over sessions."),
@@ -126,13 +126,13 @@ _FEATURES = section(
     done("TERMINAL-FEATURE-NON-BLOCKING", "Saving does not block."),
     done("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
     to_do("TERMINAL-FEATURE-FULL-HISTORY", "Loading restores the full history."),
-    to_do("TERMINAL-FEATURE-SHOW", "A loaded session can be displayed."),
+    done("TERMINAL-FEATURE-SHOW", "A loaded session can be displayed."),
     done("TERMINAL-FEATURE-RECENT", "Recent sessions are listed with date, messages and tokens."),
 )
 
 _ADVANCED = section(
     _PAGE + "Advanced Features (Future)",
-    to_do("TERMINAL-SEARCH-TEXT", "Full text is searched across sessions."),
+    done("TERMINAL-SEARCH-TEXT", "Full text is searched across sessions."),
     to_do("TERMINAL-SEARCH-FILTER", "A search can be narrowed by date and tags."),
     to_do("TERMINAL-SEARCH-WITHIN", "A search can be made within one conversation."),
     to_do("TERMINAL-TAGS-SET", "Sessions can be tagged."),
@@ -165,9 +165,9 @@ _PERFORMANCE = section(
     done("TERMINAL-PERF-COMPLETE", "A completed message is saved."),
     done("TERMINAL-PERF-BATCH", "Writes that come close together are batched."),
     to_do("TERMINAL-PERF-MEMORY", "Sessions that are not in use are not kept in memory."),
-    to_do("TERMINAL-PERF-PAGES", "A large session can be read a page at a time."),
+    done("TERMINAL-PERF-PAGES", "A large session can be read a page at a time."),
     to_do("TERMINAL-PERF-INDEX", "Listing is cached or as cheap."),
-    to_do("TERMINAL-PERF-COMPRESS", "Old sessions are compressed."),
+    done("TERMINAL-PERF-COMPRESS", "Old sessions are compressed."),
     to_do("TERMINAL-PERF-SAVE", "A save takes under 50 ms."),
     to_do("TERMINAL-PERF-LOAD", "A load takes under 100 ms."),
     to_do("TERMINAL-QUALITY-COVERAGE", "Over 90 % of the lines are covered by tests."),
