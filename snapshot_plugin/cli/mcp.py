@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,10 @@ def command(*, store: str | None, project: Path, port: int | None) -> None:
 
     memory = ProjectMemory(project)
     if port is None:
+        if sys.stdin.isatty():
+            click.echo(
+                "asnap mcp speaks MCP here; add it to an MCP client's configuration. Ctrl-C ends it.", err=True
+            )
         anyio.run(serve_stdio, memory, _opened(store))
         return
     token = os.environ.get("ASNAP_MCP_TOKEN") or _new_token()  # never an option: others see command lines

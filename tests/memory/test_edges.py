@@ -109,6 +109,17 @@ async def test_what_a_crash_left_behind_is_swept(open_memory: Opener, project: P
     assert not any(leftover.exists() for leftover in leftovers)
 
 
+async def test_what_another_writer_is_about_to_write_is_left_alone(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        unfinished = project / ".asnap/a/k.json.77.tmp"
+        unfinished.write_text("half")
+        async with open_memory() as second:
+            with pytest.raises(MemoryReadOnly):
+                await second.save("a", "k", 2)
+        assert unfinished.exists()
+
+
 # Hands on the files ------------------------------------------------------------------------------------------
 
 
@@ -295,6 +306,31 @@ async def test_old_timings_go(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_timing("GET /new", 10)
         assert (await memory.load_context()).performance.endpoints_tracked == 1
+
+
+async def test_what_is_collected_always_fits_its_document(open_memory: Opener) -> None:
+    async with open_memory() as memory:
+        for n in range(510):
+            await memory.record_error(f"E{n}", message="ß" * 50_000)
+        for n in range(210):
+            await memory.observe_endpoint(f"GET /{n}/x", shape="s" * 4000)
+        await memory.flush()
+        assert memory.notices == ()
+        assert (await memory.load("errors", "history"))["entries"][-1]["message"].endswith("ß…")
+        assert (await memory.load_context()).api_schema.endpoints_known == 200
+        for too_long in (memory.record_error("x" * 501), memory.observe_endpoint("GET /", shape="s" * 5000)):
+            with pytest.raises(LimitExceeded):
+                await too_long
+
+
+async def test_of_too_many_timings_the_last_stay(open_memory: Opener, clock: FixedClock) -> None:
+    async with open_memory(limits=Limits(timings=2)) as memory:
+        for n in range(3):
+            clock.advance(timedelta(seconds=1))
+            await memory.record_timing(f"GET /{n}", 1)
+        await memory.flush()
+        kept = [entry["endpoint"] for entry in (await memory.load("performance", "endpoints"))["endpoints"]]
+        assert kept == ["GET /1", "GET /2"]
 
 
 # Errors over sessions ----------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ async def serve_http(
     async def run(server: MCPServer[Any]) -> None:
         config = uvicorn.Config(http_app(server, token=token), host=LOOPBACK, port=port, log_level="warning")
         listening = config.bind_socket()
+        listening.listen()  # from now on clients can connect, even before they are served
         ready(f"http://{LOOPBACK}:{listening.getsockname()[1]}{PATH}")
         await uvicorn.Server(config).serve(sockets=[listening])
 

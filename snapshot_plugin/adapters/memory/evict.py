@@ -71,8 +71,10 @@ def kept_errors(history: ErrorHistory, limits: Limits, now: datetime) -> ErrorHi
 
 
 def kept_timings(timings: Timings, limits: Limits, now: datetime) -> Timings:
-    """Only what was measured within the age limit."""
+    """Only what was measured within the age limit; of too many, those measured last."""
     young = [entry for entry in timings.endpoints if now - entry.updated_at <= limits.performance_age]
+    if len(young) > limits.timings:
+        young = sorted(young, key=lambda entry: entry.updated_at)[-limits.timings :]
     return timings.evolve(endpoints=tuple(young))
 
 

@@ -53,13 +53,17 @@ class MemoryFiles:
         self.directory = directory
 
     def prepare(self) -> None:
-        """Make the directory, and make sure that only its owner can enter it. What a crash left behind goes."""
+        """Make the directory, and make sure that only its owner can enter it."""
         with disk_errors(f"opening the project memory {self.directory}"):
             if self.directory.is_symlink():
                 raise StoreUnavailable(f"{self.directory} is a link, and is not followed", hint="remove the link")
             make_private_dir(self.directory)
             if self.directory.stat().st_mode & 0o077:
                 self.directory.chmod(0o700)
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind. Only for the one writer: the files of a live one would go, too."""
+        with disk_errors(f"opening the project memory {self.directory}"):
             for leftover in (*self.directory.glob("*.tmp"), *self.directory.glob("*/*.tmp")):
                 leftover.unlink(missing_ok=True)
 

@@ -14,7 +14,10 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Sizes in bytes, and how many of each kind are kept."""
+    """Sizes in bytes, and how many of each kind are kept.
+
+    Names, messages and shapes of what is collected are bounded so that a full document fits into one entry.
+    """
 
     entry_bytes: int = _MIB
     project_bytes: int = 10 * _MIB
@@ -24,6 +27,10 @@ class Limits:
     error_age: timedelta = timedelta(days=30)
     endpoints: int = 200
     performance_age: timedelta = timedelta(days=30)
+    timings: int = 1000
+    name_bytes: int = 500
+    message_bytes: int = 1000
+    shape_bytes: int = 4096
 
     def check_entry(self, name: str, size: int) -> None:
         """Raise `LimitExceeded` for an entry that is too large."""
@@ -32,6 +39,26 @@ class Limits:
                 f"{name} would have {size} bytes; an entry may have {self.entry_bytes}",
                 hint="store less of it, or split it over several keys",
             )
+
+    def check_name(self, name: str) -> None:
+        """Raise `LimitExceeded` for the name of an error or endpoint that is too long."""
+        if len(name.encode(errors="surrogatepass")) > self.name_bytes:
+            raise LimitExceeded(f"{name[:60]!r}… has more than {self.name_bytes} bytes", hint="use a shorter name")
+
+    def check_shape(self, name: str, size: int) -> None:
+        """Raise `LimitExceeded` for the description of an endpoint that is too long."""
+        if size > self.shape_bytes:
+            raise LimitExceeded(
+                f"the shape of {name} has {size} bytes; it may have {self.shape_bytes}",
+                hint="describe names and types, not values",
+            )
+
+    def shortened(self, message: str) -> str:
+        """A message of an error, cut where it is too long to be kept, with a mark that it was."""
+        data = message.encode(errors="replace")
+        return (
+            message if len(data) <= self.message_bytes else f"{data[: self.message_bytes].decode(errors='ignore')}…"
+        )
 
     def check_project(self, name: str, total: int) -> None:
         """Raise `LimitExceeded` when the project's memory would hold *total* bytes with *name* in it."""

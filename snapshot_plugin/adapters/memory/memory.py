@@ -32,6 +32,7 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from snapshot_plugin.adapters.memory.archive import Archive, Saved
+from snapshot_plugin.adapters.memory.files import encoded
 from snapshot_plugin.adapters.memory.flush import flush
 from snapshot_plugin.adapters.memory.limits import Limits
 from snapshot_plugin.adapters.memory.names import BASELINES, NOISE_CONFIG, name_of, namespace_dir
@@ -244,11 +245,14 @@ class ProjectMemory:
     # Collected ---------------------------------------------------------------------------------------------
 
     async def record_error(self, fingerprint: str, *, message: str | None = None) -> bool:
-        """An error was seen. False when a noise rule keeps it out. An error that was resolved is open again."""
+        """An error was seen. False when a noise rule keeps it out. An error that was resolved is open again.
+
+        A very long message is cut, with a mark. `LimitExceeded` for a very long fingerprint.
+        """
         now = self._clock()
         error = ErrorRecord(
-            fingerprint=_clean(fingerprint),
-            message=_clean(message),
+            fingerprint=self._name(fingerprint),
+            message=self._limits.shortened(_clean(message)) if message else None,
             first_seen=now,
             last_seen=now,
             first_session=self.session_count,
@@ -263,7 +267,7 @@ class ProjectMemory:
     async def resolve_error(self, fingerprint: str) -> None:
         """An error was resolved. `InvalidInput` for one that nobody has seen."""
         known = {error.fingerprint: error for error in (await self.load_context()).error_history.unresolved}
-        fingerprint = _clean(fingerprint)
+        fingerprint = self._name(fingerprint)
         if fingerprint not in known:
             raise InvalidInput(
                 f"there is no unresolved error {fingerprint!r}", hint="load_context() lists those there are"
@@ -280,19 +284,27 @@ class ProjectMemory:
         await self._collect(lambda: self._seen.add_error(resolved, self._limits, self._clock()))
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None) -> None:
-        """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it looks like."""
-        observed = Endpoint(
-            endpoint=_clean(endpoint), last_seen=self._clock(), session=self.session_count, shape=_clean(shape)
-        )
+        """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it looks like.
+
+        `LimitExceeded` for a very long name or shape.
+        """
+        name, clean = self._name(endpoint), _clean(shape)
+        self._limits.check_shape(name, encoded(clean)[1])
+        observed = Endpoint(endpoint=name, last_seen=self._clock(), session=self.session_count, shape=clean)
         await self._collect(lambda: self._seen.add_endpoint(observed, self._limits))
 
     async def record_timing(self, endpoint: str, milliseconds: float) -> None:
         """A request to an endpoint took this long."""
         now = self._clock()
         timing = EndpointTiming(
-            endpoint=_clean(endpoint), updated_at=now, session=self.session_count, session_ms=milliseconds
+            endpoint=self._name(endpoint), updated_at=now, session=self.session_count, session_ms=milliseconds
         )
         await self._collect(lambda: self._seen.add_timing(timing, self._limits, now))
+
+    def _name(self, name: str) -> str:
+        clean = str(_clean(name))
+        self._limits.check_name(clean)
+        return clean
 
     async def _collect(self, add: Callable[[], None]) -> None:
         def work() -> None:

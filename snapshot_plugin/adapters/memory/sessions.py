@@ -100,23 +100,23 @@ class Sessions:
 
     def _take_over(self) -> None:
         self.end()
-        is_new = not self._files.directory.exists()
         self._files.prepare()
         tenure = Tenure.begin(self._files.directory, self._clock())
         try:
+            self._files.sweep()
             self._count()
         except BaseException:
             tenure.end()
             raise
         self._tenure = tenure
-        if is_new:
-            self._ignore_in_git()
 
     def _count(self) -> None:
         before = self._stored()
         if self._counted:  # somebody removed the directory meanwhile; it is still the same session
             self.note()
             return
+        if before is None:  # before the first note: killed in between, the next session does it again
+            self._ignore_in_git()
         self.previous = before.last_session if before else None
         self.meta = before or self.meta.evolve(session_count=0)
         self.note(project=str(self.project), session_count=self.meta.session_count + 1, last_session=self._clock())
