@@ -62,7 +62,7 @@ class MemoryFiles:
                 self.directory.chmod(0o700)
 
     def sweep(self) -> None:
-        """Remove what killed writers left behind. Only for the one writer: the files of a live one would go, too."""
+        """Remove what killed writers left behind. Only for the one writer: a live one needs its files."""
         with disk_errors(f"opening the project memory {self.directory}"):
             for leftover in (*self.directory.glob("*.tmp"), *self.directory.glob("*/*.tmp")):
                 leftover.unlink(missing_ok=True)
