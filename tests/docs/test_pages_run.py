@@ -40,10 +40,17 @@ def test_the_sixty_seconds_of_the_readme_run(tmp_path: Path, anyio_backend: str)
     anyio.run(main, tmp_path / "store", backend=anyio_backend)
 
 
-@pytest.mark.requirement("STORE-PAGES-RUN")
+@pytest.mark.requirement(
+    "STORE-PAGES-RUN", "MANAGER-PAGE-ORCHESTRATOR", "MANAGER-PAGE-DEPLOY", "MANAGER-PAGE-RECOVER"
+)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path) -> None:
     assert run_blocks(page)
+
+
+@pytest.mark.parametrize("page", ["orchestrator", "snapshot-before-deploy", "recover-after-crash"])
+def test_a_page_that_was_promised_has_code(page: str) -> None:
+    assert BLOCK.search((ROOT / "docs/how-to" / f"{page}.md").read_text("utf-8"))
 
 
 def test_a_page_whose_code_is_wrong_is_noticed(tmp_path: Path) -> None:

@@ -17,10 +17,14 @@ DESIGNED = [
     "Message",
     "RetentionPolicy",
     "SessionSnapshot",
+    "SnapshotConfig",
+    "SnapshotManager",
     "SnapshotMeta",
     "SnapshotRef",
     "SnapshotStore",
+    "create_or_resume_session",
     "open_store",
+    "persistent_session",
 ]
 INDENT = 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["MANAGER"]
 
@@ -114,9 +114,9 @@ _ONE_LINE = section(
 
 _PAGES = section(
     "docs/how-to: pages",
-    to_do("MANAGER-PAGE-ORCHESTRATOR", "The page on orchestrators runs."),
-    to_do("MANAGER-PAGE-DEPLOY", "The page on snapshots before a deploy runs."),
-    to_do("MANAGER-PAGE-RECOVER", "The page on recovery after a crash runs."),
+    done("MANAGER-PAGE-ORCHESTRATOR", "The page on orchestrators runs."),
+    done("MANAGER-PAGE-DEPLOY", "The page on snapshots before a deploy runs."),
+    done("MANAGER-PAGE-RECOVER", "The page on recovery after a crash runs."),
     done("MANAGER-EXAMPLE", "Three scripted sessions are killed and all resume with nothing lost."),
 )
 
