@@ -40,6 +40,7 @@ WRITER = """
 """
 
 
+@pytest.mark.requirement("STORE-CONFLICT-PROCESSES", "STORE-SHARED")
 @PLAIN_AND_ENCRYPTED
 def test_two_processes_that_write_one_session_lose_nothing_and_repeat_nothing(
     tmp_path: Path, key: str | None
@@ -70,6 +71,7 @@ async def _assert_history(path: Path, key: str | None, texts: list[str]) -> None
         assert (await store.check()).ok
 
 
+@pytest.mark.requirement("STORE-SHARED", "TERMINAL-TEST-CONCURRENT")
 @PLAIN_AND_ENCRYPTED
 def test_reading_while_another_process_saves_and_compacts_is_never_wrong(tmp_path: Path, key: str | None) -> None:
     with python(WRITER, tmp_path, key or "", "a", 120) as process:

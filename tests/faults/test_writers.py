@@ -63,6 +63,9 @@ async def _deleted_and_recreated(store: FilesystemStore) -> None:
         await store.save(version(number))
 
 
+@pytest.mark.requirement(
+    "STORE-CONFLICT-STALE", "STORE-CONFLICT-REWRITTEN", "STORE-CONFLICT-NOTHING", "FORMAT-WRITE-HEAD"
+)
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize(
     "deed",
@@ -136,6 +139,7 @@ async def test_a_rewrite_that_leaves_the_newest_snapshot_does_not_stop_a_writer(
         assert (await other.check()).findings == ()
 
 
+@pytest.mark.requirement("STORE-CONFLICT-BASE")
 async def test_a_named_base_that_is_not_the_newest_is_refused(tmp_path: Path) -> None:
     await filled(tmp_path)
     async with store_at(tmp_path) as store:
@@ -186,6 +190,7 @@ async def test_a_writer_that_cannot_get_the_lock_in_time_says_so_and_writes_noth
         os.close(fd)
 
 
+@pytest.mark.requirement("FORMAT-WRITE-LOCK")
 def test_who_waited_for_the_lock_of_a_directory_that_is_gone_takes_that_of_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["FORMAT"]
 
@@ -114,7 +114,7 @@ _READING = section(
 
 _WRITING = section(
     _PAGE + "6. Writing",
-    to_do("FORMAT-WRITE-LOCK", "The lock that counts is that of the directory that stands there now."),
+    done("FORMAT-WRITE-LOCK", "The lock that counts is that of the directory that stands there now."),
     done("FORMAT-WRITE-HEAD", "A writer whose head is not the one on disk gets a conflict."),
     done("FORMAT-WRITE-ONE-SYNC", "A frame is appended and synced once before it is acknowledged."),
     done(

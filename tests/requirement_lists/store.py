@@ -21,7 +21,7 @@ _CONTRACT = section(
     done("STORE-CONFLICT-NOTHING", "A refused save writes nothing."),
     done("STORE-CONFLICT-SEEN-NOTHING", "A store object that has seen nothing takes the present head as base."),
     done("STORE-CONFLICT-REWRITTEN", "A stalled writer is refused after another one saved, forgot and rewrote."),
-    to_do("STORE-CONFLICT-PROCESSES", "Two processes that save at once never lose an acknowledged snapshot."),
+    done("STORE-CONFLICT-PROCESSES", "Two processes that save at once never lose an acknowledged snapshot."),
     done("STORE-UNCHANGED", "Saving what is already the head writes nothing and says so."),
     done("STORE-UNCHANGED-TAGS", "With tags even an unchanged session is saved."),
     done("STORE-NOT-FOUND-SESSION", "A session never saved, or deleted, is not found."),
