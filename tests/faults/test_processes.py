@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from tests.faults.support import PLAIN_AND_ENCRYPTED, store_at
 from tests.manager.processes import heard, python, tell
