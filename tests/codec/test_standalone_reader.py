@@ -219,7 +219,7 @@ async def test_the_reader_ignores_what_the_next_segment_numbers_again(tmp_path: 
     (path,) = (tmp_path / "sessions" / "session").glob("*.snap.gz")
     failed = path.read_bytes()
     path.write_bytes(failed[: failed.rindex(bytes.fromhex("1f8b0804"))])
-    async with FilesystemStore(tmp_path, segment_frames=1) as store:
+    async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
         await store.save(make_snapshot("a", "acknowledged"))
     path.write_bytes(failed)
 
@@ -242,6 +242,7 @@ async def test_the_reader_ignores_files_that_a_rewritten_range_has_replaced(tmp_
             path.write_bytes(data)  # as a crash between putting the new file there and removing these
 
         assert await store.load("session", strict=True) == grown
+        assert [meta.seq for meta in await store.history("session")] == [6]
     assert read_alone(tmp_path, "session", 6) == [grown]
     assert run_reader(tmp_path, "session", 5).returncode != 0
 
