@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from mcp_types import TextResourceContents
 
 from snapshot_plugin.manager.control import serve_control
 from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, SessionConfig, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -136,6 +139,22 @@ async def test_a_snapshot_is_taken_by_the_process_that_runs_the_session(project:
         assert isinstance(taken, dict)
         assert (taken["session_id"], taken["seq"]) == ("fix-login", 2)
         assert (await store.history("fix-login"))[0].snapshot_tags == ("before-lunch",)
+
+
+async def test_a_snapshot_is_taken_of_a_session_that_a_manager_runs(project: Path) -> None:
+    state = interrupted(project)
+    session = adapt(state, lambda live: live.append(Message(role="user", content="and now?")))
+    async with FilesystemStore(project.parent / "store") as store, SnapshotManager(store) as manager:
+        await manager.snapshot(adapt(state, lambda live: live))
+        await manager.start_auto_snapshot(session, 3600)
+        async with connected(project, store) as (client, _):
+            [line] = (await told(client, "list_snapshots"))["sessions"]
+            assert line["live"] is True
+            taken = await told(client, "take_snapshot", tag="asked")
+            assert taken["owner_pid"] == os.getpid()
+            newest = (await store.history("fix-login"))[0]
+            assert (newest.seq, newest.snapshot_tags) == (taken["seq"], ("asked",))
+            assert (await told(client, "show_session", session_id="fix-login"))["total_messages"] == 3
 
 
 async def test_an_owner_that_cannot_save_is_not_taken_for_one_that_did(project: Path) -> None:

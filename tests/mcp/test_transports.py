@@ -122,11 +122,14 @@ def test_a_signal_ends_the_server_after_everything_is_written(project: Path, num
         stderr=subprocess.PIPE,
         text=True,
     )
-    with process:
+    try:
         assert process.stderr is not None
         assert process.stderr.readline() == "recorded\n"
         process.send_signal(number)
         assert process.wait(30) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
     [entry] = json.loads((project / ".asnap/errors/history.json").read_text())["entries"]
     assert entry["fingerprint"] == "buffered"
 
