@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journals, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
 from snapshot_plugin.adapters.acp.launch import AgentProcess
 from snapshot_plugin.adapters.acp.offers import offered
+from snapshot_plugin.adapters.acp.requests import Pending, Waiter, key_of
 from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, notification, parse, request
 from snapshot_plugin.model.snapshot import AgentInfo
 
-__all__ = ["Pending", "Relay"]
+__all__ = ["Relay"]
 
 _READ = 1 << 20
 _QUIET_FOR, _LATE_AT_MOST = 0.25, 3.0
@@ -36,21 +36,6 @@ _STATE_UPDATES = (
     "session_info_update",
     "usage_update",
 )
-
-
-class Pending(NamedTuple):
-    """A request that waits for its answer."""
-
-    id: Any
-    method: str
-    session_id: str | None
-    params: Message
-
-
-class _Waiter:
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.answer: Message = {}
 
 
 class Relay:
@@ -71,7 +56,7 @@ class Relay:
         self.closing = threading.Event()
         self.answered_by_us: dict[str, Callable[[Pending], None]] = {}
         self.patience = 60.0
-        self._waiters: dict[str, _Waiter] = {}
+        self._waiters: dict[str, Waiter] = {}
         self._held: dict[str, Updates] = {}
         self._repeating: dict[str, str] = {}
         self._strays: dict[str, Updates] | None = None
@@ -108,7 +93,7 @@ class Relay:
     def ask(self, method: str, params: Message) -> Message:
         """Send a request of our own to the agent and wait, bounded."""
         number = f"asnap-{next(self._numbers)}"
-        waiter = self._waiters[number] = _Waiter()
+        waiter = self._waiters[number] = Waiter()
         self.to_agent(encode(request(number, method, params)))
         if not waiter.done.wait(self.patience):
             self._waiters.pop(number, None)
@@ -226,7 +211,7 @@ class Relay:
             if method in self.answered_by_us:
                 self.in_background(self.answered_by_us[method], pending)
                 return None
-            self.from_client[_key(message["id"])] = pending
+            self.from_client[key_of(message["id"])] = pending
             if method == "initialize":
                 self._note_initialize(params)
             elif method == "session/prompt" and session_id:
@@ -262,7 +247,7 @@ class Relay:
         return self._renamed(message, line, params, session_id, self._agent_ids)
 
     def _client_answers(self, message: Message, line: bytes) -> bytes | None:
-        pending = self.from_agent.pop(_key(message.get("id")), None)
+        pending = self.from_agent.pop(key_of(message.get("id")), None)
         if pending is None:
             return None if "id" in message else line  # an answer for an agent that is no more
         journal = self.journals.open.get(pending.session_id or "")
@@ -327,7 +312,7 @@ class Relay:
         agent_id = params.get("sessionId")
         public = self._public_ids.get(agent_id, agent_id) if isinstance(agent_id, str) else None
         if "id" in message:
-            self.from_agent[_key(message["id"])] = Pending(message["id"], method, public, params)
+            self.from_agent[key_of(message["id"])] = Pending(message["id"], method, public, params)
             journal = self.journals.open.get(public or "")
             if journal and method == "session/request_permission":
                 journal.record({"permission": params, "n": str(message["id"])}, durable=True)
@@ -339,7 +324,7 @@ class Relay:
             waiter.answer = message
             waiter.done.set()
             return None
-        pending = self.from_client.pop(_key(message.get("id")), None)
+        pending = self.from_client.pop(key_of(message.get("id")), None)
         if pending is None:
             return line
         result = message.get("result")
@@ -393,10 +378,6 @@ def _read(fd: int) -> bytes:
         return os.read(fd, _READ)
     except OSError:
         return b""
-
-
-def _key(request_id: Any) -> str:
-    return json.dumps(request_id)
 
 
 def _repeats(update: Message, words: str) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored, climb
 from snapshot_plugin.adapters.acp.offers import BadCursor, can, merged_list, page
-from snapshot_plugin.adapters.acp.relay import Pending, Relay
+from snapshot_plugin.adapters.acp.relay import Relay
 from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.adapters.acp.requests import Pending
 from snapshot_plugin.adapters.acp.wire import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
