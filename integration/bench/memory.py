@@ -124,6 +124,7 @@ async def _overhead(place: Path) -> float:
     async with ProjectMemory(place, register=place.parent / "register") as memory:
         await memory.load_context()
         await memory.load("large", "one")
+        await memory.stats()  # a worker thread keeps the last result it had
         held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return (held - before) / 1024
