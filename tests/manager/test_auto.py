@@ -116,6 +116,8 @@ async def test_a_touch_saves_soon_and_many_touches_save_once() -> None:
         chat = Chat("chat", "one")
         await manager.start_auto_snapshot(chat)
         await diary.wait_for(SnapshotCreated)
+        await manager.restore("chat")  # by now the task sleeps until the interval is over
+        await anyio.wait_all_tasks_blocked()
         for number in range(50):
             chat.say(str(number))
             manager.touch("chat")
@@ -164,6 +166,7 @@ async def test_saves_that_meet_share_the_next_one() -> None:
                     tasks.start_soon(save)
                 await anyio.wait_all_tasks_blocked()
                 gate.set()
+        assert chat.asked == 2
     assert sum(call.method == "save" for call in store.calls) == 2
     assert sorted(ref.seq for ref in refs) == [1] + [2] * 20
     assert len((await store.load("chat")).messages) == 2

@@ -120,6 +120,17 @@ async def test_cancellation_does_not_cost_the_last_save() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-CANCEL")
+async def test_a_session_is_stopped_properly_by_one_who_is_cancelled() -> None:
+    store = MemoryStore()
+    async with managing(store, snapshot_interval=600, event_debounce=600) as (manager, _):
+        await manager.start_auto_snapshot(Chat("chat", "one"))
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await manager.stop_auto_snapshot("chat")
+        assert manager.live == ()
+        assert len((await store.load("chat")).messages) == 1
+
+
 async def test_cancellation_during_the_last_save_leaves_it_whole() -> None:
     begun, gate = anyio.Event(), anyio.Event()
 

@@ -295,6 +295,9 @@ async def test_memory_entries_are_loaded_when_first_asked_for_and_belong_to_thei
         assert await session.memory.get("prefs") == {"theme": "dark"}
         assert await session.memory.get("nothing", "default") == "default"
         assert await session.memory.keys() == ("big", "prefs")
+        await session.save()
+    used = [call.method for call in store.calls if call.session_id == memory_id("my-assistant")]
+    assert "save" not in used
 
 
 @pytest.mark.requirement("MANAGER-PERSIST-ENTRY")
@@ -405,12 +408,13 @@ async def test_what_is_not_json_cannot_be_remembered() -> None:
 
 @pytest.mark.requirement("ONERING-CARE-ONE-WRITER")
 @anyio_both
-async def test_one_process_at_a_time_has_an_agent_id(tmp_path: Path) -> None:
-    async with _session(Agent(), tmp_path):
+@pytest.mark.parametrize("options", [{}, _MANUAL], ids=["automatic", "manual"])
+async def test_one_process_at_a_time_has_an_agent_id(tmp_path: Path, options: dict[str, Any]) -> None:
+    async with _session(Agent(), tmp_path, **options):
         with pytest.raises(SessionLocked):
-            async with _session(Agent(), tmp_path):
+            async with _session(Agent(), tmp_path, **options):
                 """Not reached."""
-    async with _session(Agent(), tmp_path):
+    async with _session(Agent(), tmp_path, **options):
         """Free again."""
 
 

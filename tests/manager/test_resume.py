@@ -17,7 +17,8 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
-from snapshot_plugin.model import SessionSnapshot
+from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.store import engine
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore, every
@@ -196,6 +197,20 @@ async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_
     assert report.fell_back
     assert {event.operation for event in diary.of(SnapshotFailed)} == {"restore"}
     assert [m.text for m in (await FilesystemStore(tmp_path).load("chat")).messages] == ["anew"]
+
+
+async def test_what_an_older_release_wrote_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Chat("chat", "one").snapshot().evolve(version=1, metadata={"title": "from version 1"})
+    with monkeypatch.context() as older:
+        older.setattr(engine, "CURRENT_VERSION", 1)
+        async with FilesystemStore(tmp_path) as store:
+            await store.save(old)
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
+        session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+        session.say("two")
+    assert (report.grade, report.fell_back) == ("native-load", None)
+    assert (session.state.version, session.state.title) == (CURRENT_VERSION, "from version 1")
+    assert len((await FilesystemStore(tmp_path).load("chat")).messages) == 2
 
 
 async def test_what_a_newer_release_wrote_is_not_started_over() -> None:
