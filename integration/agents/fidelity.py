@@ -23,6 +23,8 @@ _NAMES = {
     "proxy": "asnap: proxy alone",
     "both": "asnap: both",
 }
+_CHUNKS = (12, 1, 40)
+"""How much of the stream is seen before the kill, round by round."""
 Judged = tuple[Evidence, dict[str, Cell]]
 
 
@@ -35,12 +37,12 @@ def main() -> int:
                 f"{agent.name} is not installed (python -m integration.agents.install): left out", file=sys.stderr
             )
     runs = [
-        (agent, moment, killed)
+        (agent, moment, killed, _CHUNKS[number % len(_CHUNKS)])
         for agent in agents
         if agent.is_installed
         for moment in (options.moments.split(",") if options.moments else _moments(agent, quick=options.quick))
         for killed in (options.killed.split(",") if options.killed else KILLED)
-        for _ in range(options.rounds)
+        for number in range(options.rounds)
     ]
     judged = list(_judged(runs, jobs=options.jobs, keep=options.keep))
     print("\n".join(_table(judged)))
@@ -74,7 +76,7 @@ def _moments(agent: Agent, *, quick: bool) -> Iterator[Moment]:
             yield moment
 
 
-def _judged(runs: list[tuple[Agent, Moment, Killed]], *, jobs: int, keep: bool) -> Iterator[Judged]:
+def _judged(runs: list[tuple[Agent, Moment, Killed, int]], *, jobs: int, keep: bool) -> Iterator[Judged]:
     with ThreadPoolExecutor(jobs) as pool:
         for evidence in pool.map(lambda one: run(*one, keep=keep), runs):
             cells = judge(evidence)

@@ -28,7 +28,6 @@ MOMENTS: tuple[Moment, ...] = (
     "permission open",
 )
 KILLED: tuple[Killed, ...] = ("bare", "agent", "proxy", "both")
-CHUNKS = 12
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _HELLO = {
     "protocolVersion": 1,
@@ -65,13 +64,13 @@ class Evidence:
     notes: list[str] = field(default_factory=list)
 
 
-def run(agent: Agent, moment: Moment, killed: Killed, *, keep: bool = False) -> Evidence:
-    """Play one run from a fresh home to the end, and leave nothing running."""
+def run(agent: Agent, moment: Moment, killed: Killed, chunks: int, *, keep: bool = False) -> Evidence:
+    """Play one run from a fresh home to the end, and leave nothing running. Mid-stream is after *chunks* pieces."""
     evidence = Evidence(agent, moment, killed)
     mark = uuid.uuid4().hex
     home = Path(tempfile.mkdtemp(prefix="asnap-fidelity-"))
     with ScriptedModel() as model:
-        scene = _Scene(agent, killed, home, model, mark)
+        scene = _Scene(agent, killed, chunks=chunks, home=home, model=model, mark=mark)
         try:
             _play(scene, evidence)
         except Gone as gone:
@@ -87,8 +86,11 @@ def run(agent: Agent, moment: Moment, killed: Killed, *, keep: bool = False) -> 
 
 
 class _Scene:
-    def __init__(self, agent: Agent, killed: Killed, home: Path, model: ScriptedModel, mark: str) -> None:
-        self.agent, self.killed, self.home, self.model = agent, killed, home, model
+    def __init__(
+        self, agent: Agent, killed: Killed, *, chunks: int, home: Path, model: ScriptedModel, mark: str
+    ) -> None:
+        self.agent, self.killed, self.chunks = agent, killed, chunks
+        self.home, self.model = home, model
         self.work = home / "work"
         self.work.mkdir()
         self.marker = self.work / "marker.txt"
@@ -140,7 +142,8 @@ def _third_turn(scene: _Scene, client: Client, session_id: str, moment: Moment) 
     client.allow = moment != "permission open"
     number = scene.ask(client, session_id, f"question-three [[{words}]]")
     if moment == "mid-stream":
-        client.wait(lambda seen: any(f"three-{CHUNKS:03d}" in str(m) for m in reversed(seen)), _ANSWER_WITHIN)
+        last = f"three-{scene.chunks:03d}"
+        client.wait(lambda seen: any(last in str(message) for message in reversed(seen)), _ANSWER_WITHIN)
     elif moment == "tool runs":
         _until(scene.marker.exists)
         time.sleep(0.3)
