@@ -76,7 +76,9 @@ class Recording:
         draft = self._transcript.drafting
         state: dict[str, Any] = {}
         if self.running:
-            state["turn"] = {"echoed": self._echoed, "asked": dict(self._asked)}
+            state["turn"] = {"echoed": self._echoed}
+        if self._asked:
+            state["asked"] = dict(self._asked)
         if draft:
             state["draft"] = {"messageId": plain(draft.message_id)}
         if terminals := self._transcript.unshown_terminals():
@@ -84,11 +86,12 @@ class Recording:
         return state
 
     def _reopen(self, unfinished: dict[str, Any]) -> None:
+        self._asked = dict(unfinished.get("asked", {}))
         for terminal_id, seen in unfinished.get("terminals", {}).items():
             self._transcript.terminal(terminal_id, dict(seen))
         if "turn" in unfinished:
             self.running = True
-            self._echoed, self._asked = unfinished["turn"]["echoed"], dict(unfinished["turn"]["asked"])
+            self._echoed = unfinished["turn"]["echoed"]
             self._expect_echo(next(m for m in reversed(self._base.messages) if m.role == "user"))
         if "draft" in unfinished:
             self._transcript.reopen(unfinished["draft"]["messageId"])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.content import Block, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -14,6 +14,7 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 __all__ = ["replay"]
 
 _NEEDS = {"compaction_update": "compaction", "compaction_summary_chunk": "compaction"}
+_NOTHING = ({"type": "text", "text": ""}, {"type": "thought"})
 _SHORT = 200
 
 
@@ -26,29 +27,23 @@ def replay(snapshot: SessionSnapshot, client: Mapping[str, Any], *, tool_bytes: 
     """
     mended, _ = repair(snapshot)
     for number, message in enumerate(mended.messages, 1):
-        for update in _message(message, client, tool_bytes):
-            is_chunk = update.get("sessionUpdate") in _CHUNKS
-            # without an id, two messages of one speaker would run into each other
-            yield {**update, "messageId": message.id or f"asnap-{number}"} if is_chunk else update
+        for block in message.content:
+            if isinstance(block, ToolCallBlock):
+                yield _tool_call(block, tool_bytes)
+            elif _is_update(raw := thaw(block.raw())):
+                yield from _kept(raw["update"], client)
+            elif raw not in _NOTHING:
+                # without an id, two messages of one speaker would run into each other
+                yield {**_chunk(message, block, raw), "messageId": message.id or f"asnap-{number}"}
     yield from _state(mended)
 
 
-_CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
-
-
-def _message(message: Message, client: Mapping[str, Any], tool_bytes: int) -> Iterator[dict[str, Any]]:
-    chunk = "user_message_chunk" if message.role == "user" else "agent_message_chunk"
-    for block in message.content:
-        if isinstance(block, ToolCallBlock):
-            yield _tool_call(block, tool_bytes)
-        elif isinstance(block, ThoughtBlock):
-            content = _content(block.content) if block.content is not None else _text(block.text)
-            if content != _text(""):
-                yield {"sessionUpdate": "agent_thought_chunk", "content": content}
-        elif _is_update(raw := thaw(block.raw())):
-            yield from _kept(raw["update"], client)
-        elif not (isinstance(block, TextBlock) and not block.text):
-            yield {"sessionUpdate": chunk, "content": _content(raw)}
+def _chunk(message: Message, block: Block, raw: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(block, ThoughtBlock):
+        content = _text(block.text) if block.content is None else _content(block.content)
+        return {"sessionUpdate": "agent_thought_chunk", "content": content}
+    kind = "user_message_chunk" if message.role == "user" else "agent_message_chunk"
+    return {"sessionUpdate": kind, "content": _content(raw)}
 
 
 def _text(text: str) -> dict[str, Any]:
