@@ -26,7 +26,6 @@ def quick(**settings: Any) -> SnapshotConfig:
         "event_debounce": 0.005,
         "retry_first": 0.005,
         "retry_max": 0.02,
-        "snapshot_timeout": 0.05,
         "enable_persistence": True,
         "snapshot_on_signal": False,
     }

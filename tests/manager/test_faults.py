@@ -74,7 +74,7 @@ async def test_a_session_that_misbehaves_is_told_and_saved_once_it_behaves(
 async def test_a_session_that_hangs_is_given_up_and_saved_once_it_answers() -> None:
     slow = AsyncChat("slow")
     slow.hold = anyio.Event()
-    async with managing(MemoryStore()) as (manager, diary):
+    async with managing(MemoryStore(), snapshot_timeout=0.05) as (manager, diary):
         with anyio.fail_after(PATIENCE), pytest.raises(SnapshotError):
             await manager.snapshot(slow)
         await manager.start_auto_snapshot(slow)
