@@ -415,6 +415,32 @@ async def test_a_second_instance_reads_and_says_so(open_memory: Opener) -> None:
         assert (await memory.load_context()).error_history.unresolved[0].fingerprint == "seen by the second"
 
 
+async def test_a_reader_that_becomes_the_writer_knows_what_the_first_one_did(
+    open_memory: Opener, clock: FixedClock
+) -> None:
+    limits = Limits(baselines=2)
+    async with open_memory(limits=limits) as first, open_memory(limits=limits) as second:
+        for name in ("a", "b"):
+            clock.advance(timedelta(minutes=1))
+            await first.save_baseline(Baseline(name=name))
+        clock.advance(timedelta(minutes=1))
+        await first.load_baseline("a")
+        await first.aclose()
+        clock.advance(timedelta(minutes=1))
+        assert (await second.save_baseline(Baseline(name="c"))).evicted == ("baselines/b",)
+
+
+async def test_noise_rules_hold_also_where_the_disk_refuses(open_memory: Opener, project: Path) -> None:
+    (project / ".asnap").write_text("a file where the directory should be")
+    async with open_memory() as memory:
+        with pytest.raises(StoreUnavailable):
+            await memory.set_noise(NoiseRule(pattern="favicon"))
+        assert memory.noise_rule("favicon") is not None
+        (project / ".asnap").unlink()
+        await memory.save("a", "k", 1)  # the disk is back: what it refused is written first
+        assert (project / ".asnap/noise/config.json").exists()
+
+
 def test_the_root_stops_below_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "work").mkdir()

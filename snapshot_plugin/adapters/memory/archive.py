@@ -78,15 +78,32 @@ class Archive:
         """Open the memory: as its writer, or else as a reader, or else without a disk."""
         with self.lock:
             try:
-                self.sessions.become_writer()
+                self.become_writer()
             except (MemoryReadOnly, StoreUnavailable):
                 self.sessions.look()
-            self.shelf.used = dict(self.sessions.meta.used)
-            self.tidy()
-            if self.sessions.writes:
+                self.shelf.used = dict(self.sessions.meta.used)
+                self.tidy()
+            else:
                 self._trim(ERROR_HISTORY)
                 self._trim(TIMINGS)
             self.apply_noise()
+
+    def become_writer(self) -> None:
+        """Make sure that this process may write, and catch up with what happened while it could not.
+
+        Raises:
+            MemoryReadOnly: another process writes.
+            StoreUnavailable: the disk refuses.
+        """
+        if not self.sessions.become_writer():
+            return
+        self.shelf.used = {**self.sessions.meta.used, **self.shelf.used}
+        try:
+            self.shelf.retry()
+        except StoreUnavailable as error:
+            self.standing.refused(error)
+            raise
+        self.tidy()
 
     def end(self) -> None:
         """Note the end of the session, and let the next one write."""
@@ -127,8 +144,10 @@ class Archive:
         kept, gone = trimmed(name, freeze(data, "data"), self.limits, self.clock())
         payload, redacted = self.payload(name, kept)
         with self.lock:
-            evicted = self._put(payload)
-            self._changed(name)
+            try:
+                evicted = self._put(payload)
+            finally:  # also where it is kept in memory only
+                self._changed(name)
         return Saved(
             namespace=name.namespace,
             key=name.key,
@@ -149,7 +168,7 @@ class Archive:
 
     def _put(self, payload: Payload) -> list[Name]:
         try:
-            self.sessions.become_writer()
+            self.become_writer()
         except StoreUnavailable as error:
             self.shelf.keep_in_memory(payload, self.clock())
             raise _kept_in_memory(payload.name, error) from error
@@ -188,7 +207,7 @@ class Archive:
         """Remove an entry. See `ProjectMemory.delete`."""
         with self.lock:
             try:
-                self.sessions.become_writer()
+                self.become_writer()
             except StoreUnavailable as error:
                 self.shelf.delete_in_memory(name)
                 raise _deleted_in_memory(name, error) from error
@@ -203,7 +222,7 @@ class Archive:
     def clear(self) -> None:
         """Forget the whole project. See `ProjectMemory.clear`."""
         with self.lock:
-            self.sessions.become_writer()
+            self.become_writer()
             self.shelf.clear()
             self.noise = NoiseConfig()
             self.standing.forget_reports()

@@ -22,7 +22,7 @@ def flush(archive: Archive, seen: Seen) -> None:
     """
     with archive.lock:
         if archive.sessions.writes or archive.shelf.unsaved or not seen.is_empty:
-            archive.sessions.become_writer()
+            archive.become_writer()
             _flush(archive, seen)
 
 

@@ -52,15 +52,17 @@ class Sessions:
         """Whether this process is the writer."""
         return self._tenure is not None
 
-    def become_writer(self) -> None:
-        """Make sure that this process may write. The first time, the session is counted, durably.
+    def become_writer(self) -> bool:
+        """Make sure that this process may write; True if it could not before.
+
+        The first time, the session is counted, durably.
 
         Raises:
             MemoryReadOnly: another process writes.
             StoreUnavailable: the disk refuses.
         """
         if self._tenure is not None and self._tenure.holds:
-            return
+            return False
         try:
             self._take_over()
         except MemoryReadOnly as error:
@@ -70,6 +72,7 @@ class Sessions:
             self._standing.refused(error)
             raise
         self._standing.well()
+        return True
 
     def look(self) -> None:
         """Read the project's notes without being its writer, as far as they can be read."""
