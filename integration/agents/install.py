@@ -24,7 +24,7 @@ def install(agent: Agent) -> None:
     if agent.kind == "npm":
         _by_npm(agent.home, agent.packages, with_node=agent.needs_node)
     else:
-        venv.create(agent.home, with_pip=True)
+        venv.create(agent.home, with_pip=True, clear=True, symlinks=True)
         _run([str(agent.home / "bin" / "python"), "-m", "pip", "install", "--quiet", *agent.packages])
     stamp.write_text(wanted)
 
