@@ -30,7 +30,7 @@ __all__ = ["command"]
     "--resume",
     type=click.Choice(["auto", "off", "required"]),
     default="auto",
-    help="Restore sessions on load; leave it to the agent; or demand that --session comes back.",
+    help="Restore stored sessions; leave that to the agent; or also refuse to begin new ones.",
 )
 @click.option(
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."

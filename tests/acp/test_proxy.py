@@ -296,6 +296,13 @@ class TestRestore:
             client.initialize()
             assert ("agent", "one") in words(history(client, session_id)[1])
 
+    def test_where_stored_sessions_are_required_none_begins_anew(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, run=("--resume", "required")) as client:
+            client.initialize()
+            with pytest.raises(RpcError) as refused:
+                client.new_session()
+            assert refused.value.code == -32602
+
     def test_resume_replays_nothing(self, tmp_path: Path) -> None:
         with proxied(tmp_path, "--no-load", "--no-resume") as client:
             client.initialize()

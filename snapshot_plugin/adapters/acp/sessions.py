@@ -38,7 +38,8 @@ class Sessions(Relay):
 
     Args:
         require: the least grade a restore may have: ``exact``, ``history`` or ``context``.
-        resume: ``auto`` restores on load and resume; ``off`` leaves both to the agent alone.
+        resume: ``auto`` restores on load and resume; ``off`` leaves both to the agent alone; ``required`` also
+            refuses to begin a session anew, so that nobody goes on in an empty one by mistake.
         adopt: a stored session that the client's first ``session/new`` continues.
     """
 
@@ -63,7 +64,8 @@ class Sessions(Relay):
         }
         if resume != "off":
             self.answered_by_us |= {"session/load": self._load, "session/resume": self._resume}
-        if adopt:
+        self._only_stored = resume == "required"
+        if adopt or self._only_stored:
             self.answered_by_us["session/new"] = self._new
 
     def _answer(self, pending: Pending, result: Message) -> None:
@@ -96,6 +98,10 @@ class Sessions(Relay):
     def _new(self, pending: Pending) -> None:
         """The first new session is the stored one we were told to go on with; later ones are new."""
         session_id, self._adopt = self._adopt, None
+        if session_id is None and self._only_stored:
+            text = "only stored sessions may go on here (--resume required); load one, or name it with --session"
+            self._refuse(pending, INVALID_PARAMS, text)
+            return
         if session_id is None:
             self._plain_new(pending)
             return

@@ -1,0 +1,189 @@
+"""What the proxy costs: a client and a scripted agent, direct and through ``asnap run``, in one run.
+
+``python -m integration.bench.relay [--quick]`` prints one Markdown table. A value in bold misses its goal. The
+agent is this file (``--agent``): it answers at once, so what is measured is the road and not the traveller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_CHUNK = "eight words that a model might well say "
+
+
+class Goal(NamedTuple):
+    """A line of the table: what was measured on both roads, and how large the difference (or value) may be."""
+
+    name: str
+    direct: float
+    proxied: float
+    value: float
+    limit: float
+    unit: str
+    at_least: bool = False
+
+    def row(self) -> str:
+        """The line, with a missed goal in bold."""
+        missed = self.value < self.limit if self.at_least else self.value > self.limit
+        shown = f"**{self.value:,.2f}**" if missed else f"{self.value:,.2f}"
+        goal = f"{'≥' if self.at_least else '≤'} {self.limit:,g} {self.unit}"
+        return f"| {self.name} | {self.direct:,.2f} | {self.proxied:,.2f} | {shown} | {goal} |"
+
+
+class Road:
+    """A client's end of a connection to the agent, direct or through the proxy."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._number = 0
+
+    def ask(self, method: str, params: dict[str, Any]) -> tuple[float, int]:
+        """Seconds until the answer, and how many notifications came before it."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._number += 1
+        line = (
+            json.dumps({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}).encode() + b"\n"
+        )
+        began = time.perf_counter()
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+        count = 0
+        while b'"method"' in self.process.stdout.readline():
+            count += 1
+        return time.perf_counter() - began, count
+
+    def prompt(self, chunks: int) -> tuple[float, int]:
+        """A turn with that many chunks."""
+        return self.ask("session/prompt", {"sessionId": "s1", "prompt": [{"type": "text", "text": str(chunks)}]})
+
+    def resident(self) -> float:
+        """Megabytes the first process of the road holds; 0 where the system does not say."""
+        status = Path(f"/proc/{self.process.pid}/status")
+        return int(status.read_text().split("VmRSS:")[1].split()[0]) / 1024 if status.exists() else 0.0
+
+    def open(self) -> float:
+        """Shake hands and begin a session; seconds from the start of the process to the first answer."""
+        self.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+        first = time.perf_counter() - self.started
+        self.ask("session/new", {"cwd": "/", "mcpServers": []})
+        return first
+
+    def close(self) -> None:
+        """Hang up."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def agent() -> None:
+    """The scripted agent: a prompt is the number of chunks to send."""
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": _CHUNK}}
+    note = {"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s1", "update": update}}
+    line = json.dumps(note) + "\n"
+    for raw in sys.stdin:
+        message = json.loads(raw)
+        method, result = message.get("method"), {}
+        if method == "initialize":
+            result = {"protocolVersion": 1, "agentCapabilities": {}}
+        elif method == "session/new":
+            result = {"sessionId": "s1"}
+        elif method == "session/prompt":
+            left = int(message["params"]["prompt"][-1]["text"])
+            while left > 0:
+                sys.stdout.write(line * min(left, 100))
+                left -= 100
+            result = {"stopReason": "end_turn"}
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\n")
+        sys.stdout.flush()
+
+
+def measure(*, rounds: int, flood: int, huge: int, turns: int) -> list[Goal]:
+    """Both roads side by side, round after round, so that a slow moment hits both."""
+    place = Path(tempfile.mkdtemp(prefix="asnap-bench-relay-"))
+    bare = [sys.executable, str(Path(__file__).resolve()), "--agent"]
+    proxy = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--", *bare]
+    try:
+        starts = [(_first(bare), _first(proxy)) for _ in range(5)]
+        roads = Road(bare), Road(proxy)
+        for road in roads:
+            road.open()
+        trips = [tuple(road.ask("_bench/ping", {})[0] * 1e3 for road in roads) for _ in range(rounds)]
+        short = [tuple(road.prompt(1)[0] * 1e3 for road in roads) for _ in range(rounds)]
+        floods = [road.prompt(flood) for road in roads]
+        before = roads[1].resident()
+        roads[1].prompt(huge)
+        grown = roads[1].resident() - before - huge * len(_CHUNK) / 1e6
+        resident = before
+        for _ in range(turns):
+            roads[1].prompt(1)
+        for road in roads:
+            road.close()
+        load = _load(proxy)
+        return [
+            _pair("round trip, ms", trips, 0.2, "ms more"),
+            _pair("one-chunk turn, durable, ms", short, 1.0, "ms more"),
+            _rate("notifications a second", floods),
+            _pair("start to first answer, s", starts, 0.3, "s more"),
+            Goal("resident memory, MB", 0.0, resident, resident, 80, "MB"),
+            Goal(f"memory over {huge:,} chunks, beyond their text, MB", 0.0, grown, grown, 20, "MB"),
+            Goal(f"load of {turns + rounds + 2:,} turns, s", 0.0, load, load, 2.0, "s"),
+        ]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _first(command: list[str]) -> float:
+    road = Road(command)
+    seconds = road.open()
+    road.close()
+    return seconds
+
+
+def _load(command: list[str]) -> float:
+    road = Road(command)
+    road.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+    seconds, _ = road.ask("session/load", {"sessionId": "s1", "cwd": "/", "mcpServers": []})
+    road.close()
+    return seconds
+
+
+def _pair(name: str, pairs: list[Any], limit: float, unit: str) -> Goal:
+    direct, proxied = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Goal(name, direct, proxied, proxied - direct, limit, unit)
+
+
+def _rate(name: str, floods: list[tuple[float, int]]) -> Goal:
+    direct, proxied = (count / seconds for seconds, count in floods)
+    return Goal(name, direct, proxied, proxied, 50_000, "a second", at_least=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small numbers: under half a minute")
+    parser.add_argument("--agent", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.agent:
+        agent()
+        return
+    sizes = (50, 20_000, 50_000, 100) if options.quick else (500, 200_000, 1_000_000, 4_500)
+    rounds, flood, huge, turns = sizes
+    print("| what | direct | asnap run | difference or value | goal |\n|---|---|---|---|---|")
+    for goal in measure(rounds=rounds, flood=flood, huge=huge, turns=turns):
+        print(goal.row())
+
+
+if __name__ == "__main__":
+    main()
