@@ -164,7 +164,7 @@ class _Search:
 
     def _note(self, item: Item, error: Damaged) -> None:
         finding = item.finding(self._session_id, error.code, error.message)
-        if finding not in self._findings:
+        if (finding.file, finding.offset) not in {(known.file, known.offset) for known in self._findings}:
             self._findings.append(finding)
 
     def _fail(self) -> Found:
