@@ -14,7 +14,7 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import encode_frame, open_frame
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, SnapshotTampered
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -97,3 +97,21 @@ def flip(path: Path, at: int) -> bytes:
     data[at] ^= 4
     path.write_bytes(data)
     return bytes(data)
+
+
+async def assert_falls_back(path: Path, key: str | None, seq: int, kind: str) -> None:
+    """Snapshot *seq* is read, what was skipped is named, strict mode and check refuse, and saving goes on."""
+    async with store_at(path, key) as store:
+        found = await store.read("session")
+        assert (found.ref.seq, found.snapshot) == (seq, version(seq))
+        assert kind in {finding.kind for finding in found.skipped}
+        with pytest.raises(SnapshotTampered if kind == "tampered" else SnapshotCorrupted):
+            await store.read("session", strict=True)
+        assert not (await store.check()).ok
+    async with store_at(path, key) as store:
+        saved = await store.save(version(9))
+        assert saved.seq > seq
+        await store.check(repair=True)
+        assert (await store.check()).findings == ()
+        assert await store.load("session", strict=True) == version(9)
+        assert await store.load("session", at=seq) == version(seq)
