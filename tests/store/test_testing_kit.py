@@ -20,6 +20,7 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import ForgetResult, SnapshotStore, Trashed
+from snapshot_plugin.store.head import Head
 from snapshot_plugin.store.memory import MemoryLog, MemoryStore
 from snapshot_plugin.testing import (
     Call,
@@ -44,7 +45,8 @@ class Forgetful(MemoryLog):
 
 
 class Overwriting(MemoryStore):
-    def _confirm(self, *_: object) -> None: ...
+    def _confirm(self, head: Head, session_id: str) -> bool:
+        return False
 
 
 class Eager(MemoryStore):
