@@ -110,6 +110,7 @@ async def loop_delay(place: Path, *, sessions: int, rounds: int, together: int) 
         live = [Session(f"busy-{number}", next(supply)) for number in range(sessions)]
         for session in live:
             await manager.start_auto_snapshot(session)
+        gc.freeze()  # the collector's walk over all that was imported is not what is asked about
         await _measured(quiet, 0.5)
         saved = []
         for _ in range(rounds):
