@@ -29,8 +29,8 @@ from snapshot_plugin.manager.recovery import (
     LocalStore,
     Recovered,
     Reducer,
-    _recover_if_abandoned,
     recover,
+    recover_if_abandoned,
     recover_session,
 )
 from snapshot_plugin.manager.reporter import Reporter
@@ -352,7 +352,7 @@ class SnapshotManager:
         """Before the newest is read: what a dead owner left in the spool belongs to it."""
         if self._place is None or not await _exists(self._place, session_id):
             return
-        recovered = await _recover_if_abandoned(self._place, session_id, self._reducers, self.clock())
+        recovered = await recover_if_abandoned(self._place, session_id, self._reducers, self.clock())
         if recovered is not None:
             self.report.recovered(recovered)
 

@@ -16,7 +16,7 @@ from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.lease import Owner, owner_of
 from snapshot_plugin.manager.live import LiveSession
 from snapshot_plugin.manager.outcome import Outcome
-from snapshot_plugin.manager.recovery import LocalStore, _sessions_of
+from snapshot_plugin.manager.recovery import LocalStore, sessions_of
 
 __all__ = ["answer_request", "save_everyone"]
 
@@ -76,6 +76,6 @@ def _outcome(session_id: str, owner: Owner, answer: Answer) -> Outcome:
 
 
 def _owned_elsewhere(place: LocalStore, own: frozenset[str]) -> dict[str, Owner]:
-    sessions: Sequence[str] = [name for name in _sessions_of(place.path) if name not in own]
+    sessions: Sequence[str] = [name for name in sessions_of(place.path) if name not in own]
     owners = {session_id: owner_of(place.session_dir(session_id)) for session_id in sessions}
     return {session_id: owner for session_id, owner in owners.items() if owner is not None}

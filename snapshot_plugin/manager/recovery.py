@@ -38,7 +38,9 @@ __all__ = [
     "Recovered",
     "Reducer",
     "recover",
+    "recover_if_abandoned",
     "recover_session",
+    "sessions_of",
     "upto_of",
     "with_upto",
 ]
@@ -92,8 +94,8 @@ async def recover(
     if not isinstance(store, LocalStore):
         return []
     found = []
-    for session_id in await anyio.to_thread.run_sync(_sessions_of, store.path):
-        outcome = await _recover_if_abandoned(store, session_id, reducers or {}, now)
+    for session_id in await anyio.to_thread.run_sync(sessions_of, store.path):
+        outcome = await recover_if_abandoned(store, session_id, reducers or {}, now)
         if outcome is not None:
             found.append(outcome)
     return found
@@ -147,7 +149,7 @@ class _Task(NamedTuple):
     now: datetime
 
 
-def _sessions_of(root: Path) -> list[str]:
+def sessions_of(root: Path) -> list[str]:
     """Every session with a directory, saved or not: one may have died before its first snapshot."""
     try:
         names = sorted(path.name for path in (root / "sessions").iterdir() if path.is_dir())
@@ -156,9 +158,10 @@ def _sessions_of(root: Path) -> list[str]:
     return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
 
-async def _recover_if_abandoned(
+async def recover_if_abandoned(
     store: LocalStore, session_id: str, reducers: Mapping[str, Reducer], now: datetime
 ) -> Recovered | None:
+    """Recover one session if nobody has it; None if somebody has, or if it was stopped properly."""
     try:
         lease = await anyio.to_thread.run_sync(_lease_if_abandoned, store, session_id, now)
     except SessionLocked:
