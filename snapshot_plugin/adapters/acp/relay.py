@@ -201,7 +201,7 @@ class Relay:
             return line
         method = message.get("method")
         if not isinstance(method, str):
-            return self._client_answers(message, line)
+            return line if "method" in message else self._client_answers(message, line)
         self.ready.wait()  # after a death the session may have another name, and the model something to be told
         raw = message.get("params")
         params: Message = raw if isinstance(raw, dict) else {}

@@ -113,7 +113,7 @@ class Revival(Sessions):
 
     def _bring(self, journal: Journal) -> str:
         try:
-            restored, _ = self.restore(journal, {})
+            restored, _ = self.restore(journal, self.setups.get(journal.session_id, {}))
         except SnapshotError as error:
             self.say(f"session {journal.session_id} is not back: {error}")
             return "refused"

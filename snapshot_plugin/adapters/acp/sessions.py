@@ -12,6 +12,7 @@ from snapshot_plugin.adapters.acp.offers import BadCursor, can, merged_list, pag
 from snapshot_plugin.adapters.acp.relay import Relay
 from snapshot_plugin.adapters.acp.replay import replay
 from snapshot_plugin.adapters.acp.requests import Pending
+from snapshot_plugin.adapters.acp.settings import missing_settings, with_setting
 from snapshot_plugin.adapters.acp.wire import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -56,6 +57,8 @@ class Sessions(Relay):
     ) -> None:
         super().__init__(command, journals, client_in=client_in, client_out=client_out)
         self._require, self._adopt = require, adopt
+        self.setups: dict[str, Message] = {}
+        """Servers and directories as the client named them, for an agent that dies; never stored: secrets."""
         self.answered_by_us = {
             "session/list": self._list,
             "session/fork": self._fork,
@@ -84,6 +87,7 @@ class Sessions(Relay):
 
     def _record(self, session_id: str, agent_id: str, params: Message, result: Message) -> Journal | None:
         now = datetime.now(UTC)
+        self.setups[session_id] = _setup(params)
         try:
             blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
             first = {"agent": self._agent(agent_id), "new": _setup(params), "config": result}
@@ -155,38 +159,30 @@ class Sessions(Relay):
         self.expect_repetition(journal.session_id, _all_words(record))
         native = record.agent is not None and record.agent.name == self.agent_info.name
         setup = {"cwd": record.config.cwd or "/", **params}
+        self.setups[journal.session_id] = _setup(setup)
         with self.strays_kept():
             restored = climb(self, record, setup, native=native, require=self._require)
             self.bind(journal.session_id, restored.agent_session_id)
         journal.record({"agent": self._agent(restored.agent_session_id)}, durable=True)
         if restored.note:
             self.notes[journal.session_id] = restored.note
-        report = {**restored.report(record), "differences": list(self._reapply(record, restored))}
+        restored, differences = self._reapply(record, restored)
+        report = {**restored.report(record), "differences": differences}
         journal.record({"config": restored.result})
         journal.checkpoint()
         self.say(f"session {journal.session_id} is back: {restored.grade}, {len(record.messages)} messages")
         return restored, report
 
-    def _reapply(self, record: SessionSnapshot, restored: Restored) -> list[str]:
-        """Set mode and options as they were, and name what could not be set."""
-        differences = []
-        modes = restored.result.get("modes") or {}
-        if record.config.mode and modes and modes.get("currentModeId") != record.config.mode:
-            differences += self._set("session/set_mode", {"modeId": record.config.mode}, restored)
-        for option in restored.result.get("configOptions") or []:
-            wanted = record.config.options.get(str(option.get("id"))) if isinstance(option, dict) else None
-            if wanted is not None and wanted != option.get("currentValue"):
-                change = {"configId": option["id"], "value": wanted}
-                typed = {"type": "boolean"} if isinstance(wanted, bool) else {}
-                differences += self._set("session/set_config_option", {**change, **typed}, restored)
-        return differences
-
-    def _set(self, method: str, params: Message, restored: Restored) -> list[str]:
-        try:
-            self.ask(method, {"sessionId": restored.agent_session_id, **params})
-        except AgentRefused as refused:
-            return [f"{method} {params}: {refused}"]
-        return []
+    def _reapply(self, record: SessionSnapshot, restored: Restored) -> tuple[Restored, list[str]]:
+        """Set mode and options as they were. Returns how it stands then, and what could not be set."""
+        result, differences = restored.result, []
+        for method, params in missing_settings(record, result):
+            try:
+                answer = self.ask(method, {"sessionId": restored.agent_session_id, **params})
+                result = with_setting(result, params, answer)
+            except AgentRefused as refused:
+                differences.append(f"{method} {params}: {refused}")
+        return restored._replace(result=result), differences
 
     def _from_the_agent(self, pending: Pending) -> None:
         """A session we never saw: if the agent can load it, its replay becomes our record."""
@@ -268,7 +264,8 @@ class Sessions(Relay):
     def _close(self, pending: Pending) -> None:
         """Running work is cancelled and settled first; then the session is saved and let go."""
         session_id = pending.session_id or ""
-        if session_id not in self.journals.open and not can(self.capabilities, "close"):
+        known = session_id in self.journals.open
+        if not known and not can(self.capabilities, "close"):
             self._refuse(pending, RESOURCE_NOT_FOUND, f"session {session_id} is not open")
             return
         self._settle(session_id)
@@ -276,6 +273,9 @@ class Sessions(Relay):
             try:
                 self.ask("session/close", {"sessionId": self.agent_id(session_id)})
             except AgentRefused as refused:
+                if not known:
+                    self._refuse(pending, refused.error.get("code", INTERNAL_ERROR), str(refused))
+                    return
                 self.say(f"the agent did not close {session_id}: {refused}")
         self.journals.finish(session_id)
         self._answer(pending, {})

@@ -99,6 +99,6 @@ def success(request_id: Any, result: Any) -> Message:
 
 
 def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
-    """Our refusal of a request."""
-    error = {"code": code, "message": text}
+    """Our refusal of a request. Its message is one line, whatever the agent or the client put into *text*."""
+    error = {"code": code, "message": " ".join(text.splitlines())}
     return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}
