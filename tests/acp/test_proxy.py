@@ -7,41 +7,16 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.acp.client import AGENT, Client, RpcError
-
-Json = dict[str, Any]
-
-
-def proxied(store: Path, *agent_flags: str, run: tuple[str, ...] = ()) -> Client:
-    asnap = (sys.executable, "-m", "snapshot_plugin", "run", "--store", str(store), *run, "--")
-    return Client((*asnap, *AGENT, *agent_flags))
+from tests.acp.proxied import history, proxied, words
 
 
 def agent_pid(client: Client) -> int:
     children = Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children").read_text().split()
     return int(children[0])
-
-
-def history(client: Client, session_id: str) -> tuple[Json, list[Json]]:
-    """The answer of session/load, and the updates that came before it."""
-    mark = len(client.received)
-    request = client.begin("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})
-    answer = client.answer_to(request)
-    assert "error" not in answer, answer
-    end = next(at for at, (_, m) in enumerate(client.received) if m is answer or m == answer)
-    before = [
-        m["params"]["update"] for _, m in client.received[mark:end] if m and m.get("method") == "session/update"
-    ]
-    return answer["result"], before
-
-
-def words(updates: list[Json]) -> list[tuple[str, str]]:
-    said = [u for u in updates if u["sessionUpdate"] in ("user_message_chunk", "agent_message_chunk")]
-    return [(u["sessionUpdate"].split("_")[0], u["content"]["text"]) for u in said]
 
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the agent through /proc")
@@ -338,85 +313,3 @@ class TestRestore:
                 with pytest.raises(RpcError) as refused:
                     second.request("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})
                 assert refused.value.data["reason"] == "locked"
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [(), ("--no-load", "--no-resume", "--no-list", "--no-fork", "--no-close", "--no-delete")],
-    ids=["able", "unable"],
-)
-class TestConformance:
-    """The requirements of ACP's compatibility kit that bind a proxy, with turns seeded (ACP.md §3)."""
-
-    def test_load_answers_an_object_after_the_whole_replay(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
-        state = ("--state", str(tmp_path / "state.json"), *flags)
-        with proxied(tmp_path / "s", *state) as client:
-            client.initialize()
-            session_id = client.new_session()
-            client.prompt(session_id, "say one")
-        with proxied(tmp_path / "s", *state) as client:
-            client.initialize()
-            result, updates = history(client, session_id)
-            assert isinstance(result, dict)
-            assert words(updates) == [("user", "say one"), ("agent", "one")]
-
-    def test_list_knows_the_session_filters_by_cwd_and_refuses_foreign_cursors(
-        self, tmp_path: Path, flags: tuple[str, ...]
-    ) -> None:
-        with proxied(tmp_path, *flags) as client:
-            client.initialize()
-            session_id = client.new_session("/")
-            client.prompt(session_id, "say one")
-            assert session_id in str(client.request("session/list", {"cwd": "/"}))
-            assert client.request("session/list", {"cwd": "/nowhere"})["sessions"] == []
-            with pytest.raises(RpcError) as refused:
-                client.request("session/list", {"cursor": "made-up"})
-            assert refused.value.code == -32602
-
-    def test_fork_is_a_session_of_its_own(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
-        with proxied(tmp_path, *flags) as client:
-            client.initialize()
-            parent = client.new_session()
-            client.prompt(parent, "say one")
-            client.prompt(parent, "say two")
-            meta = {"asnap": {"at": 2}}
-            child = client.request("session/fork", {"sessionId": parent, "cwd": "/", "_meta": meta})["sessionId"]
-            assert child != parent
-            assert client.prompt(child, "say three") == "three"
-            client.request("session/close", {"sessionId": child})
-            client.request("session/close", {"sessionId": parent})
-            _, updates = history(client, child)
-            assert words(updates) == [
-                ("user", "say one"),
-                ("agent", "one"),
-                ("user", "say three"),
-                ("agent", "three"),
-            ]
-            _, updates = history(client, parent)
-            assert words(updates)[-1] == ("agent", "two"), "the fork did not leak into its parent"
-
-    def test_close_settles_a_running_prompt_as_cancelled(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
-        with proxied(tmp_path, *flags) as client:
-            client.initialize()
-            session_id = client.new_session()
-            running = client.begin_prompt(session_id, "stream 2000 5")
-            client.wait_for(lambda m: "part-002." in str(m))
-            assert client.request("session/close", {"sessionId": session_id}) == {}
-            assert client.answer_to(running)["result"]["stopReason"] == "cancelled"
-
-    def test_delete_is_silent_about_what_is_not_there(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
-        with proxied(tmp_path, *flags) as client:
-            client.initialize()
-            session_id = client.new_session()
-            client.prompt(session_id, "say one")
-            assert client.request("session/delete", {"sessionId": session_id}) == {}
-            assert client.request("session/delete", {"sessionId": "never-was"}) == {}
-            assert client.request("session/list", {})["sessions"] == []
-
-    def test_an_unknown_id_is_resource_not_found(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
-        with proxied(tmp_path, *flags) as client:
-            client.initialize()
-            with pytest.raises(RpcError) as refused:
-                client.request("session/load", {"sessionId": "never-was", "cwd": "/", "mcpServers": []})
-            assert refused.value.code == -32002
-            assert refused.value.data["sessionId"] == "never-was"
