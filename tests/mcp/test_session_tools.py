@@ -19,6 +19,7 @@ from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, SessionConfig, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
@@ -109,7 +110,9 @@ async def test_a_store_that_was_never_made_is_empty_and_stays_unmade(project: Pa
 async def _take(client: Client, store: FilesystemStore, handler: Any, project: Path) -> dict[str, Any] | str:
     """Be the owner of session fix-login while the client asks for a snapshot."""
     async with anyio.create_task_group() as tasks:
-        path = await tasks.start(lambda *, task_status: serve_control(handler, name="o", task_status=task_status))
+        path = await tasks.start(
+            lambda *, task_status: serve_control(handler, name=new_id(), task_status=task_status)
+        )
         owner = Owner.this_process(since=datetime.now(UTC), control=str(path))
         lease = Lease.acquire(store.session_dir("fix-login"), owner)
         try:
