@@ -278,6 +278,15 @@ class TestSessions:
         assert client.request("session/delete", {"sessionId": session_id}) == {}
         assert session_id not in str(client.request("session/list", {}))
 
+    def test_DELETE_001_also_where_the_agent_lists_but_cannot_delete(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, "--no-delete") as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            assert session_id in str(client.request("session/list", {}))
+            assert client.request("session/delete", {"sessionId": session_id}) == {}
+            assert client.request("session/list", {})["sessions"] == []
+
     def test_DELETE_002_deleting_what_is_not_there_succeeds(self, client: Client, session_id: str) -> None:
         for gone in (session_id, session_id, "never-was"):
             assert client.request("session/delete", {"sessionId": gone}) == {}

@@ -189,6 +189,10 @@ class Journals:
         with contextlib.suppress(SnapshotNotFound, InvalidInput):
             self._portal.call(self.store.delete, session_id)
 
+    def deleted(self) -> frozenset[str]:
+        """The sessions in the trash."""
+        return frozenset(trashed.session_id for trashed in self._portal.call(self.store.trash))
+
     def finish_all(self) -> None:
         """The same for every session."""
         for session_id in tuple(self.open):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,11 +42,17 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def merged_list(
-    ours: Sequence[SnapshotMeta], agents: Sequence[dict[str, Any]], known: dict[str, str], cwd: str | None
+    ours: Sequence[SnapshotMeta],
+    agents: Sequence[dict[str, Any]],
+    known: dict[str, str],
+    cwd: str | None,
+    *,
+    deleted: AbstractSet[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Our sessions and the agent's as `SessionInfo`, newest first, each once and under our id for it.
 
-    *known*: agent id → our id. Where both know a session, ours is listed, with the agent's title if it has none.
+    *known*: agent id → our id. *deleted*: what the user deleted; an agent that cannot delete lists it for ever, we
+    do not. Where both know a session, ours is listed, with the agent's title if it has none.
     """
     out = {meta.session_id: _info(meta) for meta in ours if meta.cwd is not None}
     for info in agents:
@@ -53,6 +60,8 @@ def merged_list(
         if not isinstance(session_id, str) or not isinstance(info.get("cwd"), str):
             continue
         public = known.get(session_id, session_id)
+        if public in deleted and public not in out:
+            continue
         title = {"title": info["title"]} if isinstance(info.get("title"), str) else {}
         out[public] = {**title, **out[public]} if public in out else {**info, "sessionId": public}
     wanted = (info for info in out.values() if cwd in (None, info["cwd"]))

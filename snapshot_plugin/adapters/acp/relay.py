@@ -108,7 +108,7 @@ class Relay:
         """The agent is gone: nobody will answer these."""
         for number in list(self._waiters):
             waiter = self._waiters.pop(number)
-            waiter.answer = {"error": {"code": -32603, "message": why}}
+            waiter.answer = {"error": {"message": why}}  # no code: these are not the agent's words
             waiter.done.set()
 
     def wait_until(self, done: Callable[[], bool]) -> bool:

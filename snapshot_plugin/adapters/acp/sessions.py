@@ -14,6 +14,7 @@ from snapshot_plugin.adapters.acp.replay import replay
 from snapshot_plugin.adapters.acp.requests import Pending
 from snapshot_plugin.adapters.acp.settings import missing_settings, with_setting
 from snapshot_plugin.adapters.acp.wire import (
+    AUTH_REQUIRED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
@@ -201,7 +202,7 @@ class Sessions(Relay):
             result = self.ask(method, pending.params)
         except AgentRefused as refused:
             self._drop(journal)
-            self._refuse(pending, refused.error.get("code", INTERNAL_ERROR), str(refused))
+            self._refuse(pending, _code_for_unknown(refused), str(refused), error=refused.error)
             return
         if journal:
             journal.record({"stop": {}, "config": result}, durable=True)
@@ -219,7 +220,8 @@ class Sessions(Relay):
         cwd = pending.params.get("cwd")
         try:
             metas = [meta for meta in self.journals.list() if meta.provider_type == PROVIDER]
-            sessions = merged_list(metas, self._agents_own(cwd), self.known_ids(), cwd)
+            own, deleted = self._agents_own(cwd), self.journals.deleted()
+            sessions = merged_list(metas, own, self.known_ids(), cwd, deleted=deleted)
             self._answer(pending, page(sessions, pending.params.get("cursor")))
         except BadCursor:
             self._refuse(pending, INVALID_PARAMS, "that cursor is not one of ours")
@@ -300,6 +302,14 @@ class Sessions(Relay):
         self.journals.finish(session_id)
         self.journals.delete(session_id)
         self._answer(pending, {})
+
+
+def _code_for_unknown(refused: AgentRefused) -> int:
+    """Agents that do not have a session say so in many ways; being logged out, dead or slow is something else."""
+    code = refused.error.get("code")
+    if code is None:
+        return INTERNAL_ERROR
+    return AUTH_REQUIRED if code == AUTH_REQUIRED else RESOURCE_NOT_FOUND
 
 
 def _setup(params: Message) -> Message:

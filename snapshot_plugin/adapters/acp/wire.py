@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import from_json
 
 __all__ = [
+    "AUTH_REQUIRED",
     "CANCELLED",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
@@ -27,6 +28,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 CANCELLED = -32800
+AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
 
 Message = dict[str, Any]
