@@ -47,14 +47,22 @@ class Client:
     def send(self, method: str, params: Json) -> int:
         """Send a request; its answer can be waited for by number."""
         number = next(self._numbers)
-        self._write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        self.send_as(number, method, params)
         return number
+
+    def send_as(self, request_id: int | str, method: str, params: Json) -> None:
+        """Send a request under an id of one's own."""
+        self._write({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification."""
+        self._write({"jsonrpc": "2.0", "method": method, "params": params})
 
     def call(self, method: str, params: Json, patience: float = 60.0) -> Json:
         """Send a request and return the whole answer, result or error."""
         return self.answer(self.send(method, params), patience)
 
-    def answer(self, number: int, patience: float = 60.0) -> Json:
+    def answer(self, number: int | str, patience: float = 60.0) -> Json:
         """The answer to a request that was sent."""
 
         def found(seen: list[Json]) -> list[Json]:
@@ -91,8 +99,8 @@ class Client:
         _kill_group(self.pid)
         self._process.wait(10)
 
-    def leave(self) -> None:
-        """Close the connection and let the other side end by itself, for a while."""
+    def leave(self) -> bool:
+        """Close the connection and let the other side end by itself, for a while; whether it did."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -100,6 +108,8 @@ class Client:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self.kill()
+            return False
+        return True
 
     @property
     def alive(self) -> bool:
