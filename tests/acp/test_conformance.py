@@ -8,6 +8,7 @@ Where the kit seeds no turn, we do, and compare.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -323,3 +324,18 @@ class TestSessions:
             client.request(method, params)
         assert refused.value.code == -32002
         assert refused.value.data["sessionId"] == "never-was"
+
+    @pytest.mark.parametrize(("said", "answered"), [(-32603, -32002), (-32602, -32002), (-32000, -32000)])
+    def test_UNKNOWNSESSION_also_where_the_agent_says_it_in_its_own_way(
+        self, tmp_path: Path, said: int, answered: int
+    ) -> None:
+        """Only that one must log in first is passed on."""
+        module = "snapshot_plugin.testing.acp_agent"
+        words = f"from {module} import agent, __main__; agent._NOT_FOUND = {said}; __main__.main()"
+        with proxied(tmp_path, agent=(sys.executable, "-c", words)) as client:
+            client.initialize()
+            with pytest.raises(RpcError) as refused:
+                client.request("session/load", {"sessionId": "never-was", "cwd": "/", "mcpServers": []})
+            assert refused.value.code == answered
+            assert refused.value.data["sessionId"] == "never-was"
+            assert refused.value.data["error"]["code"] == said
