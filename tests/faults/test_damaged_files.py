@@ -152,6 +152,7 @@ def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_
         _empty(segment.parent / "quarantine")
         before = sum(end <= at for end in ends)
         if isinstance(outcome(store_at(tmp_path, key)), WrongKey):
+            _assert_refused_until_repaired(tmp_path, key, before)
             continue
         saved = _save_two_more(store_at(tmp_path, key))
         assert segment.read_bytes() == damaged
@@ -160,6 +161,18 @@ def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_
         assert store_at(tmp_path, key)._check(None, repair=False).findings == ()
         assert [path.read_bytes() for path in (segment.parent / "quarantine").iterdir()] == [damaged]
         _assert_all_there(store_at(tmp_path, key), before, saved)
+
+
+def _assert_refused_until_repaired(path: Path, key: str | None, before: int) -> None:
+    """Behind a frame whose key we lack nothing is saved: it may be whole, and a newer keyset on its way."""
+    with pytest.raises(WrongKey):
+        store_at(path, key)._save(version(9), "manual", (), None)
+    assert len(segments_of(path)) == 1
+    store_at(path, key)._check(None, repair=True)
+    assert store_at(path, key)._save(version(9), "manual", (), None).seq == COUNT + 1
+    assert store_at(path, key)._check(None, repair=False).findings == ()
+    for seq in range(1, before + 1):
+        assert_read(store_at(path, key)._read("session", seq, strict=True), seq)
 
 
 def _empty(directory: Path) -> None:

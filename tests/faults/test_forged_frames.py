@@ -108,7 +108,7 @@ async def test_a_frame_that_inflates_beyond_what_it_says_is_refused_in_little_me
 async def test_a_bomb_costs_little_memory_to_list_and_as_an_unfinished_save(tmp_path: Path) -> None:
     segment = await filled(tmp_path, count=2)
     first, second = frames_of(segment)
-    bomb = _handmade(second, _stream(2000), 100)
+    bomb = _handmade(second, _stream(300), 100)
     with memory_within(40):
         _write(segment, [first, bomb])
         async with store_at(tmp_path) as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -179,8 +180,10 @@ async def test_a_writer_that_cannot_get_the_lock_in_time_says_so_and_writes_noth
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         async with store_at(tmp_path, lock_timeout=0.05) as store:
+            asked = time.monotonic()
             with pytest.raises(SessionLocked) as refused:
                 await store.save(version(4))
+            assert time.monotonic() - asked < 20
             assert refused.value.retryable
             assert segment.read_bytes() == before
             assert await store.load("session") == version(3)
