@@ -56,7 +56,7 @@ class Finding(Value):
 
     session_id: str
     kind: str
-    """corrupted · tampered · version_unsupported · unfinished · leftover · misplaced · chain · unreadable"""
+    """corrupted · tampered · version_unsupported · unfinished · leftover · misplaced · chain · unreadable · wrong_key"""
     detail: str
     file: str | None = None
     offset: int | None = None
