@@ -56,7 +56,8 @@ class Finding(Value):
 
     session_id: str
     kind: str
-    """corrupted · tampered · version_unsupported · unfinished · leftover · misplaced · chain · unreadable · wrong_key"""
+    """Damage: corrupted · tampered · chain · version_unsupported · wrong_key · misplaced · unreadable.
+    What a crash may leave: unfinished · leftover."""
     detail: str
     file: str | None = None
     offset: int | None = None
