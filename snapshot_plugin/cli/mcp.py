@@ -40,7 +40,7 @@ def command(*, store: str | None, project: Path, port: int | None) -> None:
     \b
     Examples:
       asnap mcp
-      asnap mcp --project ~/work/shop --store ./sessions
+      asnap mcp --project ~/code/shop --store ./sessions
       ASNAP_MCP_TOKEN=$(openssl rand -hex 32) asnap mcp --http 8765
     """
     try:
