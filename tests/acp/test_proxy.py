@@ -179,6 +179,19 @@ class TestKilled:
             assert f"--session {session_id}" in "".join(client.stderr)
 
     @pytest.mark.requirement("TERMINAL-BRIDGE-EXCHANGE", "TERMINAL-PERF-COMPLETE", "TERMINAL-FEATURE-AUTO-SAVE")
+    def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_failed_call_and_a_live_connection(
+        self, tmp_path: Path
+    ) -> None:
+        flags = ("--no-load", "--no-resume", "--misbehave", "dies-during-permission")
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            answer = client.answer_to(client.begin_prompt(session_id, "ask"))
+            assert answer["error"]["data"]["asnap"]["restored"]["grade"] == "context"
+            _, updates = history(client, session_id)
+            assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
+            assert client.prompt(session_id, "say still here") == "still here"
+
     def test_an_answer_received_as_finished_is_on_disk(self, tmp_path: Path) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", "acknowledged-loss")
         with proxied(tmp_path / "store", *flags) as client:
