@@ -129,6 +129,11 @@ def test_a_turn_cut_off_long_ago_does_not_make_later_loads_partial() -> None:
     assert verdict(record, *SHOWN[:2], user("say two"), agent("two")) == ("whole", ["stream", "part-0."])
 
 
+def test_a_prompt_that_was_sent_again_after_a_crash_is_found_once() -> None:
+    record = recorded(*CUT_OFF, {"interrupted": "killed"}, *turn("stream", "part-0.part-1."))
+    assert verdict(record, *SHOWN[:2], user("stream"), agent("part-0.part-1.")) == ("whole", [])
+
+
 def test_what_a_restoration_note_told_the_model_it_knows() -> None:
     note = transcript_note(TWO, limit=10_000)
     record = recorded(*turn("say three", "three"), base=TWO)

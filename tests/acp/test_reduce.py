@@ -133,6 +133,11 @@ def test_other_words_of_the_user_in_a_turn_are_kept_in_their_place() -> None:
     assert kinds == ["text", "acp_update", "text"]
 
 
+def test_what_the_user_says_after_the_agent_began_is_no_echo_though_it_be_the_same_words() -> None:
+    snapshot = recorded(prompt("hurry"), said("a"), said("hurry", "user_message_chunk"), stop())
+    assert [block["type"] for block in blocks(snapshot)[1]] == ["text", "acp_update"]
+
+
 def test_a_restoration_note_that_comes_back_is_nobodys_words() -> None:
     note = lost_note([Message(role="assistant", content="partial")], limit=1000)
     echoed = said(note, "user_message_chunk")
@@ -171,8 +176,15 @@ def test_updates_of_a_tool_call_are_merged_into_it_lists_replace_and_nulls_chang
     snapshot = recorded(
         prompt("go"),
         tool("t", "tool_call", title="Edit", kind="edit", status="pending", rawInput={"a": 1}, name="edit_file"),
-        tool("t", status="in_progress", content=[{"type": "content", "content": text("…")}], title=None),
+        tool(
+            "t",
+            status="in_progress",
+            content=[{"type": "content", "content": text("…")}],
+            title=None,
+            rawInput=None,
+        ),
         tool("t", status="completed", content=[DIFF], locations=[{"path": "a.py"}], rawOutput={"ok": True}, x=1),
+        tool("t", content=None, locations=None, x=None),
     )
     assert blocks(snapshot)[1] == [
         {
@@ -244,6 +256,11 @@ def test_what_was_asked_and_answered_stands_at_the_call() -> None:
     assert second.raw()["permission"]["outcome"] == {"outcome": "cancelled"}
 
 
+def test_an_answer_to_what_a_dead_agent_asked_is_not_taken_for_another() -> None:
+    events = prompt("go"), permission("a", "1"), {"interrupted": "killed"}, {"outcome": "late", "n": "1"}
+    assert "outcome" not in calls(recorded(*events))[0].raw()["permission"]
+
+
 def shows(*terminals: str) -> dict[str, Any]:
     return {"content": [{"type": "terminal", "terminalId": name} for name in terminals]}
 
@@ -266,6 +283,25 @@ def test_what_terminals_showed_is_kept_at_every_call_that_shows_them() -> None:
     assert first.raw()["terminals"] == {"1": one, "2": {"output": "two, late"}}
     assert second.raw()["terminals"] == {"1": one}
     assert "secret" not in json.dumps(snapshot.raw())
+
+
+def test_a_terminal_that_a_call_has_stopped_showing_is_not_forgotten() -> None:
+    events = [
+        prompt("go"),
+        {"terminal": {"terminalId": "1", "output": "one"}},
+        {"terminal": {"terminalId": "2", "output": "two"}},
+        tool("a", "tool_call", **shows("1")),
+        tool("a", **shows("2")),
+        stop(),
+        prompt("again"),
+        tool("b", "tool_call", **shows("1")),
+        stop(),
+    ]
+    whole = recorded(*events)
+    assert calls(whole)[1].raw()["terminals"] == {"1": {"output": "one"}}
+    middle = recorded(*events[:6])
+    assert recorded(base=middle) == middle
+    assert recorded(*events[6:], base=middle) == whole
 
 
 # How the session is ---------------------------------------------------------------------------------------
@@ -328,6 +364,13 @@ def test_usage_and_cost_are_the_last_and_tokens_of_turns_are_added_up() -> None:
     assert (metrics.cost, metrics.currency) == (0.5, "EUR")
     assert (metrics.total_tokens, metrics.input_tokens, metrics.output_tokens) == (10, 14, 6)
     assert snapshot.messages[1].metadata["acp"]["usage"] == usage
+
+
+@pytest.mark.parametrize("amount", [True, "1", None, math.inf, 10**400, -(10**400)])
+def test_a_cost_that_is_none_and_a_context_that_is_half_change_nothing(amount: Any) -> None:
+    before = recorded(update("usage_update", used=1, size=9, cost={"amount": 0.5, "currency": "EUR"}))
+    after = recorded(update("usage_update", used=2, cost={"amount": amount, "currency": "USD"}), base=before)
+    assert after == before
 
 
 def test_the_agent_and_its_id_are_known() -> None:
@@ -433,6 +476,10 @@ def test_what_is_unfinished_is_not_taken_over_into_another_conversation() -> Non
 def test_numbers_that_json_has_not_do_not_cost_the_update_they_are_in(value: float) -> None:
     (call,) = calls(recorded(prompt("go"), tool("t", "tool_call", status="completed", rawOutput={"loss": value})))
     assert (call.status, call.raw_output) == ("completed", {"loss": str(value)})
+    failed = recorded(
+        prompt("go"), {"stop": {"error": {"data": value}}}, {"config": {"modes": {"currentModeId": value}}}
+    )
+    assert failed.messages[1].metadata["acp"] == {"error": {"data": str(value)}}
 
 
 def test_bottomless_nesting_does_not_cost_the_update_it_is_in() -> None:

@@ -119,8 +119,9 @@ def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 
 
 def _with_context(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
-    context = {key: count for key in ("used", "size") if (count := _count(update.get(key))) is not None}
-    snapshot = noted(snapshot, "context", {**_dict(_acp(snapshot).get("context")), **context} or None)
+    used, size = _count(update.get("used")), _count(update.get("size"))
+    if used is not None and size is not None:
+        snapshot = noted(snapshot, "context", {"used": used, "size": size})
     cost = _dict(update.get("cost"))
     amount = cost.get("amount")
     if isinstance(amount, bool) or not isinstance(amount, int | float) or not _is_a_price(amount):
