@@ -89,6 +89,9 @@ class TestRelay:
             client.initialize()
             session_id = client.request("session/new", {"cwd": "/", "mcpServers": [server]})["sessionId"]
             client.prompt(session_id, "say hi")
+            spooled = b"".join(file.read_bytes() for file in tmp_path.rglob("live"))
+            assert b'"db"' in spooled, "the spool holds the session, a moment before the snapshot"
+            assert b"SECRET" not in spooled
             client.hang_up()
             client.process.wait(10)
         everything = b"".join(
@@ -283,6 +286,32 @@ class TestRestore:
         with proxied(tmp_path, *flags) as client:
             client.initialize()
             assert ("agent", "one") in words(history(client, session_id)[1])
+
+    def test_a_client_that_hangs_up_in_mid_turn_costs_no_fidelity(self, tmp_path: Path) -> None:
+        flags = ("--state", str(tmp_path / "state.json"))
+        with proxied(tmp_path / "store", *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            client.begin_prompt(session_id, "stream 400 2")
+            client.wait_for(lambda m: "part-004." in str(m))
+        with proxied(tmp_path / "store", *flags) as client:
+            client.initialize()
+            result, updates = history(client, session_id)
+            assert result["_meta"]["asnap"]["restored"]["grade"] == "native-load"
+            assert "part-004." in words(updates)[-1][1]
+
+    def test_the_restoration_note_is_never_shown_as_the_users_own_words(self, tmp_path: Path) -> None:
+        flags = ("--no-load", "--no-resume", "--misbehave", "echo-prompts")
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            history(client, session_id)
+            assert client.prompt(session_id, "say two") == "two"
+            assert "restoration-note" not in str(client.updates(session_id))
 
     def test_where_stored_sessions_are_required_none_begins_anew(self, tmp_path: Path) -> None:
         with proxied(tmp_path, run=("--resume", "required")) as client:

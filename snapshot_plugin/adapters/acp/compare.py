@@ -28,7 +28,6 @@ class Verdict(NamedTuple):
 def compare(
     record: SessionSnapshot,
     updates: Iterable[dict[str, Any]],
-    _now: object = None,
 ) -> Verdict:
     """Hold what the agent replayed against the record: by order and by words, never by ids or chunk borders.
 

@@ -151,6 +151,8 @@ class Journals:
             lease.release()
             raise
         journal = Journal(snapshot, lease, spool, self._schedule)
+        if journal.running:  # whoever had it before went away in the middle of a turn
+            journal.record({"interrupted": "the client hung up", "t": stamp()})
         self.open[session_id] = journal
         return journal
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
 from snapshot_plugin.adapters.acp.compare import Verdict, compare
@@ -124,15 +123,14 @@ def _load(agent: Connection, record: SessionSnapshot, params: dict[str, Any], tr
         tried.append("load: not advertised")
         return None
     session_id = record.agent_session_id or ""
-    now = datetime.now(UTC)
     with agent.withheld(session_id) as collect:
         try:
             result = agent.ask("session/load", {"mcpServers": [], **params, "sessionId": session_id})
         except AgentRefused as refused:
             tried.append(f"load: failed ({refused})")
             return None
-        seen = collect(lambda updates: compare(record, updates, now).kind == "whole")
-        verdict = compare(record, seen, now)
+        seen = collect(lambda updates: compare(record, updates).kind == "whole")
+        verdict = compare(record, seen)
     if verdict.kind != "whole":
         tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
         return None

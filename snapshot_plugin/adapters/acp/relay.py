@@ -20,6 +20,7 @@ from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journals, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
 from snapshot_plugin.adapters.acp.launch import AgentProcess
+from snapshot_plugin.adapters.acp.notes import is_note
 from snapshot_plugin.adapters.acp.offers import offered
 from snapshot_plugin.adapters.acp.requests import Pending, Waiter, key_of
 from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, notification, parse, request
@@ -299,6 +300,8 @@ class Relay:
             return None
         if (words := self._repeating.get(public)) is not None and _repeats(update, words):
             return None
+        if _is_echoed_note(update):
+            return None
         self._on_update(public, update)
         return self._renamed(message, line, params, agent_id, self._public_ids)
 
@@ -378,6 +381,13 @@ def _read(fd: int) -> bytes:
         return os.read(fd, _READ)
     except OSError:
         return b""
+
+
+def _is_echoed_note(update: Message) -> bool:
+    """Whether an agent that echoes prompts shows what we told the model: it is not the user's own words."""
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    return update.get("sessionUpdate") == "user_message_chunk" and isinstance(text, str) and is_note(text)
 
 
 def _repeats(update: Message, words: str) -> bool:

@@ -13,6 +13,7 @@ from snapshot_plugin.adapters.acp.relay import Relay
 from snapshot_plugin.adapters.acp.replay import replay
 from snapshot_plugin.adapters.acp.requests import Pending
 from snapshot_plugin.adapters.acp.settings import missing_settings, with_setting
+from snapshot_plugin.adapters.acp.state import stored_setup
 from snapshot_plugin.adapters.acp.wire import (
     AUTH_REQUIRED,
     INTERNAL_ERROR,
@@ -91,7 +92,7 @@ class Sessions(Relay):
         self.setups[session_id] = _setup(params)
         try:
             blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
-            first = {"agent": self._agent(agent_id), "new": _setup(params), "config": result}
+            first = {"agent": self._agent(agent_id), "new": stored_setup(params), "config": result}
             return self.journals.begin(blank, first)
         except (SnapshotError, OSError) as error:
             self.say(f"session {session_id} is NOT recorded: {error}")
@@ -252,7 +253,7 @@ class Sessions(Relay):
             parent, seq = self.journals.newest(session_id)
             child = fork(parent, session_id=new_id(), seq=seq, at=wish.get("at"), now=datetime.now(UTC))
             setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
-            journal = self.journals.begin(child, {"new": _setup({"cwd": parent.config.cwd, **setup})})
+            journal = self.journals.begin(child, {"new": stored_setup({"cwd": parent.config.cwd, **setup})})
             restored, report = self.restore(journal, setup)
         except (SnapshotNotFound, InvalidInput) as error:
             self._refuse(pending, RESOURCE_NOT_FOUND, error.message)
