@@ -19,8 +19,8 @@ from snapshot_plugin.testing import make_message, make_snapshot
 from tests.manager.sessions import Chat, managing
 
 pytestmark = pytest.mark.anyio
-_TOLERATED = 0.5
-"""Far above any scheduling noise of a busy machine, far below what a save of this size takes."""
+_TOLERATED = 2.0
+"""Above the scheduling noise of a busy machine (0.6 s was seen). The sharp detector is blockbuster; this one sees trio."""
 
 
 @pytest.fixture
