@@ -20,7 +20,7 @@ from tests.manager.sessions import Chat, managing
 
 pytestmark = pytest.mark.anyio
 _TOLERATED = 2.0
-"""Above the scheduling noise of a busy machine (0.6 s was seen). The sharp detector is blockbuster; this one sees trio."""
+"""Above the noise of a busy machine (0.6 s was seen); blockbuster is the sharp detector, this one sees trio."""
 
 
 @pytest.fixture
