@@ -1,43 +1,126 @@
-"""HUMANS AND SCRIPTS: the command ``asnap``, one file per command, each imported when it is called."""
+"""HUMANS AND SCRIPTS: the command ``asnap``, one file per command, each imported when it is called.
+
+A command is a function that returns its answer (`document`), which `output` prints as text or JSON; `refs` finds
+the session a user means; `failures` says what went wrong. Nothing else prints.
+"""
 
 from __future__ import annotations
 
+import difflib
+import keyword
+import os
 import sys
 from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 
-from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.errors import SnapshotError
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "group", "load", "main"]
 
-_COMMANDS = {"demo": "snapshot_plugin.cli.demo", "mcp": "snapshot_plugin.cli.mcp", "run": "snapshot_plugin.cli.run"}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("Run", "Run any ACP agent so that its sessions survive."),
+    "resume": ("Run", "Go on with a session: pick it, see what will come back, start the agent."),
+    "demo": ("Run", "Watch an agent be killed in mid-sentence and come back."),
+    "mcp": ("Run", "Give an agent a memory over MCP."),
+    "serve": ("Run", "Serve a front end in another language, as JSON lines."),
+    "list": ("Find", "Every session there is."),
+    "show": ("Find", "One session: summary, timeline, transcript."),
+    "search": ("Find", "Full text over all sessions."),
+    "stats": ("Find", "Tokens, cost, activity and topics over time."),
+    "why": ("Find", "What triggered a snapshot, and why the policy keeps or drops it."),
+    "diff": ("Find", "What differs between two sessions or snapshots."),
+    "rename": ("Change", "Give a session a name."),
+    "tag": ("Change", "Tag a session, or see which tags its content suggests."),
+    "pin": ("Change", "Keep a session whatever the policy says."),
+    "note": ("Change", "Write a note on a session."),
+    "fork": ("Change", "Branch a session at any message."),
+    "merge": ("Change", "Merge two branches of one conversation."),
+    "forget": ("Change", "Remove sessions, or old snapshots by policy."),
+    "undo": ("Change", "Take back a forget, rename, tag, import or fork."),
+    "purge": ("Change", "Empty the trash for good."),
+    "export": ("Share", "Write a session to a bundle, Markdown or HTML."),
+    "import": ("Share", "Read a bundle, or another tool's session file."),
+    "secrets": ("Share", "Find secrets in sessions, and take them out."),
+    "snapshot": ("Operate", "Save every live session now, before a deploy."),
+    "recover": ("Operate", "Turn what killed processes left behind into snapshots."),
+    "check": ("Operate", "Verify the store down to every byte."),
+    "doctor": ("Operate", "Look at everything that could be wrong, and say what to do."),
+    "migrate": ("Operate", "Bring old files to the current version."),
+    "keys": ("Set up", "Encrypt a store; add, remove, change and rotate keys."),
+    "config": ("Set up", "The settings that hold, and where each came from."),
+    "paths": ("Set up", "Where everything is kept."),
+    "completion": ("Set up", "Completion for your shell."),
+    "schema": ("Set up", "The JSON Schema of every answer."),
+    "help": ("Set up", "Topics: references, policies, the format, exit codes."),
+}
+"""Every command: its heading and its line in ``asnap --help``. Its code is the module of its name in `commands`."""
 
 
-class _LazyGroup(click.Group):
+def load(name: str) -> click.Command:
+    """The command, imported now."""
+    module = f"{name}_" if keyword.iskeyword(name) else name
+    found: click.Command = import_module(f"snapshot_plugin.cli.commands.{module}").command
+    return found
+
+
+class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         _ = ctx
-        return sorted(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"There is no command {cmd_name!r}.{meant}")
+        return load(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = import_module(_COMMANDS[cmd_name]).command
-        return command
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Show our own errors as what happened and what to do next, with the exit code their kind has."""
-        try:
-            return super().invoke(ctx)
-        except SnapshotError as error:
-            click.echo(f"error: {error.message}", err=True)
-            if error.hint:
-                click.echo(f"  {error.hint}", err=True)
-            sys.exit(EXIT_CODES.get(error.code, 1))
+        for heading in dict.fromkeys(section for section, _ in COMMANDS.values()):
+            with formatter.section(heading):
+                formatter.write_dl([(name, line) for name, (under, line) in COMMANDS.items() if under == heading])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="snapshot-plugin")
-def main() -> None:
+def group() -> None:
     """Agent sessions that do not die: snapshots that survive crashes, deploys and upgrades."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command and exit with its status. Whatever goes wrong is told on stderr, in the form asked for."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 0
+    sys.exit(status)
+
+
+def _run(words: list[str]) -> int:
+    from snapshot_plugin.cli import failures  # noqa: PLC0415 — with what it says only when it is needed
+
+    try:
+        result: Any = group.main(words, prog_name="asnap", standalone_mode=False)
+    except click.ClickException as error:
+        failures.tell_usage(_output(words), error)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return failures.INTERRUPTED
+    except SnapshotError as error:
+        failures.tell(_output(words), error)
+        return failures.exit_code(error)
+    return result if isinstance(result, int) else 0
+
+
+def _output(words: list[str]) -> Output:
+    # The command line may be what is wrong, so what it asked for is looked up, not parsed.
+    ours = words[: words.index("--")] if "--" in words else words
+    return Output("json" if {"--json", "--jsonl"} & set(ours) else "text")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["default_storage_path", "user_config_file"]
+__all__ = ["default_storage_path", "user_cache_dir", "user_config_file", "user_state_dir"]
 
 _APP = "asnap"
 
@@ -22,6 +22,16 @@ def user_config_file(environ: Mapping[str, str]) -> Path:
     """The user's own settings."""
     config = _xdg(environ, "XDG_CONFIG_HOME") or platformdirs.user_config_path(_APP, appauthor=False)
     return config / "config.toml"
+
+
+def user_cache_dir(environ: Mapping[str, str]) -> Path:
+    """What can be made again, as the search index; may be deleted at any time."""
+    return _xdg(environ, "XDG_CACHE_HOME") or platformdirs.user_cache_path(_APP, appauthor=False)
+
+
+def user_state_dir(environ: Mapping[str, str]) -> Path:
+    """What is remembered between commands and is no data: the operation log."""
+    return _xdg(environ, "XDG_STATE_HOME") or platformdirs.user_state_path(_APP, appauthor=False)
 
 
 def _xdg(environ: Mapping[str, str], name: str) -> Path | None:

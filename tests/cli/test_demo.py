@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from snapshot_plugin.cli.demo_agent import GO_ON, WORDS
+from snapshot_plugin.cli.commands.demo_agent import GO_ON, WORDS
 
 
 def _asnap(*args: str) -> subprocess.CompletedProcess[str]:

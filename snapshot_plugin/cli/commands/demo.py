@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import click
 
-from snapshot_plugin.cli.demo_agent import ANSWER, GO_ON, QUESTION
+from snapshot_plugin.cli.commands.demo_agent import ANSWER, GO_ON, QUESTION
 
 __all__ = ["command"]
 
@@ -38,7 +38,7 @@ class _Client:
     """An ACP client of the proxy, which runs the demo agent. Both are one process group, to be killed at once."""
 
     def __init__(self, place: Path, pause: float) -> None:
-        agent = (sys.executable, "-m", "snapshot_plugin.cli.demo_agent", str(pause))
+        agent = (sys.executable, "-m", "snapshot_plugin.cli.commands.demo_agent", str(pause))
         proxy = (sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--", *agent)
         self._process = subprocess.Popen(  # noqa: S603 — our own modules
             proxy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

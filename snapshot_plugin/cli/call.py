@@ -1,0 +1,146 @@
+"""One invocation: what the user asked for in general (which store, which form, may I ask?), and how to get it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from snapshot_plugin.cli.output import Form, Output
+from snapshot_plugin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["Call"]
+
+
+@dataclass
+class Call:
+    """What every command is given."""
+
+    out: Output
+    place: str | None = None
+    """``--store``, where it was given."""
+    no_input: bool = False
+    assume_yes: bool = False
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> Call:
+        """Take the common options out of what click parsed; what is left is the command's own."""
+        as_json, as_jsonl = options.pop("as_json"), options.pop("as_jsonl")
+        form: Form = "jsonl" if as_jsonl else "json" if as_json else "text"
+        out = Output(
+            form,
+            colour=options.pop("color"),
+            quiet=options.pop("quiet"),
+            verbose=options.pop("verbose"),
+        )
+        _configure_logging(options.pop("log_format"), verbose=out.verbose)
+        return cls(
+            out=out,
+            place=options.pop("store"),
+            no_input=options.pop("no_input"),
+            assume_yes=options.pop("yes", False),
+        )
+
+    @cached_property
+    def config(self) -> SnapshotConfig:
+        """Settings from everywhere; ``--store`` beats the rest."""
+        from snapshot_plugin.manager.config import SnapshotConfig  # noqa: PLC0415 — commands that need none start faster
+
+        flags: dict[str, Any] = {"storage_path": self.place} if self.place else {}
+        return SnapshotConfig.load(environ=self.environ, **flags)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is a person to ask: a terminal on both sides, and no ``--no-input``."""
+        return not self.no_input and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str) -> bool:
+        """Ask before something that cannot be taken back lightly. ``--yes`` answers; scripts must give it.
+
+        Raises:
+            InvalidInput: nobody can be asked and ``--yes`` was not given.
+        """
+        if self.assume_yes:
+            return True
+        if not self.may_ask:
+            raise InvalidInput(f"not done: {question}", hint="in a script, say so with --yes")
+        return click.confirm(question, err=True)
+
+    # The store -------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def store(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
+        """The store this invocation is about, opened."""
+        where = self.config.storage_path
+        if "://" in where:
+            from snapshot_plugin.store import open_store  # noqa: PLC0415 — reads entry points, rarely needed
+
+            async with open_store(where) as remote:
+                yield remote
+            return
+        async with self.local(create=create) as local:
+            yield local
+
+    @asynccontextmanager
+    async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
+        """The same, for what only a store on this disk has: keys, spools, leases, files."""
+        from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — the larger part of start-up
+
+        where = self.config.storage_path
+        if "://" in where:
+            raise InvalidInput(f"{where} is not a store on this disk", hint="give a directory with --store")
+        async with FilesystemStore(where, key=self.key(), create=create, background=background) as store:
+            yield store
+
+    def key(self) -> KeySource | None:
+        """What opens an encrypted store: the environment's key, or the words a person types when asked."""
+        from snapshot_plugin.codec.sources import Passphrase, source_from_environment  # noqa: PLC0415 — as above
+
+        found = source_from_environment(self.environ)
+        if found is None and self.may_ask and _is_encrypted(self.config.storage_path):
+            return Passphrase(click.prompt("Passphrase", hide_input=True, err=True))
+        return found
+
+
+def _is_encrypted(path: str) -> bool:
+    return os.path.isdir(os.path.join(path, "keys"))  # noqa: PTH112, PTH118 — no pathlib at start-up for one look
+
+
+def _configure_logging(form: str, *, verbose: bool) -> None:
+    import logging  # noqa: PLC0415 — set up once, here
+
+    level = logging.DEBUG if verbose else logging.WARNING
+    text = "%(name)s: %(message)s"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter(text))
+    logger = logging.getLogger("snapshot_plugin")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+
+
+def _JsonLines() -> Any:  # noqa: N802 — made only when asked for
+    import json  # noqa: PLC0415 — as above
+    import logging  # noqa: PLC0415 — as above
+
+    class JsonLines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return json.dumps(
+                {"level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+            )
+
+    return JsonLines()

@@ -1,0 +1,65 @@
+"""``asnap paths``: where everything is kept."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.output import Column, Output
+
+__all__ = ["Paths", "command"]
+
+
+class Place(Part):
+    """One place: what for, where, and whether there is anything yet."""
+
+    name: str
+    path: str
+    exists: bool
+    purpose: str
+
+
+class Paths(Document):
+    """Every place this installation uses for this user."""
+
+    kind: ClassVar[str] = "paths"
+    rows: ClassVar[str] = "places"
+    places: tuple[Place, ...]
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        columns = (Column("PLACE"), Column("PATH"), Column("", flexible=True))
+        out.table(columns, [(place.name, place.path, place.purpose) for place in self.places])
+
+
+@declare(
+    "paths",
+    section="Set up",
+    answer=Paths,
+    examples=(
+        ("asnap paths", "where the store, the settings and the index are"),
+        ("asnap paths --json", "the same for a script"),
+        ('du -sh "$(asnap paths | grep ^store | cut -f2)"', "how large the store is"),
+    ),
+    exits=(),
+)
+async def command(call: Call) -> Paths:
+    """Say where everything is kept.
+
+    Each place can be moved with an XDG variable; the store also with --store or ASNAP_STORE.
+    """
+    from pathlib import Path  # noqa: PLC0415 — only what this command needs
+
+    from snapshot_plugin.manager import places  # noqa: PLC0415 — as above
+
+    found = (
+        ("store", Path(call.config.storage_path), "sessions; back this up"),
+        ("config", places.user_config_file(call.environ), "settings"),
+        ("cache", places.user_cache_dir(call.environ), "search index; delete freely"),
+        ("state", places.user_state_dir(call.environ), "operation log, for undo"),
+    )
+    return Paths(
+        places=tuple(Place(name=n, path=str(p), exists=p.exists(), purpose=purpose) for n, p, purpose in found)
+    )

@@ -1,0 +1,64 @@
+"""What a command answers: one value with two faces, text for people and JSON for programs.
+
+A command computes its answer and returns it; it never prints data itself. So whatever a person can read, a script
+can have, and the JSON Schema of every answer comes from the same declaration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from snapshot_plugin.cli.output import Output
+
+__all__ = ["SCHEMA_VERSION", "Document", "Part"]
+
+SCHEMA_VERSION = 1
+"""Raised when a field goes away or changes its meaning. New fields do not raise it: ignore what you do not know."""
+
+
+class Part(BaseModel):
+    """A value inside an answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Document(Part):
+    """An answer. A subclass names its ``kind``, adds its fields, and says how a person sees them."""
+
+    kind: ClassVar[str]
+    """What `asnap schema` calls it; in every document, so that a program knows what it reads."""
+    rows: ClassVar[str | None] = None
+    """The field whose entries ``--jsonl`` prints one by one; None prints the document as one line."""
+
+    def show(self, out: Output) -> None:
+        """Print it for a person. Data goes to ``out.line`` and ``out.table``, everything else to ``out.note``."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit status; not 0 where the answer is bad news, as damage found by a check."""
+        return 0
+
+    def document(self) -> dict[str, Any]:
+        """The answer as ``--json`` prints it."""
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **self.model_dump(mode="json")}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The answer as ``--jsonl`` prints it: each line a document of its own."""
+        if self.rows is None:
+            return [self.document()]
+        head = {"schema_version": SCHEMA_VERSION, "kind": f"{self.kind}.{self.rows}"}
+        return [{**head, **row} for row in self.model_dump(mode="json", include={self.rows})[self.rows]]
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of `document`."""
+        schema = cls.model_json_schema(mode="serialization")
+        fixed = {"schema_version": {"const": SCHEMA_VERSION}, "kind": {"const": cls.kind}}
+        properties = {**fixed, **schema.pop("properties", {})}
+        required = [*fixed, *schema.pop("required", [])]
+        dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        return {**dialect, **schema, "title": cls.kind, "properties": properties, "required": required}

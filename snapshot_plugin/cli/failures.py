@@ -1,0 +1,88 @@
+"""What went wrong, said to a person or to a program: what happened, to which id, why, and what to run next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from snapshot_plugin.cli.document import SCHEMA_VERSION
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.text import plain
+from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+
+__all__ = ["INTERRUPTED", "PARTIAL", "describe", "exit_code", "next_command", "tell", "tell_usage"]
+
+INTERRUPTED = 130
+PARTIAL = 3
+
+_NEXT = {
+    "snapshot_not_found": "asnap list --all",
+    "not_found": "asnap list --all",
+    "store_not_found": "asnap demo",
+    "corrupted": "asnap check {session}",
+    "tampered": "asnap check {session}",
+    "damaged": "asnap check {session}",
+    "key_missing": "asnap keys status",
+    "wrong_key": "asnap keys status",
+    "version_unsupported": "pip install --upgrade snapshot-plugin",
+    "conflict": "asnap show {session}",
+    "locked": "asnap show {session}",
+    "store_unavailable": "asnap doctor",
+    "agent_unavailable": "asnap doctor",
+    "invalid_policy": "asnap forget --help",
+}
+"""The most useful next command after an error; the library's own hints speak to authors, these to users."""
+
+
+def next_command(error: SnapshotError) -> str:
+    """The command to run next; an error that knows better says so in ``error.run``."""
+    known: str = getattr(error, "run", "") or _NEXT.get(error.code, "asnap doctor")
+    return known.replace("{session}", error.session_id or "").strip()
+
+
+def exit_code(error: SnapshotError) -> int:
+    """The exit status that stands for this kind of error."""
+    return EXIT_CODES.get(error.code, 1)
+
+
+def describe(error: SnapshotError) -> dict[str, Any]:
+    """The error as ``--json`` prints it."""
+    cause = error.__cause__
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "error",
+        "code": error.code,
+        "message": error.message,
+        "session_id": error.session_id,
+        "hint": error.hint,
+        "next": next_command(error),
+        "retryable": error.retryable,
+        "cause": f"{type(cause).__name__}: {cause}" if cause else None,
+    }
+
+
+def tell(out: Output, error: SnapshotError) -> None:
+    """Print an error on stderr; as one JSON document where JSON was asked for."""
+    if not out.is_text:
+        out.warn(json.dumps(describe(error), ensure_ascii=False))
+        return
+    out.warn(f"error: {plain(error.message)}", fg="red")
+    if error.hint:
+        out.warn(f"  {plain(error.hint)}")
+    out.warn(f"  next: {next_command(error)}")
+
+
+def tell_usage(out: Output, error: click.ClickException) -> None:
+    """Print what is wrong with a command line, and where its help is."""
+    context = getattr(error, "ctx", None)
+    help_line = f"{context.command_path} --help" if context else "asnap --help"
+    message = error.format_message()
+    if not out.is_text:
+        told = {"code": "usage", "message": message, "session_id": None, "hint": "", "next": help_line}
+        head = {"schema_version": SCHEMA_VERSION, "kind": "error"}
+        out.warn(json.dumps({**head, **told, "retryable": False, "cause": None}, ensure_ascii=False))
+        return
+    out.warn(f"error: {plain(message)}", fg="red")
+    out.warn(f"  next: {help_line}")

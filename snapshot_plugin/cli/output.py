@@ -1,0 +1,147 @@
+"""The one writer of the command line: data on stdout, everything else on stderr.
+
+Knows whether a person or a program reads, whether colour is wanted, and how wide the terminal is. A reader that
+goes away (``asnap list | head -1``) ends the command quietly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any, Literal, NamedTuple
+
+import click
+
+from snapshot_plugin.cli.document import Document
+from snapshot_plugin.cli.text import cut, pad, width
+
+__all__ = ["Column", "Form", "Output", "wants_colour"]
+
+Form = Literal["text", "json", "jsonl"]
+
+
+class Column(NamedTuple):
+    """A column of a table. The *flexible* ones give way when the terminal is narrow; ids never do."""
+
+    title: str
+    right: bool = False
+    flexible: bool = False
+    style: Mapping[str, Any] = {}
+
+
+def wants_colour(choice: str, stream: IO[str], environ: Mapping[str, str]) -> bool:
+    """``--color`` first, then NO_COLOR, FORCE_COLOR, TERM=dumb, then whether a terminal is there."""
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return environ.get("TERM") != "dumb" and stream.isatty()
+
+
+class Output:
+    """Where a command writes."""
+
+    def __init__(
+        self, form: Form = "text", *, colour: str = "auto", quiet: bool = False, verbose: bool = False
+    ) -> None:
+        self.form, self.quiet, self.verbose = form, quiet, verbose
+        self._colour = {fd: wants_colour(colour, stream, os.environ) for fd, stream in _streams().items()}
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a person reads, or at least text was asked for."""
+        return self.form == "text"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether data goes to a terminal."""
+        return sys.stdout.isatty()
+
+    @property
+    def columns(self) -> int:
+        """How wide lines may be; without a terminal there is no limit."""
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            return 10_000
+        return max(20, shutil.get_terminal_size((80, 24)).columns)
+
+    def answer(self, document: Document) -> None:
+        """Print what a command found, in the form that was asked for."""
+        if self.form == "json":
+            self.line(json.dumps(document.document(), ensure_ascii=False, indent=2 if self.is_terminal else None))
+        elif self.form == "jsonl":
+            for line in document.lines():
+                self.line(json.dumps(line, ensure_ascii=False))
+        else:
+            document.show(self)
+
+    def line(self, text: str = "", **style: Any) -> None:
+        """A line of data."""
+        click.echo(self._styled(text, 1, style), color=self._colour[1])
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def note(self, text: str = "", **style: Any) -> None:
+        """A line for the person at the terminal, not part of the data; ``-q`` leaves it out."""
+        if not self.quiet:
+            self.warn(text, **style)
+
+    def detail(self, text: str) -> None:
+        """A note for who asked with ``-v``."""
+        if self.verbose:
+            self.warn(text)
+
+    def warn(self, text: str, **style: Any) -> None:
+        """A line on stderr that ``-q`` does not leave out."""
+        click.echo(self._styled(text, 2, style), err=True, color=self._colour[2])
+
+    def style(self, text: str, **style: Any) -> str:
+        """*text* in colour, where data is shown in colour."""
+        return self._styled(text, 1, style)
+
+    def _styled(self, text: str, fd: int, style: Mapping[str, Any]) -> str:
+        return click.style(text, **style) if style and self._colour[fd] else text
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+        """Rows under titles on a terminal; without one, the same fields parted by tabs, whole, without titles."""
+        cells = [list(row) for row in rows]
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            for row in cells:
+                self.line("\t".join(row))
+            return
+        shown = [n for n, _ in enumerate(columns) if any(row[n] for row in cells)]  # an empty column says nothing
+        widths = _fitted([columns[n] for n in shown], [[row[n] for n in shown] for row in cells], self.columns)
+        self.line(self._row([columns[n].title for n in shown], [columns[n] for n in shown], widths, bold=True))
+        for row in cells:
+            self.line(self._row([row[n] for n in shown], [columns[n] for n in shown], widths))
+
+    def _row(self, cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], **head: Any) -> str:
+        parts = []
+        for cell, column, wide in zip(cells, columns, widths, strict=True):
+            text = pad(cut(cell, wide), wide, right=column.right)
+            parts.append(self.style(text, **(head or column.style)))
+        return "  ".join(parts).rstrip()
+
+
+def _streams() -> dict[int, IO[str]]:
+    return {1: sys.stdout, 2: sys.stderr}
+
+
+def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column, so that a line fits in *room*: flexible columns give way, the widest first."""
+    widths = [max(width(c.title), *(width(row[n]) for row in rows), 0) for n, c in enumerate(columns)]
+    flexible = [n for n, column in enumerate(columns) if column.flexible]
+    over = sum(widths) + 2 * (len(widths) - 1) - room
+    while over > 0 and (wide := [n for n in flexible if widths[n] > 6]):  # noqa: PLR2004 — less is not readable
+        widest = max(wide, key=lambda n: widths[n])
+        widths[widest] -= 1
+        over -= 1
+    return widths

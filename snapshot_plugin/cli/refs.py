@@ -1,0 +1,139 @@
+"""Which session a user means: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``session@seq``.
+
+``~N`` counts sessions back from the newest one; ``@N`` is a snapshot of the session. An id typed in full always
+wins, so a session may be called ``latest`` and still be reached. Damaged sessions can be referred to as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["HELP", "Target", "find", "resolve", "short_ids"]
+
+HELP = "An id or its beginning, a name, latest, latest~2, tag:x; with @N for one of its snapshots."
+
+_AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
+_LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
+_SHORTEST = 6
+_CANDIDATES = 5
+
+
+class Target(NamedTuple):
+    """What a reference means: the session as listed, and the snapshot if one was named."""
+
+    meta: SnapshotMeta
+    seq: int | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.meta.session_id
+
+
+async def find(store: SnapshotStore, text: str) -> Target:
+    """The session a reference means, as of now.
+
+    Raises:
+        SnapshotNotFound: nothing fits; the hint names what is spelled alike.
+        InvalidInput: several sessions fit; the hint names them.
+    """
+    return resolve(text, await store.list())
+
+
+def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
+    """The same among *metas*, which are newest first. Pure."""
+    exact = [meta for meta in metas if meta.session_id == text]
+    if exact:
+        return Target(exact[0])
+    if at := _AT.match(text):
+        return Target(_session(at["session"], metas), int(at["seq"]))
+    return Target(_session(text, metas))
+
+
+def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+    if latest := _LATEST.match(text):
+        return _latest(int(latest["back"] or 0), metas)
+    if text.startswith("tag:"):
+        return _tagged(text.removeprefix("tag:"), metas)
+    for fits in (_has_id, _has_name, _begins, _has_name_in_any_case) if text else ():
+        found = [meta for meta in metas if fits(meta, text)]
+        if len(found) > 1:
+            raise _ambiguous(text, found)
+        if found:
+            return found[0]
+    raise _unknown(text, metas)
+
+
+def _has_id(meta: SnapshotMeta, text: str) -> bool:
+    return meta.session_id == text
+
+
+def _has_name(meta: SnapshotMeta, text: str) -> bool:
+    return meta.title == text
+
+
+def _begins(meta: SnapshotMeta, text: str) -> bool:
+    return meta.session_id.lower().startswith(text.lower())
+
+
+def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
+    return meta.title is not None and meta.title.lower() == text.lower()
+
+
+def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+    whole = [meta for meta in metas if meta.state == "ok"]  # latest means the latest that can be had
+    if back < len(whole):
+        return whole[back]
+    name = f"latest~{back}" if back else "latest"
+    raise SnapshotNotFound(f"there is no {name}: the store has {len(whole)} whole session(s)", hint="")
+
+
+def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+    found = [meta for meta in metas if tag in meta.tags or tag in meta.snapshot_tags]
+    if len(found) > 1:
+        raise _ambiguous(f"tag:{tag}", found)
+    if found:
+        return found[0]
+    tags = sorted({name for meta in metas for name in (*meta.tags, *meta.snapshot_tags)})
+    raise SnapshotNotFound(f"no session has the tag {tag!r}", hint=_meant(tag, tags))
+
+
+def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
+    names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
+    more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
+    return InvalidInput(
+        f"{text!r} could be {len(names)} sessions", hint=f"say which: {', '.join(names[:_CANDIDATES])}{more}"
+    )
+
+
+def _unknown(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound:
+    names = [meta.session_id for meta in metas] + [meta.title for meta in metas if meta.title]
+    return SnapshotNotFound(f"there is no session {text!r}", session_id=text, hint=_meant(text, names))
+
+
+def _meant(text: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """For each id the shortest beginning that no other one shares, so that it can be typed."""
+    ordered = sorted(ids, key=str.lower)
+    short = {}
+    for n, name in enumerate(ordered):
+        neighbours = [*ordered[max(0, n - 1) : n], *ordered[n + 1 : n + 2]]
+        shared = max((_common(name, other) for other in neighbours), default=0)
+        short[name] = name[: max(_SHORTEST, shared + 1)]
+    return short
+
+
+def _common(one: str, other: str) -> int:
+    pairs = zip(one.lower(), other.lower(), strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

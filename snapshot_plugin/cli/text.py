@@ -1,0 +1,107 @@
+"""How values look on a terminal. Pure: the time comes in."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import datetime
+
+__all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "size", "width"]
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
+)
+_ACROSS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def plain(text: str, *, lines: bool = False) -> str:
+    """*text* without anything a terminal would obey: escapes, controls, marks that turn the writing direction.
+
+    What agents and strangers wrote goes through here before it is shown. With *lines*, line ends and tabs stay;
+    otherwise they become single spaces.
+    """
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
+    if not lines:
+        text = " ".join(text.split())
+    keep = "\n\t" if lines else ""
+    return "".join(char for char in text if char in keep or not _is_unsafe(char))
+
+
+def _is_unsafe(char: str) -> bool:
+    return char in _ACROSS or unicodedata.category(char) in ("Cc", "Cs")
+
+
+def width(text: str) -> int:
+    """How many columns *text* takes."""
+    return len(text) if text.isascii() else sum(_columns(char) for char in text)
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, columns: int) -> str:
+    """*text* in at most that many columns, with an ellipsis where something is missing."""
+    if width(text) <= columns:
+        return text
+    used, kept = 1, []
+    for char in text:
+        used += _columns(char)
+        if used > columns:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + "…" if columns > 0 else ""
+
+
+def pad(text: str, columns: int, *, right: bool = False) -> str:
+    """*text* filled up with spaces, in front of it where *right*."""
+    space = " " * max(0, columns - width(text))
+    return space + text if right else text + space
+
+
+_STEPS = ((60, "s"), (60, "m"), (24, "h"), (7, "d"), (52, "w"))
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """How long ago, in one unit: ``4m``, ``3h``, ``2w``. A moment in the future is ``now``."""
+    number = max(0, int((now - moment).total_seconds()))
+    if number < 1:
+        return "now"
+    for step, unit in _STEPS:
+        if number < step:
+            return f"{number}{unit}"
+        number //= step
+    return f"{number}y"
+
+
+def clock_time(moment: datetime) -> str:
+    """A moment as the user's clock shows it: ``2026-11-16 04:12``."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def size(number: int) -> str:
+    """Bytes in IEC units: ``512 B``, ``17 KiB``, ``1.4 GiB``."""
+    value, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 999.5 and len(units) > 1:  # noqa: PLR2004 — no column is wider than four digits
+        value /= 1024
+        units.pop(0)
+    digits = 1 if units[0] != "B" and value < 9.95 else 0  # noqa: PLR2004 — where a tenth still tells something
+    return f"{value:.{digits}f} {units[0]}"
+
+
+def count(number: int) -> str:
+    """A large number in short: ``950``, ``12k``, ``3.4M``."""
+    for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if number >= limit * 0.9995:
+            value = number / limit
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"  # noqa: PLR2004 — as above
+    return str(number)
+
+
+def money(cost: float | None, currency: str | None = None) -> str:
+    """What something cost; nothing where nobody said."""
+    if cost is None:
+        return ""
+    return f"{cost:.2f} {currency}" if currency else f"${cost:.2f}"

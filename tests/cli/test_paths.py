@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Asnap
+
+
+def test_every_place_follows_the_users_variables(asnap: Asnap, home: Path) -> None:
+    places = {each["name"]: each["path"] for each in asnap("paths", "--json").json["places"]}
+
+    assert places == {
+        "store": str(home / "data" / "asnap" / "store"),
+        "config": str(home / "config" / "asnap" / "config.toml"),
+        "cache": str(home / "cache" / "asnap"),
+        "state": str(home / "state" / "asnap"),
+    }
+
+
+def test_the_stores_place_can_be_given(asnap: Asnap, tmp_path: Path) -> None:
+    assert asnap("paths", "--store", tmp_path / "here").out.splitlines()[0].split("\t")[1] == str(tmp_path / "here")

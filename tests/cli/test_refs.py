@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from snapshot_plugin import SnapshotMeta
+from snapshot_plugin.cli.refs import resolve, short_ids
+from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def meta(session_id: str, **more: object) -> SnapshotMeta:
+    return SnapshotMeta.model_validate({"session_id": session_id, "seq": 7, "saved_at": NOW, **more})
+
+
+METAS = (
+    meta("01aaaa", title="fix auth", tags=("pre-deploy",)),
+    meta("01bbbb", title="Docs", state="damaged"),
+    meta("02cccc", snapshot_tags=("night",)),
+    meta("latest~1", title="fix auth"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "session_id", "seq"),
+    [
+        ("01aaaa", "01aaaa", None),
+        ("02", "02cccc", None),
+        ("01BB", "01bbbb", None),
+        ("Docs", "01bbbb", None),
+        ("docs", "01bbbb", None),
+        ("latest", "01aaaa", None),
+        ("latest~2", "latest~1", None),
+        ("tag:pre-deploy", "01aaaa", None),
+        ("tag:night@3", "02cccc", 3),
+        ("02c@5", "02cccc", 5),
+        ("latest@5", "01aaaa", 5),
+    ],
+)
+def test_a_reference_finds_its_session(text: str, session_id: str, seq: int | None) -> None:
+    target = resolve(text, METAS)
+
+    assert (target.session_id, target.seq) == (session_id, seq)
+
+
+def test_an_id_typed_in_full_beats_what_else_it_could_mean() -> None:
+    assert resolve("latest~1", METAS).session_id == "latest~1"
+
+
+def test_latest_skips_damaged_sessions() -> None:
+    assert resolve("latest", METAS[1:]).session_id == "02cccc"
+
+
+@pytest.mark.parametrize("text", ["01", "fix auth"])
+def test_several_that_fit_are_named(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        resolve(text, METAS)
+
+    assert "01aaaa" in caught.value.hint
+
+
+@pytest.mark.parametrize(("text", "meant"), [("Dosc", "Docs"), ("02ccdc", "02cccc"), ("tag:nigth", "night")])
+def test_a_typo_gets_a_suggestion(text: str, meant: str) -> None:
+    with pytest.raises(SnapshotNotFound) as caught:
+        resolve(text, METAS)
+
+    assert meant in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "zzz", "latest~9", "tag:", "@3"])
+def test_what_fits_nothing_is_not_found(text: str) -> None:
+    with pytest.raises(SnapshotNotFound):
+        resolve(text, METAS)
+
+
+def test_short_ids_are_unique_beginnings_that_resolve() -> None:
+    ids = ["01JD7AAAA1", "01JD7AAAA2", "01JD7AAAA", "02", "01JD8BBBBBB"]
+    short = short_ids(ids)
+
+    metas = [meta(name) for name in ids]
+    assert {name: resolve(text, metas).session_id for name, text in short.items()} == {name: name for name in ids}
+    assert short["01JD8BBBBBB"] == "01JD8B"
