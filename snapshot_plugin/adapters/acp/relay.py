@@ -17,12 +17,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from snapshot_plugin.adapters.acp.chain import ChainLink
-from snapshot_plugin.adapters.acp.journal import Journals, stamp
+from snapshot_plugin.adapters.acp.journal import Journal, Journals, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
 from snapshot_plugin.adapters.acp.launch import AgentProcess
-from snapshot_plugin.adapters.acp.notes import is_note
 from snapshot_plugin.adapters.acp.offers import offered
 from snapshot_plugin.adapters.acp.requests import Pending, Waiter, key_of
+from snapshot_plugin.adapters.acp.traffic import (
+    Entry,
+    answered_by_agent,
+    answered_by_client,
+    asked_by_agent,
+    is_echoed_note,
+    prompted,
+    updated,
+    with_note,
+)
 from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, notification, parse, request
 from snapshot_plugin.model.snapshot import AgentInfo
 
@@ -235,14 +244,11 @@ class Relay:
 
     def _prompt(self, message: Message, line: bytes, session_id: str, params: Message) -> bytes:
         """The prompt is durable before the agent gets it; what the model must be told rides along, once."""
-        journal = self.journals.open.get(session_id)
         self._repeating.pop(session_id, None)
-        if journal:
-            journal.record({"prompt": params.get("prompt") or [], "t": stamp()}, durable=True)
+        _write_down(self.journals.open.get(session_id), prompted(params, at=stamp()))
         note = self.notes.pop(session_id, None)
         if note is not None:
-            prompt = [{"type": "text", "text": note}, *(params.get("prompt") or [])]
-            params = {**params, "prompt": prompt}
+            params = with_note(params, note)
             message = {**message, "params": params}
             line = encode(message)
         return self._renamed(message, line, params, session_id, self._agent_ids)
@@ -251,14 +257,7 @@ class Relay:
         pending = self.from_agent.pop(key_of(message.get("id")), None)
         if pending is None:
             return None if "id" in message else line  # an answer for an agent that is no more
-        journal = self.journals.open.get(pending.session_id or "")
-        result = message.get("result")
-        if journal and isinstance(result, dict):
-            if pending.method == "session/request_permission":
-                journal.record({"outcome": result.get("outcome"), "n": str(pending.id)}, durable=True)
-            elif pending.method.startswith("terminal/"):
-                shown = {**{k: pending.params[k] for k in ("command", "args") if k in pending.params}, **result}
-                journal.record({"terminal": {"terminalId": pending.params.get("terminalId"), **shown}})
+        _write_down(self.journals.open.get(pending.session_id or ""), answered_by_client(pending, message))
         return line
 
     # From the agent ---------------------------------------------------------------------------------------
@@ -300,25 +299,20 @@ class Relay:
             return None
         if (words := self._repeating.get(public)) is not None and _repeats(update, words):
             return None
-        if _is_echoed_note(update):
+        if is_echoed_note(update):
             return None
         self._on_update(public, update)
         return self._renamed(message, line, params, agent_id, self._public_ids)
 
     def _on_update(self, session_id: str, update: Message) -> None:
-        journal = self.journals.open.get(session_id)
-        if journal:
-            starting = update.get("sessionUpdate") == "tool_call"
-            journal.record({"update": update}, durable=starting)
+        _write_down(self.journals.open.get(session_id), updated(update))
 
     def _agent_asks(self, message: Message, line: bytes, method: str, params: Message) -> bytes:
         agent_id = params.get("sessionId")
         public = self._public_ids.get(agent_id, agent_id) if isinstance(agent_id, str) else None
         if "id" in message:
-            self.from_agent[key_of(message["id"])] = Pending(message["id"], method, public, params)
-            journal = self.journals.open.get(public or "")
-            if journal and method == "session/request_permission":
-                journal.record({"permission": params, "n": str(message["id"])}, durable=True)
+            asked = self.from_agent[key_of(message["id"])] = Pending(message["id"], method, public, params)
+            _write_down(self.journals.open.get(public or ""), asked_by_agent(asked))
         return self._renamed(message, line, params, agent_id, self._public_ids)
 
     def _agent_answers(self, message: Message, line: bytes) -> bytes | None:
@@ -333,26 +327,17 @@ class Relay:
         result = message.get("result")
         if pending.method == "initialize" and isinstance(result, dict):
             return self._initialized(message, result)
-        journal = self.journals.open.get(pending.session_id or "")
-        if pending.method == "session/prompt" and journal:
-            stop = result if isinstance(result, dict) else {"error": message.get("error")}
-            journal.record({"stop": stop, "t": stamp()}, durable=True)
-            journal.checkpoint()
-        elif pending.method == "session/new" and isinstance(result, dict):
+        if pending.method == "session/new" and isinstance(result, dict):
             self.began(pending, result)
-        elif journal and isinstance(result, dict):
-            self._configured(pending, result)
+            return line
+        journal = self.journals.open.get(pending.session_id or "")
+        _write_down(journal, answered_by_agent(pending, message, at=stamp()))
+        if pending.method == "session/prompt" and journal:
+            journal.checkpoint()
         return line
 
     def began(self, pending: Pending, result: Message) -> None:
         """A session was made; replaced by `sessions.Sessions`."""
-
-    def _configured(self, pending: Pending, result: Message) -> None:
-        journal = self.journals.open[pending.session_id or ""]
-        if pending.method == "session/set_mode":
-            journal.record({"config": {"modes": {"currentModeId": pending.params.get("modeId")}}})
-        elif "configOptions" in result or "modes" in result:
-            journal.record({"config": result})
 
     def _initialized(self, message: Message, result: Message) -> bytes:
         if result.get("protocolVersion") != 1:
@@ -383,11 +368,9 @@ def _read(fd: int) -> bytes:
         return b""
 
 
-def _is_echoed_note(update: Message) -> bool:
-    """Whether an agent that echoes prompts shows what we told the model: it is not the user's own words."""
-    content = update.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    return update.get("sessionUpdate") == "user_message_chunk" and isinstance(text, str) and is_note(text)
+def _write_down(journal: Journal | None, entry: Entry | None) -> None:
+    if journal and entry:
+        journal.record(entry.event, durable=entry.durable)
 
 
 def _repeats(update: Message, words: str) -> bool:
