@@ -6,7 +6,6 @@ the session a user means; `failures` says what went wrong. Nothing else prints.
 
 from __future__ import annotations
 
-import difflib
 import keyword
 import os
 import sys
@@ -73,6 +72,8 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
+            import difflib  # noqa: PLC0415 — for typos only
+
             close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             meant = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"There is no command {cmd_name!r}.{meant}")

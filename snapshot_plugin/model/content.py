@@ -6,6 +6,7 @@ on. A block of a kind we do not know is an `UnknownBlock` and is written back ex
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag, TypeAdapter, ValidationError, WrapValidator
@@ -164,9 +165,11 @@ Blocks = Annotated[tuple[Block, ...], BeforeValidator(_several)]
 """Blocks in order; plain text is taken as one text block."""
 
 
-_ANY_BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
+@cache
+def _any_block() -> TypeAdapter[Block]:
+    return TypeAdapter(Block)
 
 
 def parse_block(raw: dict[str, Any]) -> Block:
     """Read a block that somebody else wrote. One that does not fit its kind is kept verbatim, never refused."""
-    return _ANY_BLOCK.validate_python(raw)
+    return _any_block().validate_python(raw)

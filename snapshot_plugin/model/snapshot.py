@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from snapshot_plugin.model.content import Blocks, TextBlock
 from snapshot_plugin.model.frozen import FrozenDict
@@ -110,6 +111,16 @@ class Parent(Value):
     message_index: int
 
 
+@cache  # one object for all, made when the first one is needed: building it costs 20 ms of start-up
+def _no_config() -> SessionConfig:
+    return SessionConfig()
+
+
+@cache
+def _no_metrics() -> Metrics:
+    return Metrics()
+
+
 class SessionSnapshot(Value):
     """Everything a session is, at one moment. A value: frozen, comparable, and complete on its own.
 
@@ -124,11 +135,11 @@ class SessionSnapshot(Value):
     provider_type: str = "custom"
     agent_session_id: str | None = None
     agent: AgentInfo | None = None
-    config: SessionConfig = SessionConfig()
+    config: SessionConfig = Field(default_factory=_no_config)
     messages: tuple[Message, ...] = ()
     current_task: str | None = None
     plan: tuple[PlanEntry, ...] = ()
-    metrics: Metrics = Metrics()
+    metrics: Metrics = Field(default_factory=_no_metrics)
     title: str | None = None
     tags: tuple[str, ...] = ()
     pinned: bool = False

@@ -68,6 +68,7 @@ class Value(BaseModel):
         populate_by_name=True,
         allow_inf_nan=False,
         hide_input_in_errors=True,
+        defer_build=True,
     )
     __pydantic_extra__: dict[str, Json]
     _refused_as: ClassVar[type[InvalidInput]] = InvalidSnapshot

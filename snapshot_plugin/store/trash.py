@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from ulid import ULID
-
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
-from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.model.ids import dated, dirname_of, session_id_of, time_of
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.files import disk_errors, make_private_dir, sync_dir
 
@@ -24,7 +22,7 @@ class TrashDir:
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         """See `FrameLog`. One rename: the session is there, or in the trash."""
-        stamp = str(ULID.from_datetime(now)).lower()[:10] + token[10:]
+        stamp = dated(token, now)
         name = dirname_of(session_id)
         with disk_errors(f"deleting session {session_id}", session_id=session_id):
             make_private_dir(self._trash)
@@ -79,11 +77,8 @@ class TrashDir:
 def _entry(path: Path) -> Trashed | None:
     name, _, token = path.name.rpartition(".")
     session_id = session_id_of(name)
-    try:
-        deleted_at = ULID.from_str(token.upper()).datetime.astimezone(UTC)
-    except ValueError:
-        return None
-    if session_id is None:
+    deleted_at = time_of(token)
+    if session_id is None or deleted_at is None:
         return None
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     return Trashed(session_id=session_id, token=token, deleted_at=deleted_at, size_bytes=size)
