@@ -19,6 +19,7 @@ from snapshot_plugin.errors import InvalidInput
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.manager.operations import OperationLog
     from snapshot_plugin.store.base import SnapshotStore
     from snapshot_plugin.store.filesystem import FilesystemStore
 
@@ -106,6 +107,15 @@ class Call:
             raise InvalidInput(f"{where} is not a store on this disk", hint="give a directory with --store")
         async with FilesystemStore(where, key=self.key(), create=create, background=background) as store:
             yield store
+
+    def operations(self, store: SnapshotStore) -> OperationLog:
+        """What was done to *store* by this user, for undo. A command that changes something records it there."""
+        from snapshot_plugin.manager.operations import OperationLog, log_path  # noqa: PLC0415 — as above
+        from snapshot_plugin.manager.places import user_state_dir  # noqa: PLC0415 — as above
+
+        name: str = getattr(store, "store_id", "") or self.config.storage_path
+        keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
+        return OperationLog(log_path(user_state_dir(self.environ), name), keys=keys, clock=lambda: self.now)
 
     def key(self) -> KeySource | None:
         """What opens an encrypted store: the environment's key, or the words a person types when asked."""

@@ -151,6 +151,12 @@ class FilesystemStore(LogStore):
         return None
 
     @property
+    def store_id(self) -> str:
+        """The store's own id, which it keeps wherever it is moved."""
+        self._prepare()
+        return self._store_id or ""
+
+    @property
     def keychain(self) -> Keychain:
         """The store's keys: add, remove and change ways to open it, rotate the data key."""
         self._prepare()
