@@ -7,72 +7,48 @@ of the traffic goes on meanwhile.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from snapshot_plugin.adapters.acp.chain import ChainLink
-from snapshot_plugin.adapters.acp.journal import Journal, Journals, stamp
-from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
+from snapshot_plugin.adapters.acp.journal import Journals, stamp
 from snapshot_plugin.adapters.acp.launch import AgentProcess
+from snapshot_plugin.adapters.acp.link import Link
 from snapshot_plugin.adapters.acp.offers import offered
-from snapshot_plugin.adapters.acp.requests import Pending, Waiter, key_of
+from snapshot_plugin.adapters.acp.requests import Pending, key_of
 from snapshot_plugin.adapters.acp.traffic import (
     Entry,
     answered_by_agent,
     answered_by_client,
     asked_by_agent,
-    is_echoed_note,
     prompted,
     updated,
-    with_note,
 )
-from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, notification, parse, request
-from snapshot_plugin.model.snapshot import AgentInfo
+from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, notification, parse
 
 __all__ = ["Relay"]
 
 _READ = 1 << 20
-_QUIET_FOR, _LATE_AT_MOST = 0.25, 3.0
-_STATE_UPDATES = (
-    "available_commands_update",
-    "current_mode_update",
-    "config_option_update",
-    "session_info_update",
-    "usage_update",
-)
 
 
-class Relay:
+class Relay(Link):
     """One client, one agent, any number of sessions. `sessions.Sessions` and `revival.Revival` build on it."""
 
     def __init__(self, command: Sequence[str], journals: Journals, *, client_in: int, client_out: int) -> None:
+        super().__init__(command)
         self.command, self.journals = tuple(command), journals
         self.agent: AgentProcess | ChainLink | None = None
-        self.agent_info = AgentInfo(command=self.command)
-        self.capabilities: dict[str, Any] = {}
         self.client_capabilities: dict[str, Any] = {}
         self.initialize_params: Message | None = None
         self.transparent = False
-        self.notes: dict[str, str] = {}
         self.from_client: dict[str, Pending] = {}
         self.from_agent: dict[str, Pending] = {}
         self.ready = threading.Event()
-        self.closing = threading.Event()
         self.answered_by_us: dict[str, Callable[[Pending], None]] = {}
-        self.patience = 60.0
-        self._waiters: dict[str, Waiter] = {}
-        self._held: dict[str, Updates] = {}
-        self._repeating: dict[str, str] = {}
-        self._strays: dict[str, Updates] | None = None
-        self._agent_ids: dict[str, str] = {}
-        self._public_ids: dict[str, str] = {}
-        self._numbers = itertools.count(1)
         self._in, self._out = client_in, client_out
         self._client_lock, self._agent_lock = threading.Lock(), threading.Lock()
 
@@ -100,26 +76,9 @@ class Relay:
         sys.stderr.write(f"asnap: {text}\n")
         sys.stderr.flush()
 
-    def ask(self, method: str, params: Message) -> Message:
-        """Send a request of our own to the agent and wait, bounded."""
-        number = f"asnap-{next(self._numbers)}"
-        waiter = self._waiters[number] = Waiter()
-        self.to_agent(encode(request(number, method, params)))
-        if not waiter.done.wait(self.patience):
-            self._waiters.pop(number, None)
-            raise AgentRefused(f"no answer to {method} in {self.patience:g} s")
-        error = waiter.answer.get("error")
-        if error is not None:
-            raise AgentRefused(str(error.get("message", error)) if isinstance(error, dict) else str(error), error)
-        result = waiter.answer.get("result")
-        return result if isinstance(result, dict) else {}
-
-    def fail_waiters(self, why: str) -> None:
-        """The agent is gone: nobody will answer these."""
-        for number in list(self._waiters):
-            waiter = self._waiters.pop(number)
-            waiter.answer = {"error": {"message": why}}  # no code: these are not the agent's words
-            waiter.done.set()
+    def send(self, message: Message) -> None:
+        """A message of our own, to the agent."""
+        self.to_agent(encode(message))
 
     def wait_until(self, done: Callable[[], bool]) -> bool:
         """Wait, bounded, for something the pumps bring about."""
@@ -128,65 +87,19 @@ class Relay:
             self.closing.wait(0.005)
         return done()
 
-    # Names ------------------------------------------------------------------------------------------------
+    def is_recorded(self, session_id: str) -> bool:
+        """Whether the session has a journal."""
+        return session_id in self.journals.open
 
-    def bind(self, session_id: str, agent_session_id: str) -> None:
-        """From now on the agent knows our *session_id* under its own name."""
-        self._public_ids.pop(self._agent_ids.pop(session_id, session_id), None)
-        if agent_session_id != session_id:
-            self._agent_ids[session_id] = agent_session_id
-            self._public_ids[agent_session_id] = session_id
-        for update in (self._strays or {}).pop(agent_session_id, []):
-            self._pass_on(session_id, update)
-
-    @contextlib.contextmanager
-    def strays_kept(self) -> Iterator[None]:
-        """While we make a session for the agent, what it says of one nobody knows yet waits for its name."""
-        self._strays = {}
-        try:
-            yield
-        finally:
-            self._strays = None
-
-    def _pass_on(self, session_id: str, update: Message) -> None:
-        self._on_update(session_id, update)
+    def show(self, session_id: str, update: Message) -> None:
+        """Write down an update that had to wait, and pass it on to the client."""
+        self._write_down(session_id, updated(update))
         self.to_client(encode(notification("session/update", {"sessionId": session_id, "update": update})))
 
-    def agent_id(self, session_id: str) -> str:
-        """The agent's name for our session."""
-        return self._agent_ids.get(session_id, session_id)
-
-    def known_ids(self) -> dict[str, str]:
-        """The agent's names that differ from ours."""
-        return dict(self._public_ids)
-
-    @contextlib.contextmanager
-    def withheld(self, agent_session_id: str) -> Iterator[Collect]:
-        """See `ladder.Connection`. Updates of state go on afterwards; updates of conversation do not."""
-        held = self._held.setdefault(agent_session_id, [])
-
-        def collect(enough: Callable[[Updates], bool]) -> Updates:
-            deadline, quiet_since, seen = time.monotonic() + _LATE_AT_MOST, time.monotonic(), -1
-            while not enough(held) and time.monotonic() < deadline:
-                if len(held) != seen:
-                    seen, quiet_since = len(held), time.monotonic()
-                elif time.monotonic() - quiet_since > _QUIET_FOR:
-                    break
-                self.closing.wait(0.01)
-            return list(held)
-
-        try:
-            yield collect
-        finally:
-            self._held.pop(agent_session_id, None)
-            public = self._public_ids.get(agent_session_id, agent_session_id)
-            for update in held:
-                if update.get("sessionUpdate") in _STATE_UPDATES:
-                    self._pass_on(public, update)
-
-    def expect_repetition(self, session_id: str, words: str) -> None:
-        """Until the next prompt, chunks that repeat *words* are the agent's late replay, not news."""
-        self._repeating[session_id] = words
+    def _write_down(self, session_id: str | None, entry: Entry | None) -> None:
+        journal = self.journals.open.get(session_id or "")
+        if journal and entry:
+            journal.record(entry.event, durable=entry.durable)
 
     # From the client --------------------------------------------------------------------------------------
 
@@ -226,7 +139,7 @@ class Relay:
                 self._note_initialize(params)
             elif method == "session/prompt" and session_id:
                 return self._prompt(message, line, session_id, params)
-        return self._renamed(message, line, params, session_id, self._agent_ids)
+        return _line(self.for_agent(message), message, line)
 
     def in_background(self, work: Callable[[Pending], None], pending: Pending) -> None:
         """Answer a request in a thread of its own, once the agent is ready."""
@@ -244,20 +157,14 @@ class Relay:
 
     def _prompt(self, message: Message, line: bytes, session_id: str, params: Message) -> bytes:
         """The prompt is durable before the agent gets it; what the model must be told rides along, once."""
-        self._repeating.pop(session_id, None)
-        _write_down(self.journals.open.get(session_id), prompted(params, at=stamp()))
-        note = self.notes.pop(session_id, None)
-        if note is not None:
-            params = with_note(params, note)
-            message = {**message, "params": params}
-            line = encode(message)
-        return self._renamed(message, line, params, session_id, self._agent_ids)
+        self._write_down(session_id, prompted(params, at=stamp()))
+        return _line(self.for_agent(self.with_notes(message, session_id)), message, line)
 
     def _client_answers(self, message: Message, line: bytes) -> bytes | None:
         pending = self.from_agent.pop(key_of(message.get("id")), None)
         if pending is None:
             return None if "id" in message else line  # an answer for an agent that is no more
-        _write_down(self.journals.open.get(pending.session_id or ""), answered_by_client(pending, message))
+        self._write_down(pending.session_id, answered_by_client(pending, message))
         return line
 
     # From the agent ---------------------------------------------------------------------------------------
@@ -290,36 +197,21 @@ class Relay:
         agent_id, update = params.get("sessionId"), params.get("update")
         if not isinstance(agent_id, str) or not isinstance(update, dict):
             return line
-        if (held := self._held.get(agent_id)) is not None:
-            held.append(update)
+        public = self.admitted(agent_id, update)
+        if public is None:
             return None
-        public = self._public_ids.get(agent_id, agent_id)
-        if self._strays is not None and public not in self.journals.open:
-            self._strays.setdefault(agent_id, []).append(update)
-            return None
-        if (words := self._repeating.get(public)) is not None and _repeats(update, words):
-            return None
-        if is_echoed_note(update):
-            return None
-        self._on_update(public, update)
-        return self._renamed(message, line, params, agent_id, self._public_ids)
-
-    def _on_update(self, session_id: str, update: Message) -> None:
-        _write_down(self.journals.open.get(session_id), updated(update))
+        self._write_down(public, updated(update))
+        return _line(self.for_client(message), message, line)
 
     def _agent_asks(self, message: Message, line: bytes, method: str, params: Message) -> bytes:
-        agent_id = params.get("sessionId")
-        public = self._public_ids.get(agent_id, agent_id) if isinstance(agent_id, str) else None
         if "id" in message:
-            asked = self.from_agent[key_of(message["id"])] = Pending(message["id"], method, public, params)
-            _write_down(self.journals.open.get(public or ""), asked_by_agent(asked))
-        return self._renamed(message, line, params, agent_id, self._public_ids)
+            asked = Pending(message["id"], method, self.public_id(params.get("sessionId")), params)
+            self.from_agent[key_of(message["id"])] = asked
+            self._write_down(asked.session_id, asked_by_agent(asked))
+        return _line(self.for_client(message), message, line)
 
     def _agent_answers(self, message: Message, line: bytes) -> bytes | None:
-        waiter = self._waiters.pop(message["id"], None) if isinstance(message.get("id"), str) else None
-        if waiter:
-            waiter.answer = message
-            waiter.done.set()
+        if self.is_ours(message):
             return None
         pending = self.from_client.pop(key_of(message.get("id")), None)
         if pending is None:
@@ -330,9 +222,8 @@ class Relay:
         if pending.method == "session/new" and isinstance(result, dict):
             self.began(pending, result)
             return line
-        journal = self.journals.open.get(pending.session_id or "")
-        _write_down(journal, answered_by_agent(pending, message, at=stamp()))
-        if pending.method == "session/prompt" and journal:
+        self._write_down(pending.session_id, answered_by_agent(pending, message, at=stamp()))
+        if pending.method == "session/prompt" and (journal := self.journals.open.get(pending.session_id or "")):
             journal.checkpoint()
         return line
 
@@ -340,25 +231,13 @@ class Relay:
         """A session was made; replaced by `sessions.Sessions`."""
 
     def _initialized(self, message: Message, result: Message) -> bytes:
-        if result.get("protocolVersion") != 1:
-            self.transparent = True
-            return encode(message)
-        self.capabilities = dict(result.get("agentCapabilities") or {})
-        info = result.get("agentInfo")
-        known = (
-            {key: info[key] for key in ("name", "version") if isinstance(info.get(key), str)}
-            if isinstance(info, dict)
-            else {}
-        )
-        self.agent_info = AgentInfo(command=self.command, **known)
-        return encode({**message, "result": offered(result)})
+        self.transparent = not self.introduced(result)
+        return encode(message if self.transparent else {**message, "result": offered(result)})
 
-    def _renamed(
-        self, message: Message, line: bytes, params: Message, session_id: Any, names: dict[str, str]
-    ) -> bytes:
-        """The line itself, or the message with the session's other name where the two sides use different ones."""
-        other = names.get(session_id) if isinstance(session_id, str) else None
-        return line if other is None else encode({**message, "params": {**params, "sessionId": other}})
+
+def _line(passed: Message, message: Message, line: bytes) -> bytes:
+    """The line as it came, unless the message had to change."""
+    return line if passed is message else encode(passed)
 
 
 def _read(fd: int) -> bytes:
@@ -366,17 +245,3 @@ def _read(fd: int) -> bytes:
         return os.read(fd, _READ)
     except OSError:
         return b""
-
-
-def _write_down(journal: Journal | None, entry: Entry | None) -> None:
-    if journal and entry:
-        journal.record(entry.event, durable=entry.durable)
-
-
-def _repeats(update: Message, words: str) -> bool:
-    kind = update.get("sessionUpdate")
-    if kind in ("tool_call", "tool_call_update", "plan"):
-        return True
-    content = update.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    return isinstance(text, str) and text.strip() in words

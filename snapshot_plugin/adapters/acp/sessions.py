@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals
-from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored, climb
+from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored
 from snapshot_plugin.adapters.acp.offers import BadCursor, can, merged_list, page
 from snapshot_plugin.adapters.acp.relay import Relay
 from snapshot_plugin.adapters.acp.replay import replay
 from snapshot_plugin.adapters.acp.requests import Pending
-from snapshot_plugin.adapters.acp.settings import missing_settings, with_setting
+from snapshot_plugin.adapters.acp.restore import restore
 from snapshot_plugin.adapters.acp.state import stored_setup
 from snapshot_plugin.adapters.acp.wire import (
     AUTH_REQUIRED,
@@ -92,14 +92,10 @@ class Sessions(Relay):
         self.setups[session_id] = _setup(params)
         try:
             blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
-            first = {"agent": self._agent(agent_id), "new": stored_setup(params), "config": result}
-            return self.journals.begin(blank, first)
+            return self.journals.begin(blank, self.beginning(agent_id, params, result))
         except (SnapshotError, OSError) as error:
             self.say(f"session {session_id} is NOT recorded: {error}")
             return None
-
-    def _agent(self, agent_id: str) -> Message:
-        return {"sessionId": agent_id, "info": self.agent_info.raw()}
 
     def _new(self, pending: Pending) -> None:
         """The first new session is the stored one we were told to go on with; later ones are new."""
@@ -156,35 +152,13 @@ class Sessions(Relay):
         self._answer(pending, {**named, **result, "_meta": meta})
 
     def restore(self, journal: Journal, params: Message) -> tuple[Restored, Message]:
-        """Walk the ladder for a session, re-apply its settings, and say how it went."""
-        record = journal.snapshot()
-        self.expect_repetition(journal.session_id, _all_words(record))
-        native = record.agent is not None and record.agent.name == self.agent_info.name
-        setup = {"cwd": record.config.cwd or "/", **params}
+        """Bring a session back in the agent, and say how it went."""
+        setup = {"cwd": journal.snapshot().config.cwd or "/", **params}
         self.setups[journal.session_id] = _setup(setup)
-        with self.strays_kept():
-            restored = climb(self, record, setup, native=native, require=self._require)
-            self.bind(journal.session_id, restored.agent_session_id)
-        journal.record({"agent": self._agent(restored.agent_session_id)}, durable=True)
-        if restored.note:
-            self.notes[journal.session_id] = restored.note
-        restored, differences = self._reapply(record, restored)
-        report = {**restored.report(record), "differences": differences}
-        journal.record({"config": restored.result})
+        restored, report = restore(self, journal, setup, require=self._require)
         journal.checkpoint()
-        self.say(f"session {journal.session_id} is back: {restored.grade}, {len(record.messages)} messages")
+        self.say(f"session {journal.session_id} is back: {restored.grade}, {report['messages']} messages")
         return restored, report
-
-    def _reapply(self, record: SessionSnapshot, restored: Restored) -> tuple[Restored, list[str]]:
-        """Set mode and options as they were. Returns how it stands then, and what could not be set."""
-        result, differences = restored.result, []
-        for method, params in missing_settings(record, result):
-            try:
-                answer = self.ask(method, {"sessionId": restored.agent_session_id, **params})
-                result = with_setting(result, params, answer)
-            except AgentRefused as refused:
-                differences.append(f"{method} {params}: {refused}")
-        return restored._replace(result=result), differences
 
     def _from_the_agent(self, pending: Pending) -> None:
         """A session we never saw: if the agent can load it, its replay becomes our record."""
@@ -315,7 +289,3 @@ def _code_for_unknown(refused: AgentRefused) -> int:
 
 def _setup(params: Message) -> Message:
     return {key: params[key] for key in ("cwd", "mcpServers", "additionalDirectories") if key in params}
-
-
-def _all_words(record: SessionSnapshot) -> str:
-    return "\n".join(message.text for message in record.messages)
