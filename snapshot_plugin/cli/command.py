@@ -118,7 +118,13 @@ def command(
         def invoke(**options: Any) -> int:
             call = Call.from_options(options)
             click.get_current_context().obj = call
-            document = anyio.run(functools.partial(body, call, **options))
+            answers: list[Document | None] = []
+
+            async def run() -> None:  # returns nothing: asyncio makes a text of what its main task returns
+                answers.append(await body(call, **options))
+
+            anyio.run(run)
+            document = answers[0]
             if document is None:
                 return 0
             call.out.answer(document)

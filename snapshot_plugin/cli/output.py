@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, Literal, NamedTuple
 
 import click
@@ -21,15 +21,20 @@ from snapshot_plugin.cli.text import cut, pad, width
 __all__ = ["Column", "Form", "Output", "wants_colour"]
 
 Form = Literal["text", "json", "jsonl"]
+Style = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
+_NO_STYLE: Mapping[str, Any] = {}
 
 
 class Column(NamedTuple):
-    """A column of a table. The *flexible* ones give way when the terminal is narrow; ids never do."""
+    """A column of a table. The *flexible* ones give way when the terminal is narrow; ids never do.
+
+    *style* holds for every cell, or is asked for each one with its text.
+    """
 
     title: str
     right: bool = False
     flexible: bool = False
-    style: Mapping[str, Any] = {}
+    style: Style = _NO_STYLE
 
 
 def wants_colour(choice: str, stream: IO[str], environ: Mapping[str, str]) -> bool:
@@ -127,7 +132,8 @@ class Output:
         parts = []
         for cell, column, wide in zip(cells, columns, widths, strict=True):
             text = pad(cut(cell, wide), wide, right=column.right)
-            parts.append(self.style(text, **(head or column.style)))
+            own = column.style(cell) if callable(column.style) else column.style
+            parts.append(self.style(text, **(head or own)))
         return "  ".join(parts).rstrip()
 
 

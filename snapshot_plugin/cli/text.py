@@ -20,6 +20,8 @@ def plain(text: str, *, lines: bool = False) -> str:
     What agents and strangers wrote goes through here before it is shown. With *lines*, line ends and tabs stay;
     otherwise they become single spaces.
     """
+    if text.isascii() and text.isprintable():
+        return text if lines else " ".join(text.split())
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     if not lines:
         text = " ".join(text.split())

@@ -1,0 +1,117 @@
+"""Which sessions a command is about: those here, or all, narrowed by filters. What is left out is always counted.
+
+Pure, but for finding out where *here* is. A session that never said where it ran belongs everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+import click
+
+from snapshot_plugin.cli.sessions import SessionRow
+
+__all__ = ["Hidden", "Selected", "Selection", "filter_options", "here", "select"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a user asked to see. `below` is a directory: only sessions that ran there or deeper."""
+
+    below: str | None = None
+    agent: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    tags: tuple[str, ...] = ()
+    live: bool = False
+    limit: int | None = None
+
+
+class Hidden(NamedTuple):
+    """A session that is not shown: what hides it, and what of it."""
+
+    row: SessionRow
+    by: str
+    why: str
+
+
+class Selected(NamedTuple):
+    """What is shown, and what is not."""
+
+    shown: tuple[SessionRow, ...]
+    hidden: tuple[Hidden, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many each reason hides."""
+        return dict(Counter(hidden.by for hidden in self.hidden))
+
+
+def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
+    """Tell those that are shown from those that are not, each with the first reason that applies."""
+    shown: list[SessionRow] = []
+    hidden: list[Hidden] = []
+    for row in rows:
+        reason = next(_reasons(row, selection), None)
+        if reason is None and selection.limit is not None and len(shown) >= selection.limit:
+            reason = ("limit", f"only the newest {selection.limit} are shown")
+        if reason:
+            hidden.append(Hidden(row, *reason))
+        else:
+            shown.append(row)
+    return Selected(tuple(shown), tuple(hidden))
+
+
+def _reasons(row: SessionRow, selection: Selection) -> Iterator[tuple[str, str]]:
+    if row.is_memory:
+        yield "memory", "the working memory of another session"
+    if selection.below and row.cwd and not _is_below(row.cwd, selection.below):
+        yield "cwd", f"it ran in {row.cwd}"
+    if selection.agent and selection.agent.lower() not in (row.agent or "").lower():
+        yield "agent", f"its agent is {row.agent or 'not known'}"
+    if selection.since and row.changed_at < selection.since:
+        yield "date", "last changed before --since"
+    if selection.until and row.changed_at > selection.until:
+        yield "date", "last changed after --until"
+    if not set(selection.tags) <= {*row.tags, *row.snapshot_tags}:
+        yield "tag", f"its tags are {', '.join((*row.tags, *row.snapshot_tags)) or 'none'}"
+    if selection.live and not row.live:
+        yield "live", "nobody runs it"
+
+
+@cache
+def _is_below(place: str, directory: str) -> bool:
+    real, above = os.path.realpath(place), os.path.realpath(directory)
+    return real == above or real.startswith(above.rstrip("/") + "/")
+
+
+def here() -> str:
+    """The project the user is in: the root of the git work tree, or else the current directory."""
+    directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up
+    while not os.path.exists(os.path.join(directory, ".git")):  # noqa: PTH110, PTH118 — as above
+        above = os.path.dirname(directory)  # noqa: PTH120 — as above
+        if above == directory:
+            return start
+        directory = above
+    return directory
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--agent", metavar="NAME", help="Only sessions of agents with this in their name."),
+    click.option("--since", metavar="WHEN", help="Only those changed since: 3d, 12h, yesterday, 2026-11-01."),
+    click.option("--until", metavar="WHEN", help="Only those last changed before or on it."),
+    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Only those with this tag; may be repeated."),
+)
+
+
+def filter_options(body: Any) -> Any:
+    """The filters every command that looks through sessions has: --agent, --since, --until, --tag."""
+    for option in reversed(_OPTIONS):
+        body = option(body)
+    return body

@@ -1,0 +1,142 @@
+"""A session as lists show it: one row for ``list``, the picker, ``show`` and ``resume``. No body is ever opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from snapshot_plugin.cli.document import Part
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.lease import Owner
+    from snapshot_plugin.manager.presence import Presence
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["MEMORY", "Holder", "SessionRow", "marks", "row_of", "rows_of", "session_rows"]
+
+MEMORY = "+memory"
+"""How the id of a session ends that is only another one's working memory."""
+
+
+class Holder(Part):
+    """The process that has a session."""
+
+    pid: int
+    host: str
+    since: datetime
+    command: tuple[str, ...] = ()
+
+
+class SessionRow(Part):
+    """One session: the newest snapshot's summary, and who has it."""
+
+    session_id: str
+    short_id: str
+    """The shortest beginning of the id that no other session shares."""
+    title: str | None = None
+    agent: str | None = None
+    provider_type: str | None = None
+    cwd: str | None = None
+    state: str = "ok"
+    """ok, damaged or encrypted."""
+    problem: str | None = None
+    live: Holder | None = None
+    ended_unexpectedly: bool = False
+    """Its process died, and what it left was not made a snapshot yet."""
+    last_sign: datetime | None = None
+    recovered: bool = False
+    """The newest snapshot was made of what a killed process left."""
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    snapshot_tags: tuple[str, ...] = ()
+    parent: str | None = None
+    created_at: datetime | None = None
+    changed_at: datetime
+    saved_at: datetime
+    seq: int
+    trigger: str
+    messages: int = 0
+    turns: int = 0
+    tokens: int = 0
+    cost: float | None = None
+    size_bytes: int = 0
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it only holds another session's working memory."""
+        return self.session_id.endswith(MEMORY)
+
+
+async def session_rows(store: SnapshotStore) -> list[SessionRow]:
+    """Every session of the store, last changed first."""
+    return await rows_of(store, await store.list())
+
+
+async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
+    """The same for sessions that were listed already; short ids are unique among them."""
+    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — needs the store, which commands import late
+
+    short = short_ids([meta.session_id for meta in metas])
+    present = await _presences(store, [meta.session_id for meta in metas])
+    return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
+
+
+async def _presences(store: SnapshotStore, session_ids: Sequence[str]) -> dict[str, Presence]:
+    import anyio.to_thread  # noqa: PLC0415 — loaded by then
+
+    from snapshot_plugin.manager.presence import presences  # noqa: PLC0415 — as above
+
+    root = getattr(store, "path", None)  # elsewhere than on this disk nobody can see who has a session
+    return await anyio.to_thread.run_sync(presences, root, session_ids) if root else {}
+
+
+def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) -> SessionRow:
+    """What is shown of a session, from its listing and who has it."""
+    return SessionRow(
+        session_id=meta.session_id,
+        short_id=short_id,
+        title=meta.title,
+        agent=meta.agent,
+        provider_type=meta.provider_type,
+        cwd=meta.cwd,
+        state=meta.state,
+        problem=meta.problem,
+        live=_holder(presence.owner) if presence and presence.owner else None,
+        ended_unexpectedly=bool(presence and presence.died),
+        last_sign=presence.last_sign if presence else None,
+        recovered=meta.trigger == "recovered",
+        pinned=meta.pinned,
+        tags=meta.tags,
+        snapshot_tags=meta.snapshot_tags,
+        parent=meta.parent.session_id if meta.parent else None,
+        created_at=meta.created_at,
+        changed_at=meta.sort_key,
+        saved_at=meta.saved_at,
+        seq=meta.seq,
+        trigger=meta.trigger,
+        messages=meta.messages,
+        turns=meta.turns,
+        tokens=meta.tokens,
+        cost=meta.cost,
+        size_bytes=meta.size_bytes,
+    )
+
+
+def _holder(owner: Owner) -> Holder:
+    return Holder(pid=owner.pid, host=owner.host, since=owner.since, command=owner.command)
+
+
+def marks(row: SessionRow) -> Iterable[str]:
+    """What is special about a session, the most pressing first; nothing for most."""
+    if row.state != "ok":
+        yield row.state
+    if row.live:
+        yield f"live {row.live.pid}"
+    if row.ended_unexpectedly:
+        yield "ended"
+    if row.recovered:
+        yield "recovered"
+    if row.pinned:
+        yield "pinned"

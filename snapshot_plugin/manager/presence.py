@@ -1,0 +1,52 @@
+"""Who has each session right now, and which ones lost their owner without a stop: one look for a whole list.
+
+A lease that was stopped properly is empty, so most sessions cost one ``stat``. Nothing is created or changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.manager.lease import Owner, ended_without_stop, owner_of
+from snapshot_plugin.model.ids import dirname_of
+
+__all__ = ["Presence", "presences"]
+
+
+class Presence(NamedTuple):
+    """A session that has an owner, or had one that died. `last_sign` is when it was last heard of, if it died."""
+
+    owner: Owner | None = None
+    died: Owner | None = None
+    last_sign: datetime | None = None
+
+
+def presences(root: Path, session_ids: Iterable[str]) -> dict[str, Presence]:
+    """The sessions of the store at *root* that are live, or ended without a proper stop; the rest are left out."""
+    found = {}
+    for session_id in session_ids:
+        with contextlib.suppress(OSError, SnapshotError):  # it may go away, or not be a session, while we look
+            directory = root / "sessions" / dirname_of(session_id)
+            if (directory / ".lease").stat().st_size:
+                found[session_id] = _presence(directory)
+    return {session_id: presence for session_id, presence in found.items() if presence != Presence()}
+
+
+def _presence(directory: Path) -> Presence:
+    owner = owner_of(directory)
+    if owner is not None:
+        return Presence(owner=owner)
+    died = ended_without_stop(directory)
+    return Presence(died=died, last_sign=_last_sign(directory)) if died else Presence()
+
+
+def _last_sign(directory: Path) -> datetime:
+    """When its owner last wrote: to the spool, or else when it took the session."""
+    spool = directory / "live"
+    newest = max((directory / ".lease").stat().st_mtime, spool.stat().st_mtime if spool.exists() else 0)
+    return datetime.fromtimestamp(newest, UTC)
