@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from datetime import datetime
 
+from snapshot_plugin.model.inert import plain
+
 __all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "size", "width"]
-
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
-)
-_ACROSS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def plain(text: str, *, lines: bool = False) -> str:
-    """*text* without anything a terminal would obey: escapes, controls, marks that turn the writing direction.
-
-    What agents and strangers wrote goes through here before it is shown. With *lines*, line ends and tabs stay;
-    otherwise they become single spaces.
-    """
-    if text.isascii() and text.isprintable():
-        return text if lines else " ".join(text.split())
-    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    if not lines:
-        text = " ".join(text.split())
-    keep = "\n\t" if lines else ""
-    return "".join(char for char in text if char in keep or not _is_unsafe(char))
-
-
-def _is_unsafe(char: str) -> bool:
-    return char in _ACROSS or unicodedata.category(char) in ("Cc", "Cs")
 
 
 def width(text: str) -> int:
