@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import datetime
 
-from snapshot_plugin.model.inert import plain
+from snapshot_plugin.inert import plain
 
 __all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "size", "width"]
 
