@@ -76,6 +76,7 @@ class SnapshotError(Exception):
         self.message = message
         self.session_id = session_id
         self.hint = self.default_hint if hint is None else hint
+        self.run = ""  # the command a user of the command line should run next, where only the raiser knows it
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

@@ -17,7 +17,7 @@ import click
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import SnapshotError
 
-__all__ = ["COMMANDS", "group", "load", "main"]
+__all__ = ["COMMANDS", "every_command", "group", "load", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run", "Run any ACP agent so that its sessions survive."),
@@ -62,6 +62,16 @@ def load(name: str) -> click.Command:
     """The command, imported now."""
     module = f"{name}_" if keyword.iskeyword(name) else name
     found: click.Command = import_module(f"snapshot_plugin.cli.commands.{module}").command
+    return found
+
+
+def every_command() -> dict[str, click.Command]:
+    """All commands by their full names; those of a group as ``keys add``. Imports everything."""
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = load(name)
+        inner = command.commands if isinstance(command, click.Group) else {}
+        found |= {f"{name} {part}": each for part, each in inner.items()} if inner else {name: command}
     return found
 
 
@@ -118,6 +128,11 @@ def _run(words: list[str]) -> int:
     except SnapshotError as error:
         failures.tell(_output(words), error)
         return failures.exit_code(error)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 — whatever it is, the user is told in our form
+        failures.tell_bug(_output(words), error)
+        return 1
     return result if isinstance(result, int) else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from typing import Any
 
 import click
@@ -12,7 +13,17 @@ from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError
 
-__all__ = ["INTERRUPTED", "PARTIAL", "describe", "exit_code", "next_command", "tell", "tell_usage"]
+__all__ = [
+    "INTERRUPTED",
+    "PARTIAL",
+    "describe",
+    "exit_code",
+    "hint_of",
+    "next_command",
+    "tell",
+    "tell_bug",
+    "tell_usage",
+]
 
 INTERRUPTED = 130
 PARTIAL = 3
@@ -36,9 +47,25 @@ _NEXT = {
 """The most useful next command after an error; the library's own hints speak to authors, these to users."""
 
 
+_HINTS = {
+    "snapshot_not_found": "",
+    "key_missing": "set ASNAP_KEY_FILE, ASNAP_KEY_COMMAND, ASNAP_KEY or ASNAP_PASSPHRASE",
+    "corrupted": "older snapshots of the session may still load",
+    "tampered": "older snapshots of the session may still load",
+    "damaged": "older snapshots of the session may still load",
+    "conflict": "somebody else changed it meanwhile; look again",
+}
+"""What to say where the library's hint speaks of its own functions."""
+
+
+def hint_of(error: SnapshotError) -> str:
+    """What to do, in a user's words."""
+    return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
+
+
 def next_command(error: SnapshotError) -> str:
     """The command to run next; an error that knows better says so in ``error.run``."""
-    known: str = getattr(error, "run", "") or _NEXT.get(error.code, "asnap doctor")
+    known = error.run or _NEXT.get(error.code, "asnap doctor")
     return known.replace("{session}", error.session_id or "").strip()
 
 
@@ -56,7 +83,7 @@ def describe(error: SnapshotError) -> dict[str, Any]:
         "code": error.code,
         "message": error.message,
         "session_id": error.session_id,
-        "hint": error.hint,
+        "hint": hint_of(error),
         "next": next_command(error),
         "retryable": error.retryable,
         "cause": f"{type(cause).__name__}: {cause}" if cause else None,
@@ -69,8 +96,8 @@ def tell(out: Output, error: SnapshotError) -> None:
         out.warn(json.dumps(describe(error), ensure_ascii=False))
         return
     out.warn(f"error: {plain(error.message)}", fg="red")
-    if error.hint:
-        out.warn(f"  {plain(error.hint)}")
+    if hint := hint_of(error):
+        out.warn(f"  {plain(hint)}")
     out.warn(f"  next: {next_command(error)}")
 
 
@@ -86,3 +113,13 @@ def tell_usage(out: Output, error: click.ClickException) -> None:
         return
     out.warn(f"error: {plain(message)}", fg="red")
     out.warn(f"  next: {help_line}")
+
+
+def tell_bug(out: Output, error: Exception) -> None:
+    """Print what nobody expected, with everything a report needs."""
+    told = SnapshotError(
+        f"a bug in asnap: {type(error).__name__}: {error}", hint="nothing was lost; please report it"
+    )
+    told.__cause__ = error
+    out.warn("".join(traceback.format_exception(error)).rstrip())
+    tell(out, told)

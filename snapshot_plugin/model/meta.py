@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from snapshot_plugin.model.snapshot import Parent, SessionSnapshot
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, Parent, SessionSnapshot
 from snapshot_plugin.model.value import Timestamp, Value, rfc3339
 
 __all__ = ["SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
@@ -37,6 +37,7 @@ class SnapshotMeta(Value):
     state: SnapshotState = "ok"
     problem: str | None = None
     root: str = ""
+    version: int = CURRENT_VERSION
     trigger: str = "manual"
     snapshot_tags: tuple[str, ...] = ()
     size_bytes: int = 0

@@ -26,7 +26,7 @@ def meta_of(header: Header, summary: dict[str, Any], size: int) -> SnapshotMeta:
     return SnapshotMeta.model_validate(
         {
             **summary, "session_id": header.sid, "seq": header.hi, "saved_at": header.t, "root": header.root,
-            "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
+            "version": header.v, "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
         }
     )  # fmt: skip
 

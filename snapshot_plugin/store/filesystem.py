@@ -38,7 +38,7 @@ from snapshot_plugin.store.trash import TrashDir
 
 T = TypeVar("T")
 
-__all__ = ["FORMAT", "FilesystemStore", "open_url"]
+__all__ = ["FORMAT", "FilesystemStore", "open_url", "read_marker"]
 
 FORMAT = 1
 """The version of the directory layout and of frames (docs/reference/format.md)."""
@@ -119,7 +119,7 @@ class FilesystemStore(LogStore):
             with locked(self.path / ".create", session_id="(new store)", timeout=self._lock_timeout):
                 if not marker.exists():  # of several processes that try at once, one makes it
                     self._make(marker)
-        data = _read_marker(marker)
+        data = read_marker(self.path)
         make_private_dir(self.path / "sessions")
         self._keyset = self._unlock(data)
         self._store_id = data["id"]
@@ -220,7 +220,9 @@ class FilesystemStore(LogStore):
         await super().aclose()
 
 
-def _read_marker(marker: Path) -> dict[str, Any]:
+def read_marker(path: Path) -> dict[str, Any]:
+    """What the store at *path* says of itself: ``format``, ``id``, ``encrypted``, ``created``. Needs no key."""
+    marker = path / "STORE.json"
     try:
         data = json.loads(marker.read_bytes())
         format_, known = data["format"], isinstance(data["id"], str) and isinstance(data["encrypted"], bool)

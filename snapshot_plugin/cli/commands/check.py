@@ -1,0 +1,144 @@
+"""``asnap check``: verify the store down to every byte, explain, and set damage aside on request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from snapshot_plugin.cli import refs
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.progress import progress
+from snapshot_plugin.cli.text import plain, size
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Checked", "command"]
+
+_EXPLAINED = {
+    "corrupted": "the bytes are not the ones that were written: a failing disk, or an edit by hand",
+    "tampered": "well-formed, but not made with this store's key for this place",
+    "chain": "it builds on a snapshot that is damaged or missing",
+    "version_unsupported": "written by a newer release; upgrade to read it",
+    "wrong_key": "sealed with a key this store does not have",
+    "misplaced": "a file of another session or another place",
+    "unreadable": "the disk does not give it",
+    "unfinished": "a save that was cut off before it was acknowledged; harmless",
+    "leftover": "a temporary file of a killed process; harmless",
+}
+
+
+class Found(Part):
+    """One thing that is not as it should be."""
+
+    session_id: str
+    kind: str
+    seq: int | None
+    file: str | None
+    offset: int | None
+    detail: str
+    explanation: str
+    is_damage: bool
+
+
+class Checked(Document):
+    """What was verified, and what was found."""
+
+    kind: ClassVar[str] = "check"
+    rows: ClassVar[str] = "findings"
+    sessions: int
+    snapshots: int
+    bytes_read: int
+    findings: tuple[Found, ...]
+    repaired: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """5 when promised data is damaged and was not set aside."""
+        return 5 if any(found.is_damage for found in self.findings) and not self.repaired else 0
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        for found in self.findings:
+            where = f"{found.session_id}@{found.seq}" if found.seq else found.session_id
+            out.line(
+                f"{found.kind}  {plain(where)}  {plain(found.detail)}", fg="red" if found.is_damage else "yellow"
+            )
+            out.line(f"    {found.explanation}" + (f" ({plain(found.file)})" if found.file else ""))
+        for line in self.repaired:
+            out.line(f"repaired  {plain(line)}", fg="green")
+        out.line(
+            f"{self.sessions} session(s), {self.snapshots} snapshot(s), {size(self.bytes_read)} verified: "
+            + ("damage found" if any(found.is_damage for found in self.findings) else "no damage")
+        )
+        if self.exit_code:
+            out.note("  next: asnap check --repair   (copies damaged files to quarantine, keeps what is whole)")
+
+
+@declare(
+    "check",
+    section="Operate",
+    answer=Checked,
+    examples=(
+        ("asnap check", "read and verify everything"),
+        ("asnap check fix-auth", "one session"),
+        ("asnap check --subset 1/7", "a seventh of the sessions: one each day of the week"),
+        ("asnap check --repair", "set damaged files aside and keep every snapshot that is whole"),
+    ),
+    exits=(4, 5, 7, 10),
+)
+@click.argument("ref", required=False)
+@click.option("--subset", metavar="N/T", help="Only the N-th of T parts of the sessions.")
+@click.option("--repair", is_flag=True, help="Copy damaged files to quarantine; write again what is whole.")
+@yes_option
+async def command(call: Call, *, ref: str | None, subset: str | None, repair: bool) -> Checked:
+    """Verify the store: every checksum, every digest, every chain.
+
+    Nothing is changed unless --repair is given, and even then nothing is deleted.
+    """
+    part = _part(subset)
+    async with call.store() as store:
+        names = [(await refs.find(store, ref)).session_id] if ref else await _all(store, part)
+        if repair and not call.confirm("Set damaged files aside and write the affected sessions again?"):
+            raise click.Abort
+        reports = []
+        with progress(call.out, "checking", len(names)) as step:
+            for name in names:
+                step(name)
+                reports.append(await store.check(name, repair=repair))
+    findings = [
+        Found(
+            **{key: getattr(finding, key) for key in ("session_id", "kind", "seq", "file", "offset", "detail")},
+            explanation=_EXPLAINED.get(finding.kind, ""),
+            is_damage=finding.is_damage,
+        )
+        for report in reports
+        for finding in report.findings
+    ]
+    return Checked(
+        sessions=len(names),
+        snapshots=sum(report.snapshots for report in reports),
+        bytes_read=sum(report.bytes_read for report in reports),
+        findings=tuple(findings),
+        repaired=tuple(line for report in reports for line in report.repaired),
+    )
+
+
+def _part(subset: str | None) -> tuple[int, int]:
+    if subset is None:
+        return 1, 1
+    match = re.fullmatch(r"(\d+)/(\d+)", subset)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise click.BadParameter(f"{subset!r} is no part: write 1/7 for the first of seven", param_hint="--subset")
+    return int(match[1]), int(match[2])
+
+
+async def _all(store: SnapshotStore, part: tuple[int, int]) -> list[str]:
+    names = sorted(meta.session_id for meta in await store.list())
+    return names[part[0] - 1 :: part[1]]

@@ -1,0 +1,89 @@
+"""``asnap config``: the settings that hold, and where each came from."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.output import Column, Output
+
+__all__ = ["Settings", "command"]
+
+
+class Setting(Part):
+    """One setting: its value and the layer that set it."""
+
+    name: str
+    value: Any
+    layer: str
+    where: str
+
+    @property
+    def origin(self) -> str:
+        """The layer, and the variable or file in it."""
+        return f"{self.layer} {self.where}".rstrip()
+
+
+class Settings(Document):
+    """Every setting, and what was found but not taken."""
+
+    kind: ClassVar[str] = "config"
+    rows: ClassVar[str] = "settings"
+    settings: tuple[Setting, ...]
+    notices: tuple[str, ...]
+    origin: bool
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        columns = [Column("SETTING"), Column("VALUE", flexible=True)]
+        rows = [[each.name, _shown(each.value)] for each in self.settings]
+        if self.origin:
+            columns.append(Column("FROM", flexible=True))
+            rows = [[*row, each.origin] for row, each in zip(rows, self.settings, strict=True)]
+        out.table(columns, rows)
+
+
+@declare(
+    "config",
+    section="Set up",
+    answer=Settings,
+    examples=(
+        ("asnap config show", "every setting that holds here"),
+        ("asnap config show --origin", "and whether a flag, a variable, a file or the default set it"),
+        ("ASNAP_SNAPSHOT_INTERVAL=30s asnap config show", "try a setting"),
+    ),
+    exits=(),
+)
+@click.argument("action", type=click.Choice(["show"]), default="show")
+@click.option("--origin", is_flag=True, help="Say where each value came from.")
+async def command(call: Call, *, action: str, origin: bool) -> Settings:
+    """Show the settings that hold here.
+
+    A flag beats ASNAP_* variables, they beat the project's file, that beats the user's file.
+    """
+    from dataclasses import fields  # noqa: PLC0415 — only what this command needs
+
+    _ = action
+    config = call.config
+    settings = [
+        Setting(
+            name=field.name,
+            value=_plain(getattr(config, field.name)),
+            layer="flag" if call.place and field.name == "storage_path" else config.origin(field.name).layer,
+            where=config.origin(field.name).where,
+        )
+        for field in fields(config)
+    ]
+    return Settings(settings=tuple(settings), notices=config.notices, origin=origin)
+
+
+def _plain(value: Any) -> Any:
+    return value.raw() if hasattr(value, "raw") else value
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)

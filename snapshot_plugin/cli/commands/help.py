@@ -1,0 +1,77 @@
+"""``asnap help``: what holds for every command."""
+
+from __future__ import annotations
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import EXITS
+from snapshot_plugin.cli.command import command as declare
+
+__all__ = ["TOPICS", "command"]
+
+_REFS = """\
+How to name a session, wherever a command says REF:
+
+  01jd7a        the beginning of its id, as far as it is the only one
+  fix-auth      its name (asnap rename)
+  latest        the session that changed last; latest~2 is two before it
+  tag:deploy    the session that has this tag
+  fix-auth@12   its snapshot 12; works with all of the above
+
+An id typed in full always wins. A name that fits several sessions is refused, with their ids."""
+_POLICIES = """\
+What asnap forget keeps; what several rules keep is kept once, and everything says why:
+
+  --keep-last N      the newest N snapshots
+  --keep-within 7d   everything younger than that
+  --keep-hourly N    the last of each hour, for N hours that have any; also -daily, -weekly, -monthly
+  --keep-tag TAG     whatever has the tag
+
+The newest snapshot, pinned sessions and tagged snapshots always stay. A policy that keeps nothing is refused.
+What is forgotten lies in the trash until asnap purge; asnap undo brings it back."""
+_FORMAT = """\
+A session is a directory of gzip files, one member per snapshot:
+
+  zcat STORE/sessions/*/*.snap.gz | jq .     read a plain store without us
+  gzip -t STORE/sessions/*/*.snap.gz         scrub any store, also an encrypted one, without its key
+
+Documented to the byte in docs/reference/format.md. Files of every released version load for ever."""
+_PLACES = """\
+  ASNAP_STORE              the store: a directory or a URL
+  ASNAP_KEY                a generated key; _KEY_FILE a file with it; _KEY_COMMAND a command that prints it
+  ASNAP_PASSPHRASE         words, for a store with a passphrase
+  ASNAP_SNAPSHOT_INTERVAL  and so on: every setting of asnap config show, in capitals
+  NO_COLOR, FORCE_COLOR    no colour, or colour without a terminal
+  XDG_DATA_HOME, XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME   see asnap paths"""
+
+TOPICS = {
+    "refs": _REFS,
+    "policies": _POLICIES,
+    "format": _FORMAT,
+    "exit-codes": "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXITS.items()),
+    "environment": _PLACES,
+}
+"""What holds for every command, by topic."""
+
+
+@declare(
+    "help",
+    section="Set up",
+    examples=(
+        ("asnap help refs", "how to name a session"),
+        ("asnap help policies", "what asnap forget keeps"),
+        ("asnap help exit-codes", "what exit statuses mean"),
+    ),
+    exits=(),
+)
+@click.argument("topic", type=click.Choice(list(TOPICS)), required=False)
+async def command(call: Call, *, topic: str | None) -> None:
+    """Explain what holds for every command.
+
+    For one command: asnap COMMAND --help.
+    """
+    if topic is None:
+        call.out.line("Topics: " + ", ".join(TOPICS) + "\n\n  asnap help refs")
+    else:
+        call.out.line(TOPICS[topic])

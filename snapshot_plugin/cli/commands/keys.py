@@ -1,0 +1,274 @@
+"""``asnap keys``: encrypt a store, and manage what opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.new_secret import new_secret, new_secret_options
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.progress import progress
+from snapshot_plugin.cli.text import clock_time, plain
+from snapshot_plugin.errors import InvalidInput, StoreNotFound
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.keychain import Keychain, SlotInfo
+
+__all__ = ["Keys", "command"]
+
+_EXITS = (4, 6, 7, 10)
+
+
+class Slot(Part):
+    """One way to open the store."""
+
+    id: str
+    kind: str
+    label: str
+    created: datetime | None
+    problem: str | None
+
+
+class Keys(Document):
+    """Whether a store is encrypted, and what opens it. Never a secret."""
+
+    kind: ClassVar[str] = "keys"
+    rows: ClassVar[str] = "slots"
+    store: str
+    encrypted: bool
+    key_at_hand: str | None
+    """Where a key would be taken from now; null where nothing is set."""
+    slots: tuple[Slot, ...]
+    done: str | None = None
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if self.done:
+            out.note(self.done, fg="green")
+        if not self.encrypted:
+            out.line(f"{self.store} is not encrypted")
+            out.note("  a store is encrypted from its first moment or never; next: asnap keys init --store NEW")
+            return
+        columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
+        out.table(columns, [_row(slot) for slot in self.slots])
+        out.note(
+            f"key at hand: {self.key_at_hand or 'none; set ASNAP_KEY_FILE, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE'}"
+        )
+
+
+def _row(slot: Slot) -> tuple[str, str, str, str]:
+    since = clock_time(slot.created) if slot.created else ""
+    return slot.id, slot.problem or slot.kind, plain(slot.label), since
+
+
+def _place(call: Call) -> Path:
+    return Path(call.config.storage_path)
+
+
+def _marker(call: Call) -> dict[str, Any]:
+    from snapshot_plugin.store.filesystem import read_marker  # noqa: PLC0415 — only here
+
+    if not (_place(call) / "STORE.json").exists():
+        error = StoreNotFound(f"there is no store at {_place(call)}", hint="an encrypted one can be made")
+        error.run = "asnap keys init"
+        raise error
+    return read_marker(_place(call))
+
+
+def _chain(call: Call) -> Keychain:
+    from snapshot_plugin.store.keychain import Keychain  # noqa: PLC0415 — only here
+
+    marker = _marker(call)
+    if not marker["encrypted"]:
+        raise InvalidInput(f"the store {_place(call)} is not encrypted", hint="make a new one with asnap keys init")
+    return Keychain(_place(call) / "keys", store_id=marker["id"])
+
+
+def _status(call: Call, done: str | None = None) -> Keys:
+    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — only here
+
+    source = source_from_environment(call.environ)
+    encrypted = bool(_marker(call)["encrypted"])
+    return Keys(
+        store=str(_place(call)),
+        encrypted=encrypted,
+        key_at_hand=source.kind if source else None,
+        slots=tuple(_slot(info) for info in _chain(call).slots()) if encrypted else (),
+        done=done,
+    )
+
+
+def _slot(info: SlotInfo) -> Slot:
+    problem = info.problem.message if info.problem else None
+    return Slot(id=info.id, kind=info.kind, label=info.label, created=info.created, problem=problem)
+
+
+@click.group("keys")
+def command() -> None:
+    """Encrypt a store, and manage what opens it.
+
+    A store is encrypted from its first moment or never. Every secret has a slot of its own.
+    """
+
+
+def _part(name: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Any], click.Command]:
+    def declared(body: Any) -> click.Command:
+        made = declare(f"keys {name}", section="Set up", answer=Keys, examples=examples, exits=_EXITS)(body)
+        made.name = name
+        command.add_command(made, name)
+        return made
+
+    return declared
+
+
+@_part(
+    "status",
+    (
+        ("asnap keys status", "what opens the store; needs no key"),
+        ("asnap keys status --json", "the same for a script"),
+        ("asnap keys status --store ./sessions", "of another store"),
+    ),
+)
+async def status(call: Call) -> Keys:
+    """Say whether the store is encrypted and what opens it.
+
+    Needs no key and shows no secret.
+    """
+    return _status(call)
+
+
+@_part(
+    "init",
+    (
+        ("asnap keys init", "make an encrypted store; asks for a passphrase"),
+        ("asnap keys init --generate ~/.asnap.key", "with a generated key in a file"),
+        ("asnap keys init --store ./sessions --new-variable TEAM_KEY", "with a key from the environment"),
+    ),
+)
+@new_secret_options
+async def init(call: Call, **new: Any) -> Keys:
+    """Make a new, encrypted store.
+
+    A plain store cannot be turned into an encrypted one: export from it and import into a new one.
+    """
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — only here
+
+    if (_place(call) / "STORE.json").exists():
+        raise InvalidInput(
+            f"there is a store at {_place(call)} already",
+            hint="name another place with --store",
+        )
+    source = new_secret(call, new)
+    async with FilesystemStore(_place(call), key=source) as store:
+        await store.list()
+    return _status(call, f"made an encrypted store; {_how_to_open(new)}")
+
+
+def _how_to_open(new: dict[str, Any]) -> str:
+    file, variable = new["generate"] or new["new_key_file"], new["new_variable"]
+    if file:
+        return f"open it with ASNAP_KEY_FILE={file}, and keep a copy of that file: without it nothing opens"
+    if variable:
+        return f"open it with ASNAP_KEY=${variable}"
+    return "asnap asks for the passphrase, or takes it from ASNAP_PASSPHRASE"
+
+
+@_part(
+    "add",
+    (
+        ("asnap keys add --label laptop", "a second passphrase"),
+        ("asnap keys add --generate backup.key --label backup", "a key in a file, for the safe"),
+        ("asnap keys add --new-variable CI_KEY", "one for a machine"),
+    ),
+)
+@new_secret_options
+async def add(call: Call, **new: Any) -> Keys:
+    """Let another secret open the store too.
+
+    Writes one small file; no data is touched.
+    """
+    made = _chain(call).add(call.key(), new_secret(call, new), new["label"], now=call.now)
+    return _status(call, f"added slot {made.id}")
+
+
+@_part(
+    "remove",
+    (
+        ("asnap keys remove 01jd7a…", "take one way to open the store away"),
+        ("asnap keys status", "which there are"),
+        ("asnap keys rotate --reencrypt", "afterwards: who copied the old keys cannot read what comes"),
+    ),
+)
+@click.argument("slot")
+@yes_option
+async def remove(call: Call, *, slot: str) -> Keys:
+    """Take a slot away; the last one that can be read stays.
+
+    Who kept a copy of the slot's file and its secret can still open this store's old data.
+    """
+    chain = _chain(call)
+    found = _find(chain, slot)
+    if not call.confirm(f"Remove slot {found}?"):
+        raise click.Abort
+    chain.remove(call.key(), found)
+    return _status(call, f"removed slot {found}")
+
+
+@_part(
+    "change",
+    (
+        ("asnap keys change 01jd7a…", "a new passphrase in place of an old one"),
+        ("asnap keys change 01jd7a… --generate new.key", "a key file in its place"),
+        ("asnap keys status", "the slots' ids"),
+    ),
+)
+@click.argument("slot")
+@new_secret_options
+async def change(call: Call, *, slot: str, **new: Any) -> Keys:
+    """Replace the secret of a slot.
+
+    The old one stops working once the new one is on disk.
+    """
+    chain = _chain(call)
+    made = chain.change(call.key(), _find(chain, slot), new_secret(call, new), now=call.now)
+    return _status(call, f"changed; the slot is {made.id} now")
+
+
+def _find(chain: Keychain, text: str) -> str:
+    found = [info.id for info in chain.slots() if info.id.startswith(text.lower())]
+    if len(found) != 1:
+        raise InvalidInput(f"{len(found)} slots begin with {text!r}", hint="see asnap keys status")
+    return found[0]
+
+
+@_part(
+    "rotate",
+    (
+        ("asnap keys rotate", "a new data key for everything saved from now on"),
+        ("asnap keys rotate --reencrypt", "and seal all old snapshots with it as well"),
+        ("asnap keys rotate --reencrypt --json", "in a script"),
+    ),
+)
+@click.option("--reencrypt", is_flag=True, help="Write every session again under the new key.")
+async def rotate(call: Call, *, reencrypt: bool) -> Keys:
+    """Use a new data key from now on.
+
+    Slots and passphrases stay as they are. Old snapshots stay readable.
+    """
+    _chain(call)
+    async with call.local() as store:
+        await store.rotate_key()
+        names = [meta.session_id for meta in await store.list()] if reencrypt else []
+        with progress(call.out, "re-encrypting", len(names)) as step:
+            for name in names:
+                step(name)
+                await store.compact(name)
+    return _status(call, f"new data key; {len(names)} session(s) sealed again")

@@ -1,0 +1,128 @@
+"""``asnap migrate``: bring files and sessions of older versions to the current one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.progress import progress
+from snapshot_plugin.cli.text import plain
+from snapshot_plugin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Migrated", "command"]
+
+
+class Moved(Part):
+    """One file or session: the steps it needs, and where the result is."""
+
+    what: str
+    steps: tuple[str, ...]
+    written: str | None
+
+
+class Migrated(Document):
+    """What was old, and what became of it."""
+
+    kind: ClassVar[str] = "migrate"
+    rows: ClassVar[str] = "moved"
+    current_version: int
+    looked_at: int
+    moved: tuple[Moved, ...]
+    dry_run: bool
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        for each in self.moved:
+            out.line(plain(each.what) + (f" → {plain(each.written)}" if each.written else ""))
+            for step in each.steps:
+                out.line(f"    {step}")
+        would = "would be" if self.dry_run else "were"
+        out.note(f"{self.looked_at} looked at; {len(self.moved)} {would} brought to version {self.current_version}")
+
+
+@declare(
+    "migrate",
+    section="Operate",
+    answer=Migrated,
+    examples=(
+        ("asnap migrate --dry-run", "which sessions of the store are of an older version"),
+        ("asnap migrate", "save them in the current version; their old snapshots stay"),
+        ("asnap migrate old/*.json", "write old/NAME.v2.json beside each; the originals are not touched"),
+    ),
+    exits=(2, 5, 7, 8, 10),
+)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
+async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migrated:
+    """Bring what older releases wrote to the current version.
+
+    Never needed for reading: old versions are upgraded when they are read, for ever. Originals stay.
+    """
+    from snapshot_plugin.model.snapshot import CURRENT_VERSION  # noqa: PLC0415 — only what this command needs
+
+    if files:
+        moved = [each for path in files if (each := _file(path, dry_run=dry_run))]
+        looked_at = len(files)
+    else:
+        async with call.store() as store:
+            looked_at, moved = await _sessions(call, store, dry_run=dry_run)
+    return Migrated(current_version=CURRENT_VERSION, looked_at=looked_at, moved=tuple(moved), dry_run=dry_run)
+
+
+def _file(path: Path, *, dry_run: bool) -> Moved | None:
+    from snapshot_plugin.migrate import load_document, plan_migration  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — as above
+
+    raw = _read(path)
+    steps = tuple(f"{step.from_version} → {step.to_version}: {step.description}" for step in plan_migration(raw))
+    if not steps:
+        return None
+    snapshot = load_document(raw)
+    target = path.with_suffix(f".v{snapshot.version}.json")
+    if dry_run:
+        return Moved(what=str(path), steps=steps, written=None)
+    if target.exists():
+        raise InvalidInput(f"{target} exists already", hint="move it away first")
+    replace_file(target, json.dumps(snapshot.raw() | {"version": snapshot.version}, ensure_ascii=False).encode())
+    if load_document(_read(target)) != snapshot:
+        target.unlink()
+        raise InvalidInput(f"{path} does not read back as it was written", hint="please report this file's shape")
+    return Moved(what=str(path), steps=steps, written=str(target))
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"{path} is not a JSON document: {error}", hint="asnap import reads other shapes"
+        ) from error
+
+
+async def _sessions(call: Call, store: SnapshotStore, *, dry_run: bool) -> tuple[int, list[Moved]]:
+    from snapshot_plugin.model.snapshot import CURRENT_VERSION  # noqa: PLC0415 — as above
+
+    metas = [meta for meta in await store.list() if meta.state == "ok"]
+    old = [meta for meta in metas if meta.version < CURRENT_VERSION]
+    moved = []
+    with progress(call.out, "migrating", len(old)) as step:
+        for meta in old:
+            step(meta.session_id)
+            written = None
+            if not dry_run:
+                stored = await store.read(meta.session_id, strict=True)
+                ref = await store.save(stored.snapshot, trigger="migrate", tags=("migrated",), base=stored.ref.seq)
+                written = f"{meta.session_id}@{ref.seq}"
+            steps = (f"{meta.version} → {CURRENT_VERSION}",)
+            moved.append(Moved(what=f"{meta.session_id}@{meta.seq}", steps=steps, written=written))
+    return len(metas), moved

@@ -1,0 +1,65 @@
+"""A new key or passphrase for a store: from a file, a variable, generated, or typed twice."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.errors import InvalidInput, KeyMissing
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+
+__all__ = ["new_secret", "new_secret_options"]
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--label", default="", help="What the slot is for."),
+    click.option("--new-key-file", type=_FILE, help="A file with the key."),
+    click.option("--generate", type=_FILE, help="Make a key and write it to this new file."),
+    click.option("--new-variable", metavar="NAME", help="An environment variable with the key or passphrase."),
+)
+
+
+def new_secret_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that takes a new secret."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
+    """The secret those options name; without one, a passphrase typed twice."""
+    from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase  # noqa: PLC0415 — only here
+
+    named = [name for name in ("new_key_file", "generate", "new_variable") if given[name]]
+    if len(named) > 1:
+        raise click.UsageError("give one of --new-key-file, --generate and --new-variable")
+    if given["generate"]:
+        return KeyFile(_generated(given["generate"]))
+    if given["new_key_file"]:
+        return KeyFile(given["new_key_file"])
+    if given["new_variable"]:
+        return EnvironmentKey(given["new_variable"], call.environ)
+    if not call.may_ask:
+        raise KeyMissing("no new key was given", hint="use --new-key-file, --generate or --new-variable")
+    words: str = click.prompt("New passphrase", hide_input=True, confirmation_prompt=True, err=True)
+    return Passphrase(words)
+
+
+def _generated(path: Path) -> Path:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise InvalidInput(f"{path} exists already", hint="name a new file: a key is never overwritten") from error
+    with os.fdopen(fd, "w") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
+        file.flush()
+        os.fsync(fd)
+    return path
