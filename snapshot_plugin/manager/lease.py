@@ -88,6 +88,15 @@ class Lease:
                 os.ftruncate(fd, 0)
             os.close(fd)
 
+    def hand_back(self) -> None:
+        """Let go as if it had never been taken: who ended without a stop before is still known to have."""
+        if self.previous is not None and self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                _write(fd, self.previous)
+            os.close(fd)
+        self.release()
+
     def _leave_to_parent(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
 from snapshot_plugin.errors import Conflict, InvalidSnapshot, SnapshotError
 from snapshot_plugin.manager.claim import Claim
 from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.manager.labels import apply_label, carried_over, checked_label
 from snapshot_plugin.manager.ports import Adapted, Snapshottable
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import batch_of
@@ -115,7 +117,19 @@ class LiveSession:
         self._requested = 0
         self._covered = 0
         self._ref = baseline.ref if baseline else None
-        self._seen: tuple[SessionSnapshot, int] | None = (baseline.snapshot, claim.upto) if baseline else None
+        self._restored = baseline.snapshot if baseline else None
+        self._label: Mapping[str, Any] = {}
+        self._seen: tuple[SessionSnapshot, int, Mapping[str, Any]] | None = None
+        if baseline:
+            self._seen = (baseline.snapshot, claim.upto, self._label)
+
+    def relabel(self, request: Mapping[str, Any]) -> None:
+        """Give the session a label (see `apply_label`) that every snapshot of it carries from now on.
+
+        Raises:
+            InvalidInput: it is no label. Nothing has changed.
+        """
+        self._label = {**self._label, **checked_label(request)}
 
     async def save(self, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef:
         """Make the session as it is now durable. Raises what `take` and the store raise."""
@@ -136,9 +150,10 @@ class LiveSession:
         if self._is_seen(snapshot, upto) and not tags and self._ref is not None:
             self._skipped(trigger)
             return self._ref
+        label = self._label_for(snapshot)
         async with self._shop.saves:
-            ref = await self._store(self.claim.stamped(snapshot, upto), trigger, tags)
-        self._seen = (snapshot, upto)
+            ref = await self._store(self.claim.stamped(apply_label(snapshot, label), upto), trigger, tags)
+        self._seen = (snapshot, upto, label)
         await self.claim.saved(upto)
         self._report(ref, trigger, tags, anyio.current_time() - started)
         return ref
@@ -157,8 +172,18 @@ class LiveSession:
             if self.claim.recorded == upto or takes == _TAKES:
                 return snapshot, upto
 
+    def _label_for(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
+        """The label to save it under; a session that was restored and knows of no labels keeps the one it had."""
+        if self._restored is not None:
+            self._label = {**carried_over(self._restored, snapshot), **self._label}
+            self._restored = None
+        return self._label
+
     def _is_seen(self, snapshot: SessionSnapshot, upto: int) -> bool:
-        return self._seen is not None and upto == self._seen[1] and is_same(self._seen[0], snapshot)
+        if self._seen is None:
+            return False
+        seen, seen_upto, seen_label = self._seen
+        return upto == seen_upto and seen_label is self._label and is_same(seen, snapshot)
 
     async def _store(self, snapshot: SessionSnapshot, trigger: str, tags: tuple[str, ...]) -> SnapshotRef:
         store = self._shop.store

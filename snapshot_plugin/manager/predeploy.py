@@ -1,4 +1,7 @@
-"""Saving every live session at once, here and in other processes, and saying plainly which were not saved."""
+"""Saving every live session at once, here and in other processes, and saying plainly which were not saved.
+
+Also the owner's side of what other processes ask: to save a session, or to label it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pydantic import ValidationError
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.attached import AttachedSessions
 from snapshot_plugin.manager.control import Answer, ask_owner
+from snapshot_plugin.manager.labels import TRIGGER
 from snapshot_plugin.manager.lease import Owner, owner_of
 from snapshot_plugin.manager.live import LiveSession
 from snapshot_plugin.manager.outcome import Outcome
@@ -45,14 +49,21 @@ async def save_everyone(
 
 
 async def answer_request(attached: AttachedSessions, request: dict[str, Any]) -> dict[str, Any]:
-    """The owner's side: ``{"op": "snapshot", "session_id", "tag"}`` saves that session and tells its outcome."""
-    session_id, tag = request.get("session_id"), request.get("tag")
-    if request.get("op") != "snapshot" or not isinstance(session_id, str) or not isinstance(tag, str):
-        raise InvalidInput("this process answers to op snapshot with a session_id and a tag")
+    """The owner's side: does what is asked with a session, saves it and tells its outcome.
+
+    ``{"op": "snapshot", "session_id", "tag"}`` just saves it, under the tag; ``{"op": "label", "session_id"}`` with
+    title, tags, pinned or note gives it that label for the rest of its life (see `labels.apply_label`).
+    """
+    op, session_id, tag = request.get("op"), request.get("session_id"), request.get("tag")
+    if not isinstance(session_id, str) or (op != "label" and (op != "snapshot" or not isinstance(tag, str))):
+        raise InvalidInput("this process answers to op snapshot with a session_id and a tag, and to op label")
     auto = attached.get(session_id)
     if auto is None:
         return Outcome(session_id=session_id, status="not_live").raw()
-    return (await _save_own(attached, auto.live, tag)).raw()
+    if op == "label":
+        auto.live.relabel(request)
+        return (await attached.try_save(auto.live, TRIGGER)).raw()
+    return (await _save_own(attached, auto.live, str(tag))).raw()
 
 
 async def _save_own(attached: AttachedSessions, live: LiveSession, tag: str) -> Outcome:
