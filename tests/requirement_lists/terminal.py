@@ -19,10 +19,10 @@ _OVERVIEW = section(
 
 _COMPONENTS = section(
     _PAGE + "Architecture: Components",
-    to_do("TERMINAL-UI-LIST", "The interface shows the list of sessions."),
+    done("TERMINAL-UI-LIST", "The interface shows the list of sessions."),
     to_do("TERMINAL-UI-RESTORED", "The interface says that a session was restored."),
     to_do("TERMINAL-UI-SWITCH", "The interface switches between sessions."),
-    to_do("TERMINAL-UI-METADATA", "A front end knows the current session and its metadata."),
+    done("TERMINAL-UI-METADATA", "A front end knows the current session and its metadata."),
 )
 
 _MODEL = section(
@@ -67,7 +67,7 @@ _MANAGER = section(
     done("TERMINAL-MANAGER-LOAD-MISSING", "Loading an unknown id says so."),
     done("TERMINAL-MANAGER-LOAD-BAD", "Loading a damaged session says so and does not crash."),
     done("TERMINAL-MANAGER-LIST", "The list is sorted by last change, newest first."),
-    to_do("TERMINAL-MANAGER-LIMIT", "The list can be limited."),
+    done("TERMINAL-MANAGER-LIMIT", "The list can be limited."),
     done("TERMINAL-MANAGER-DELETE", "Deleting removes a session from disk and from the list."),
 )
 
@@ -136,7 +136,7 @@ _ADVANCED = section(
     to_do("TERMINAL-SEARCH-FILTER", "A search can be narrowed by date and tags."),
     to_do("TERMINAL-SEARCH-WITHIN", "A search can be made within one conversation."),
     to_do("TERMINAL-TAGS-SET", "Sessions can be tagged."),
-    to_do("TERMINAL-TAGS-FILTER", "Sessions can be filtered by tag."),
+    done("TERMINAL-TAGS-FILTER", "Sessions can be filtered by tag."),
     to_do("TERMINAL-TAGS-AUTO", "Tags are suggested from the content."),
     to_do("TERMINAL-STATS-TOKENS", "Token usage is shown over time."),
     to_do("TERMINAL-STATS-HOURS", "The most active times are shown."),
@@ -164,7 +164,7 @@ _PERFORMANCE = section(
     done("TERMINAL-PERF-TOKENS", "Tokens that stream by are not each a save."),
     done("TERMINAL-PERF-COMPLETE", "A completed message is saved."),
     done("TERMINAL-PERF-BATCH", "Writes that come close together are batched."),
-    to_do("TERMINAL-PERF-MEMORY", "Sessions that are not in use are not kept in memory."),
+    done("TERMINAL-PERF-MEMORY", "Sessions that are not in use are not kept in memory."),
     done("TERMINAL-PERF-PAGES", "A large session can be read a page at a time."),
     to_do("TERMINAL-PERF-INDEX", "Listing is cached or as cheap."),
     done("TERMINAL-PERF-COMPRESS", "Old sessions are compressed."),

@@ -15,6 +15,7 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here, select
 from snapshot_plugin.cli.sessions import SessionRow, marks, session_rows
 from snapshot_plugin.cli.text import ago, count, plain, size, width
+from snapshot_plugin.cli.unexpected import tell_unexpected
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -138,6 +139,7 @@ async def command(call: Call, *, why: bool, ids: bool, nul: bool, **asked: Any) 
     async with call.store() as store:
         rows = await session_rows(store)
         encrypted = _is_encrypted(store)
+    tell_unexpected(call, rows)
     selected = select(rows, selection)
     kind = NulIds if nul else Ids if ids else Listed
     return kind(

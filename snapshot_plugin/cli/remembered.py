@@ -1,0 +1,38 @@
+"""Small things remembered between commands, in the state directory: no data, and no harm if they are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from snapshot_plugin.cli.call import Call
+
+__all__ = ["recall", "remember"]
+
+
+def recall(call: Call, name: str) -> dict[str, Any]:
+    """What was remembered under *name*; nothing, if that cannot be read."""
+    try:
+        known = json.loads(_file(call, name).read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def remember(call: Call, name: str, known: Mapping[str, Any]) -> None:
+    """Keep *known* under *name* for the next command. A disk that refuses is no error."""
+    from snapshot_plugin.store.files import make_private_dir, replace_file  # noqa: PLC0415 — rarely needed
+
+    file = _file(call, name)
+    with contextlib.suppress(OSError):
+        make_private_dir(file.parent)
+        replace_file(file, json.dumps(known).encode())
+
+
+def _file(call: Call, name: str) -> Path:
+    from snapshot_plugin.manager.places import user_state_dir  # noqa: PLC0415 — rarely needed
+
+    return user_state_dir(call.environ) / f"{name}.json"

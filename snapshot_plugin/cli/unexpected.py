@@ -1,0 +1,87 @@
+"""Sessions that ended unexpectedly are mentioned once, at the next ``asnap list`` or ``resume`` on a terminal.
+
+A session whose process died is known by its lease; once somebody recovered it, by the trigger of its newest
+snapshot. Both are one end, so it is told once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.remembered import recall, remember
+from snapshot_plugin.cli.sessions import SessionRow
+from snapshot_plugin.cli.text import ago, cut, plain
+
+__all__ = ["News", "news_of", "tell_unexpected"]
+
+_RECENT = timedelta(days=7)
+_AT_MOST = 3
+_NAME = 32
+_FILE = "ended"
+
+Told = Mapping[str, Any]
+"""By session: when its end was told, and the number of the recovered snapshot, if it was recovered by then."""
+
+
+class News(NamedTuple):
+    """The sessions to mention, and what is then known to have been told."""
+
+    rows: tuple[SessionRow, ...]
+    told: Told
+
+
+def tell_unexpected(call: Call, rows: Sequence[SessionRow]) -> None:
+    """Say which sessions ended unexpectedly since the last time. Only to a person."""
+    if call.out.quiet or not call.out.is_text or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return
+    place, known = call.config.storage_path, recall(call, _FILE)
+    before = known.get(place)
+    news = news_of(rows, before if isinstance(before, dict) else {}, call.now)
+    for row in news.rows[:_AT_MOST]:
+        call.out.note(_sentence(row, call.now), fg="yellow")
+    if more := news.rows[_AT_MOST:]:
+        call.out.note(f"and {len(more)} more: asnap list --all", fg="yellow")
+    if news.told != (before or {}):
+        remember(call, _FILE, {**known, place: news.told})
+
+
+def news_of(rows: Sequence[SessionRow], told: Told, now: datetime) -> News:
+    """Which ends of the last days were not told yet. Pure."""
+    fresh: list[SessionRow] = []
+    after: dict[str, Any] = {}
+    for row in rows:
+        if row.is_memory or not (row.ended_unexpectedly or row.recovered):
+            continue
+        told_at, seq = _entry(told.get(row.session_id))
+        is_new = told_at is None or _is_new(row, told_at, seq)
+        if is_new and now - (row.last_sign or row.changed_at) < _RECENT:
+            fresh.append(row)
+        at = now if is_new or told_at is None else told_at
+        after[row.session_id] = [at.isoformat(), None if row.ended_unexpectedly else row.seq]
+    return News(tuple(fresh), after)
+
+
+def _is_new(row: SessionRow, told_at: datetime, seq: int | None) -> bool:
+    if row.ended_unexpectedly:  # news if whoever died wrote something after we told
+        return row.last_sign is not None and row.last_sign > told_at
+    return seq not in (None, row.seq)
+
+
+def _entry(entry: Any) -> tuple[datetime | None, int | None]:
+    """What was written down; as if nothing was, where it is not what we wrote."""
+    try:
+        at, seq = entry
+        moment = datetime.fromisoformat(at)
+    except (ValueError, TypeError):
+        return None, None
+    return (moment if moment.tzinfo else None), (seq if isinstance(seq, int) else None)
+
+
+def _sentence(row: SessionRow, now: datetime) -> str:
+    name = cut(plain(row.title or ""), _NAME) or row.short_id
+    when = ago(row.last_sign or row.changed_at, now)
+    return f"session {name} ended unexpectedly {when} ago at turn {row.turns} — asnap resume {row.short_id}"

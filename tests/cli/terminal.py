@@ -1,0 +1,98 @@
+"""A real terminal: ``asnap`` in a pty, and a screen that shows what a person would see. Every wait is bounded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pexpect
+import pyte
+
+__all__ = ["Terminal"]
+
+PATIENCE = 30.0
+
+
+class Terminal:
+    """One command in a terminal of its own."""
+
+    def __init__(
+        self, *words: str | Path, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.screen: Any = pyte.Screen(columns, lines)
+        self._stream: Any = pyte.ByteStream(self.screen)
+        self.received = b""
+        self._child: Any = pexpect.spawn(
+            sys.executable,
+            ["-m", "snapshot_plugin", *map(str, words)],
+            dimensions=(lines, columns),
+            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+            timeout=PATIENCE,
+        )
+        self.screen.write_process_input = self._child.send  # programs ask where the cursor is
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._child.close(force=True)
+
+    def send(self, keys: str) -> None:
+        """Type."""
+        self._child.send(keys)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Make the window another size."""
+        self.screen.resize(lines, columns)
+        self._child.setwinsize(lines, columns)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the screen, line by line."""
+        return [line.rstrip() for line in self.screen.display]
+
+    @property
+    def text(self) -> str:
+        """What is on the screen."""
+        return "\n".join(self.lines)
+
+    def wait_for(self, wanted: str | Callable[[], bool]) -> None:
+        """Wait until a text is on the screen, or something holds of it."""
+        holds = wanted if callable(wanted) else lambda: wanted in self.text
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            assert self._read(), f"ended without {wanted!r}:\n{self.text}"
+            assert time.monotonic() < deadline, f"no {wanted!r}:\n{self.text}"
+
+    def end(self) -> int:
+        """Wait for the command to end; its exit status."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read():
+            assert time.monotonic() < deadline, self.text
+        self._child.wait()
+        return int(self._child.exitstatus if self._child.exitstatus is not None else -self._child.signalstatus)
+
+    def colour_of(self, text: str) -> str:
+        """The colour in which *text* is shown, where it first is."""
+        for number, line in enumerate(self.screen.display):
+            if (column := line.find(text)) >= 0:
+                return str(self.screen.buffer[number][column].fg)
+        raise AssertionError(f"no {text!r}:\n{self.text}")
+
+    def _read(self) -> bool:
+        try:
+            data = self._child.read_nonblocking(65536, timeout=1)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        self.received += data
+        self._stream.feed(data)
+        return True
