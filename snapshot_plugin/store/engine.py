@@ -29,12 +29,13 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.model.value import as_utc, rfc3339
-from snapshot_plugin.store import check, rewrite
+from snapshot_plugin.store import check, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.head import Head, Step
 from snapshot_plugin.store.heads import Heads, overtaken
 from snapshot_plugin.store.log import FrameLog, SessionEntry
 from snapshot_plugin.store.reader import find
+from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["GRACE", "Limits", "LogStore"]
 
@@ -319,6 +320,22 @@ class LogStore:
 
     def _compact(self, session_id: str, *, newest_too: bool = True) -> None:
         rewrite.recompress(self._log, session_id, self.session_keys(session_id), newest_too=newest_too)
+
+    # Moving ----------------------------------------------------------------------------------------------
+
+    async def take_out(self, session_id: str) -> Sequence[Copied]:
+        """A whole session, to be carried elsewhere; see `transfer.take_out`. It stays here as well."""
+        async with self._turn(session_id):
+            return await self._run(lambda: transfer.take_out(self._log, session_id, self.session_keys(session_id)))
+
+    async def put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
+        """A session from elsewhere, whole or not at all; `Conflict` if there is one of that name."""
+        async with self._turn(session_id):
+            await self._run(self._put_in, session_id, copies)
+
+    def _put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
+        transfer.put_in(self._log, session_id, self.session_keys(session_id), copies)
+        self._heads.forget(session_id)
 
     async def aclose(self) -> None:
         """See `SnapshotStore.aclose`."""

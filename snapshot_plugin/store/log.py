@@ -82,7 +82,8 @@ class FrameLog(Protocol):
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """Put *frames*, the last one numbered *hi*, in the place of whole segments that follow each other.
 
-        Readers see the old or the new. The old segments are removed once the new one was read back.
+        Readers see the old or the new. The old segments are removed once the new one was read back. Without old
+        segments, *frames* are the whole of a session that was not there.
         """
 
     def sessions(self) -> list[SessionEntry]:

@@ -199,8 +199,8 @@ class SegmentFiles:
         """See `FrameLog`."""
         directory = self.directory(session_id)
         names = [segment.name for segment in old]
-        generation = 1 + max(file.generation for file in _present(names))
-        path = directory / f"{old[0].first:010d}-{hi:010d}.{generation}.snap.gz"
+        generation = 1 + max((file.generation for file in _present(names)), default=0)
+        path = directory / f"{old[0].first if old else 1:010d}-{hi:010d}.{generation}.snap.gz"
         content = b"".join(frames)
         with disk_errors(f"rewriting session {session_id}", session_id=session_id):
             replace_file(path, content)
