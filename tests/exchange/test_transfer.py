@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin import FilesystemStore, MemoryStore, RetentionPolicy
+from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.transfer import Copied, verified
+from snapshot_plugin.testing.build import make_message, make_snapshot
+
+pytestmark = pytest.mark.anyio
+
+SESSION = "Session/ä"
+
+
+async def filled(store: LogStore, *, upto: int = 5) -> None:
+    snapshot = make_snapshot("one", "two", session_id=SESSION, title="Words", memory={"a": [1]})
+    await store.save(snapshot, tags=["start"])
+    for number in range(upto - 1):
+        snapshot = snapshot.append(make_message(f"more {number}"), metadata={"number": number})
+        await store.save(snapshot, trigger="event", tags=["even"] if number % 2 else [])
+
+
+def seen(metas: Sequence[object]) -> list[dict[str, object]]:
+    kept = ("seq", "saved_at", "trigger", "snapshot_tags", "title", "messages", "updated_at")
+    return [{name: getattr(meta, name) for name in kept} for meta in metas]
+
+
+@pytest.mark.parametrize("key", [None, "correct horse"])
+async def test_a_session_put_into_another_store_is_the_same_in_every_snapshot(
+    tmp_path: Path, key: str | None
+) -> None:
+    async with FilesystemStore(tmp_path / "a") as first, FilesystemStore(tmp_path / "b", key=key) as second:
+        await filled(first)
+        copies = await first.take_out(SESSION)
+        await second.put_in(SESSION, copies)
+
+        assert seen(await second.history(SESSION)) == seen(await first.history(SESSION))
+        for seq in (1, 3, 5):
+            assert await second.load(SESSION, at=seq) == await first.load(SESSION, at=seq)
+        assert (await second.check()).findings == ()
+        assert await second.take_out(SESSION) == copies
+
+
+async def test_it_can_be_gone_on_with_where_it_was_put(tmp_path: Path) -> None:
+    async with MemoryStore() as first, FilesystemStore(tmp_path / "b") as second:
+        await filled(first)
+        await second.put_in(SESSION, await first.take_out(SESSION))
+        snapshot = (await second.load(SESSION)).append(make_message("on"))
+        ref = await second.save(snapshot)
+
+        assert ref.seq == 6
+        assert (await second.check()).ok
+
+
+async def test_what_was_forgotten_stays_forgotten_and_numbers_stay(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path / "a") as first, MemoryStore() as second:
+        await filled(first)
+        await first.forget(SESSION, RetentionPolicy(keep_last=1, keep_tags=("even",)))
+        await second.put_in(SESSION, await first.take_out(SESSION))
+
+        assert [meta.seq for meta in await second.history(SESSION)] == [5, 3]
+
+
+async def test_a_session_that_is_there_is_not_touched() -> None:
+    async with MemoryStore() as first, MemoryStore() as second:
+        await filled(first)
+        await second.save(make_snapshot("mine", session_id=SESSION))
+        with pytest.raises(Conflict):
+            await second.put_in(SESSION, await first.take_out(SESSION))
+
+        assert (await second.load(SESSION)).messages[0].text == "mine"
+
+
+def flip_a_bit(store: Path) -> None:
+    (file,) = store.glob("sessions/*/*.snap.gz")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+async def test_a_damaged_session_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        await filled(store)
+        flip_a_bit(tmp_path)
+        with pytest.raises(SnapshotCorrupted):
+            await store.take_out(SESSION)
+
+
+async def test_a_session_that_is_not_there_is_not_found() -> None:
+    async with MemoryStore() as store:
+        with pytest.raises(SnapshotNotFound):
+            await store.take_out("nobody")
+
+
+async def copied() -> list[Copied]:
+    async with MemoryStore() as store:
+        await filled(store)
+        return list(await store.take_out(SESSION))
+
+
+async def test_every_snapshot_that_was_changed_on_the_way_is_noticed() -> None:
+    copies = await copied()
+    assert verified(copies).messages[-1].text == "more 3"
+    for place, copy in enumerate(copies):
+        edited = copy._replace(payload=copy.payload.replace(b"more", b"less").replace(b"one", b"eno"))
+        with pytest.raises(SnapshotCorrupted):
+            verified([*copies[:place], edited, *copies[place + 1 :]])
+
+
+async def test_a_gap_is_noticed() -> None:
+    copies = await copied()
+    for missing in (0, 2):
+        with pytest.raises(SnapshotCorrupted):
+            verified(copies[:missing] + copies[missing + 1 :])
+
+
+async def test_nobody_can_break_the_list_of_a_store_from_outside() -> None:
+    copies = await copied()
+    bad = copies[-1]._replace(header=dataclasses.replace(copies[-1].header, t="yesterday"))
+    with pytest.raises(SnapshotCorrupted):
+        verified([*copies[:-1], bad])
+
+
+async def test_what_a_newer_release_wrote_is_refused() -> None:
+    copies = await copied()
+    newer = copies[-1]._replace(header=dataclasses.replace(copies[-1].header, v=99, full=False))
+    with pytest.raises(InvalidSnapshotVersion):
+        verified([*copies[:-1], newer])
