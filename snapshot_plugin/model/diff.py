@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from snapshot_plugin.model.align import Alignment, align
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionSnapshot
+from snapshot_plugin.model.three_way import ABSENT, is_same
 from snapshot_plugin.model.value import Json, Value
 
 __all__ = ["Change", "MessageChange", "MetricsDelta", "PlanChange", "SnapshotDiff", "ToolRun", "diff"]
 
 _GROUPS = ("plugins", "memory", "metadata")
 _UNREMARKABLE = ("updated_at", "version")
-_ABSENT = object()
 
 
 class MessageChange(Value):
@@ -160,20 +159,13 @@ def _plan_changes(old: Sequence[PlanEntry], new: Sequence[PlanEntry]) -> Iterato
 def _changes(path: str, before: Any, after: Any) -> Iterator[Change]:
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before | after):
-            yield from _changes(f"{path}.{name}", before.get(name, _ABSENT), after.get(name, _ABSENT))
-    elif not _same(before, after):
+            yield from _changes(f"{path}.{name}", before.get(name, ABSENT), after.get(name, ABSENT))
+    elif not is_same(before, after):
         yield Change(path=path, before=_shown(before), after=_shown(after))
 
 
 def _shown(value: Any) -> Any:
-    return None if value is _ABSENT else value
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Whether two values are the same JSON: Python takes 1, 1.0 and true for equal."""
-    if before is after or before is _ABSENT or after is _ABSENT:
-        return before is after
-    return json.dumps(before, sort_keys=True) == json.dumps(after, sort_keys=True)
+    return None if value is ABSENT else value
 
 
 def _spent(before: Metrics, after: Metrics) -> MetricsDelta:
@@ -203,7 +195,7 @@ def _other(a: SessionSnapshot, b: SessionSnapshot, explained: set[str]) -> Itera
     """The names of what else differs, so that nothing that differs goes without a word."""
     left, right = _sections(a), _sections(b)
     for name in left | right:
-        if name not in explained and not _same(left.get(name, _ABSENT), right.get(name, _ABSENT)):
+        if name not in explained and not is_same(left.get(name, ABSENT), right.get(name, ABSENT)):
             yield name
 
 

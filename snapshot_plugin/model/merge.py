@@ -1,0 +1,255 @@
+"""Two branches of one conversation made one again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.align import Pair, align
+from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.lineage import ancestors
+from snapshot_plugin.model.snapshot import Message, Metrics, Parent, SessionSnapshot
+from snapshot_plugin.model.three_way import ABSENT, Clash, three_way
+from snapshot_plugin.model.value import Value
+
+__all__ = ["FROM", "OTHER", "Kinship", "Merged", "Side", "kinship", "merge"]
+
+FROM = "merged_from"
+"""In a message's metadata: the session, snapshot and place that a branch's own message came from."""
+OTHER = "merge_conflict"
+"""In a message's metadata: the other branch's version of it, and where that came from."""
+SECTION = "merge"
+"""In the snapshot's metadata: the two branches, and the settings they disagreed on."""
+
+_EXCHANGE = 2
+_OWN = ("session_id", "created_at", "updated_at", "version", "agent_session_id", "metrics", "parent", "pinned")
+_SETTLED = (*_OWN, "messages", "tags")
+
+
+class Side(NamedTuple):
+    """A branch: its snapshot, and the number under which it is stored."""
+
+    snapshot: SessionSnapshot
+    seq: int
+
+
+class Kinship(NamedTuple):
+    """What two branches have in common: an ancestor, perhaps themselves, and how much each took over from it."""
+
+    ancestor: Parent
+    """The session they both come from, at the earlier of the points where they left it."""
+    first: int
+    second: int
+
+
+class Merged(Value):
+    """The new session, and what it is made of."""
+
+    snapshot: SessionSnapshot
+    shared: int
+    from_first: int
+    from_second: int
+    clashes: tuple[Clash, ...] = ()
+
+
+def kinship(first: Side, second: Side, pairs: Iterable[tuple[str, Parent | None]]) -> Kinship | None:
+    """How two branches are related by descent; *pairs* are sessions with their parents. None: not at all."""
+    known = dict(pairs)
+    lines = [_descent(side, known) for side in (first, second)]
+    shared = next((name for name in lines[0] if name in lines[1]), None)
+    if shared is None:
+        return None
+    one, other = (line[shared] for line in lines)
+    left = min(one, other, key=lambda parent: (parent.message_index, parent.seq))
+    return Kinship(left, one.message_index, other.message_index)
+
+
+def _descent(side: Side, known: Mapping[str, Parent | None]) -> dict[str, Parent]:
+    """The session itself and its ancestors, nearest first: where it left each, with how many of its messages."""
+    name, taken = side.snapshot.session_id, len(side.snapshot.messages)
+    line = {name: Parent(session_id=name, seq=side.seq, message_index=taken)}
+    for parent in ancestors(name, {**known, name: side.snapshot.parent}.items()):
+        taken = min(taken, parent.message_index)
+        line[parent.session_id] = parent.evolve(message_index=taken)
+    return line
+
+
+def merge(
+    first: Side,
+    second: Side,
+    *,
+    session_id: str,
+    now: datetime,
+    kin: Kinship | None = None,
+    base: SessionSnapshot | None = None,
+    title: str | None = None,
+) -> Merged:
+    """A new session with everything that either branch has.
+
+    What they share comes once. Then, wherever they part, the first branch's own messages come before the
+    second's, each in its order and each with its origin in its metadata. Messages are the same one when they
+    have the same id, or when both branches took them over from their ancestor. Where both changed the same
+    message, setting, plan or title, the first branch wins and the other version is kept in the metadata; *base*,
+    the snapshot they come from, tells which of them changed it. Tags are united. Metrics start at nothing, as
+    for a fork.
+
+    Raises:
+        InvalidInput: the sessions are not branches of one conversation: they have no *kin*, and do not begin
+            with the same exchange.
+    """
+    _check_related(first, second, kin)
+    shared = _shared(first.snapshot.messages, second.snapshot.messages, kin)
+    messages, clashes = _conversation(first, second, shared, base)
+    sections, differing = _sections(first.snapshot, second.snapshot, base, title)
+    clashes += differing
+    metadata = {**sections.pop("metadata", {}), SECTION: _record(first, second, differing)}
+    merged = SessionSnapshot.model_validate(
+        {
+            **sections,
+            "session_id": check_session_id(session_id),
+            "created_at": now,
+            "updated_at": now,
+            "parent": _parent(first, second, shared),
+            "tags": tuple(dict.fromkeys((*first.snapshot.tags, *second.snapshot.tags))),
+            "metadata": metadata,
+        }
+    ).evolve(messages=messages, metrics=Metrics())
+    return Merged(
+        snapshot=merged,
+        shared=len(shared),
+        from_first=len(first.snapshot.messages) - len(shared),
+        from_second=len(second.snapshot.messages) - len(shared),
+        clashes=tuple(clashes),
+    )
+
+
+def _check_related(first: Side, second: Side, kin: Kinship | None) -> None:
+    a, b = first.snapshot, second.snapshot
+    if (a.session_id, first.seq) == (b.session_id, second.seq):
+        raise InvalidInput(f"{a.session_id!r} cannot be merged with itself", hint="name two branches")
+    if kin is None and _prefix(_bare(a.messages), _bare(b.messages)) < _EXCHANGE:
+        raise InvalidInput(
+            f"{a.session_id!r} and {b.session_id!r} are not branches of one conversation: neither comes from the "
+            "other, they have no ancestor in common, and they do not begin alike",
+            session_id=a.session_id,
+            hint="only branches can be merged; compare unrelated sessions with asnap diff",
+        )
+
+
+# Messages --------------------------------------------------------------------------------------------------
+
+
+def _bare(messages: Sequence[Message]) -> list[Message]:
+    """The messages without what earlier merges noted on them."""
+    return [_without_notes(message) for message in messages]
+
+
+def _without_notes(message: Message) -> Message:
+    if not message.metadata.keys() & {FROM, OTHER}:
+        return message
+    return message.evolve(metadata={k: v for k, v in message.metadata.items() if k not in (FROM, OTHER)})
+
+
+def _prefix(one: Sequence[Message], other: Sequence[Message]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _shared(first: Sequence[Message], second: Sequence[Message], kin: Kinship | None) -> list[Pair]:
+    """The places, rising on both sides, of messages that are one and the same.
+
+    Beyond what was inherited, likeness proves nothing: "yes" to this question is not "yes" to that one.
+    """
+    one, other = _bare(first), _bare(second)
+    found = align(one, other)
+    alone, added = set(found.removed), set(found.added)
+    paired = zip(
+        (i for i in range(len(one)) if i not in alone),
+        (j for j in range(len(other)) if j not in added),
+        strict=True,
+    )
+    until = (kin.first, kin.second) if kin else (found.common_prefix, found.common_prefix)
+    return [
+        (i, j)
+        for i, j in paired
+        if (i < until[0] and j < until[1]) or i == j < found.common_prefix or one[i].id == other[j].id is not None
+    ]
+
+
+def _conversation(
+    first: Side, second: Side, shared: Sequence[Pair], base: SessionSnapshot | None
+) -> tuple[tuple[Message, ...], list[Clash]]:
+    original = frozenset(_bare(base.messages)) if base else frozenset()
+    messages: list[Message] = []
+    clashes: list[Clash] = []
+    i = j = 0
+    for pair in [*shared, (len(first.snapshot.messages), len(second.snapshot.messages))]:
+        messages += _own(first, range(i, pair[0]))
+        messages += _own(second, range(j, pair[1]))
+        if pair[0] < len(first.snapshot.messages):
+            message, clash = _one_of(first, second, pair, original)
+            clashes += [clash.evolve(path=f"messages[{len(messages)}]")] if clash else []
+            messages.append(message)
+        i, j = pair[0] + 1, pair[1] + 1
+    return tuple(messages), clashes
+
+
+def _own(side: Side, places: range) -> Iterator[Message]:
+    for place in places:
+        message = side.snapshot.messages[place]
+        yield message.evolve(metadata={FROM: _origin(side, place), **message.metadata})
+
+
+def _origin(side: Side, place: int) -> FrozenDict:
+    return FrozenDict({"session_id": side.snapshot.session_id, "seq": side.seq, "index": place})
+
+
+def _one_of(first: Side, second: Side, pair: Pair, original: frozenset[Message]) -> tuple[Message, Clash | None]:
+    mine, yours = first.snapshot.messages[pair[0]], second.snapshot.messages[pair[1]]
+    bare_mine, bare_yours = _without_notes(mine), _without_notes(yours)
+    if bare_mine == bare_yours or bare_yours in original:
+        return mine, None
+    if bare_mine in original:
+        return yours, None
+    other = {**_origin(second, pair[1]), "message": bare_yours.raw()}
+    kept = mine.evolve(metadata={**mine.metadata, OTHER: other})
+    return kept, Clash(path="", kept=bare_mine.raw(), other=bare_yours.raw())
+
+
+# Everything else -------------------------------------------------------------------------------------------
+
+
+def _sections(
+    first: SessionSnapshot, second: SessionSnapshot, base: SessionSnapshot | None, title: str | None
+) -> tuple[dict[str, Any], list[Clash]]:
+    one, other, before = (_settings(side, title) if side else ABSENT for side in (first, second, base))
+    return three_way(before, one, other, "")
+
+
+def _settings(snapshot: SessionSnapshot, title: str | None) -> dict[str, Any]:
+    """What has to be agreed on. Of an earlier merge, only its own record stays with it."""
+    settings = snapshot.evolve(messages=(), **({} if title is None else {"title": title})).raw()
+    for name in _SETTLED:
+        settings.pop(name, None)
+    if SECTION in settings.get("metadata", {}):
+        settings["metadata"] = {k: v for k, v in settings["metadata"].items() if k != SECTION}
+    return settings
+
+
+def _record(first: Side, second: Side, clashes: Sequence[Clash]) -> dict[str, Any]:
+    sources = [{"session_id": side.snapshot.session_id, "seq": side.seq} for side in (first, second)]
+    return {"sources": sources, "conflicts": [clash.raw() for clash in clashes]}
+
+
+def _parent(first: Side, second: Side, shared: Sequence[Pair]) -> Parent:
+    """The first branch, with as many of its messages as stand unbroken at the beginning."""
+    ends = (len(first.snapshot.messages), len(second.snapshot.messages))
+    following = 0
+    for i, j in [*shared, ends]:
+        if j > following:  # the second branch's own messages stand here
+            return Parent(session_id=first.snapshot.session_id, seq=first.seq, message_index=i)
+        following = j + 1
+    return Parent(session_id=first.snapshot.session_id, seq=first.seq, message_index=ends[0])
