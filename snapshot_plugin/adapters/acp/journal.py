@@ -180,6 +180,12 @@ class Journals:
         stored = self._portal.call(self.store.read, session_id)
         return stored.snapshot, stored.ref.seq
 
+    def has(self, session_id: str) -> bool:
+        """Whether there is such a session, live here or stored."""
+        with contextlib.suppress(SnapshotNotFound):
+            return session_id in self.open or bool(self._portal.call(self.store.history, session_id))
+        return False
+
     def list(self) -> Sequence[SnapshotMeta]:
         """Every session, the live ones as they are now."""
         for journal in tuple(self.open.values()):

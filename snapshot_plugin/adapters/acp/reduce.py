@@ -14,6 +14,7 @@ a snapshot may be taken anywhere between two events: a recording that goes on fr
 ``permission``        what was asked before a tool ran; ``outcome`` is what was answered
 ``terminal``          the output of a terminal that a tool call shows: its id dies with the client
 ``config``            modes and options that a response brought
+``history``           what an agent that is asked for it remembers, after all that came before
 ====================  =====================================================================================
 """
 
@@ -25,7 +26,15 @@ from typing import Any
 
 from snapshot_plugin.adapters.acp.notes import is_note
 from snapshot_plugin.adapters.acp.parts import foreign_block, plain
-from snapshot_plugin.adapters.acp.state import STATE_UPDATES, noted, with_agent, with_config, with_setup, with_usage
+from snapshot_plugin.adapters.acp.state import (
+    STATE_UPDATES,
+    noted,
+    with_agent,
+    with_config,
+    with_history,
+    with_setup,
+    with_usage,
+)
 from snapshot_plugin.adapters.acp.transcript import Transcript
 from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -123,6 +132,10 @@ class Recording:
     def _on_config(self, value: Any, _event: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
             self._base = with_config(self._base, value)
+
+    def _on_history(self, value: Any, _event: Mapping[str, Any]) -> None:
+        if isinstance(value, dict):
+            self._base = with_history(self._base, value, len(self._transcript.messages()))
 
     def _on_update(self, update: Any) -> None:
         kind = update.get("sessionUpdate") if isinstance(update, dict) else None

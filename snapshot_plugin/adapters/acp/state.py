@@ -11,7 +11,20 @@ from typing import Any
 
 from snapshot_plugin.model.snapshot import AgentInfo, McpServer, PlanEntry, SessionSnapshot
 
-__all__ = ["STATE_UPDATES", "noted", "stored_setup", "with_agent", "with_config", "with_setup", "with_usage"]
+__all__ = [
+    "HISTORY",
+    "STATE_UPDATES",
+    "noted",
+    "stored_setup",
+    "with_agent",
+    "with_config",
+    "with_history",
+    "with_setup",
+    "with_usage",
+]
+
+HISTORY = "acp-history"
+"""The plugin section that holds what an agent itself remembers of the session."""
 
 Raw = dict[str, Any]
 _TOKENS = {"total_tokens": "totalTokens", "input_tokens": "inputTokens", "output_tokens": "outputTokens"}
@@ -65,6 +78,12 @@ def with_usage(snapshot: SessionSnapshot, usage: Any) -> SessionSnapshot:
     metrics = snapshot.metrics
     sums = {name: getattr(metrics, name) + count for name, count in used.items() if count is not None}
     return snapshot.evolve(metrics=metrics.evolve(**sums)) if sums else snapshot
+
+
+def with_history(snapshot: SessionSnapshot, value: Raw, messages: int) -> SessionSnapshot:
+    """What the agent itself remembers now; it covers the first *messages* messages of the record."""
+    kept = {"value": value, "messages": messages, "agent": snapshot.agent.name if snapshot.agent else None}
+    return snapshot.evolve(plugins={**snapshot.plugins, HISTORY: kept})
 
 
 def noted(snapshot: SessionSnapshot, name: str, value: Any) -> SessionSnapshot:
