@@ -1,0 +1,62 @@
+"""What a search looks through: the words of a message or a session, without secrets, pictures and sounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from snapshot_plugin.model.content import Block, ToolCallBlock
+from snapshot_plugin.model.redact import redact
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+__all__ = ["Passage", "passages"]
+
+_NO_WORDS = frozenset(
+    {"blob", "data", "encrypted_content", "id", "kind", "mimeType", "signature", "status", "thoughtSignature"}
+    | {"thought_signature", "toolCallId", "type", "_meta", "annotations"}
+)
+"""Fields that hold no words of anybody: bytes as text, and names that only programs read."""
+
+
+class Passage(NamedTuple):
+    """What can be found of one message; number 0 is the session itself: its title, task, plan and tags."""
+
+    number: int
+    role: str
+    tools: str
+    body: str
+
+
+def passages(snapshot: SessionSnapshot) -> Iterator[Passage]:
+    """The session and its messages, numbered from 1, with every secret taken out."""
+    clean = redact(snapshot.evolve(messages=()))[0]
+    about = (clean.title, clean.current_task, *(entry.content for entry in clean.plan), *clean.tags)
+    yield Passage(0, "", "", "\n".join(filter(None, about)))
+    for number, message in enumerate(snapshot.messages, 1):
+        yield _passage(number, redact(message)[0])
+
+
+def _passage(number: int, message: Message) -> Passage:
+    tools = [block for block in message.content if isinstance(block, ToolCallBlock)]
+    names = dict.fromkeys(name for tool in tools for name in (tool.title, tool.kind) if name)
+    # What a tool put out is often there twice, as content and raw: once is enough to be found.
+    said = dict.fromkeys(text for block in message.content for text in _words(block))
+    return Passage(number, message.role, "\n".join(names), "\n".join(said))
+
+
+def _words(block: Block) -> Iterator[str]:
+    yield from _texts(block.raw())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text inside a JSON value, in order. A stack, not recursion: tools may nest as deep as they like."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if each:
+                yield each
+        elif isinstance(each, dict):
+            waiting += [item for name, item in reversed(each.items()) if name not in _NO_WORDS]
+        elif isinstance(each, list | tuple):
+            waiting += reversed(each)

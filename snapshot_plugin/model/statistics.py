@@ -1,0 +1,168 @@
+"""Tokens, cost and activity over time: pure counting over what lists and histories tell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Literal, NamedTuple, TypeVar
+
+from snapshot_plugin.model.meta import SnapshotMeta
+
+__all__ = ["By", "Counted", "Group", "Slot", "active_days", "active_hours", "daily", "grouped", "slots_of", "total"]
+
+By = Literal["day", "week", "agent", "project"]
+Number = TypeVar("Number", int, float)
+
+SLOT = timedelta(minutes=15)
+"""How finely activity is kept: every time zone's hours begin with one."""
+UNKNOWN = "unknown"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Slot(NamedTuple):
+    """What happened in a session during one quarter of an hour."""
+
+    start: datetime
+    messages: int = 0
+    turns: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+class Counted(NamedTuple):
+    """A session to be counted: as listed, and when what happened in it."""
+
+    meta: SnapshotMeta
+    slots: Sequence[Slot]
+
+
+class Group(NamedTuple):
+    """What one day, week, agent or project had. `sessions` are those in which anything happened."""
+
+    key: str
+    sessions: int
+    messages: int
+    turns: int
+    tokens: int
+    cost: float
+
+
+def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = ()) -> list[Slot]:
+    """When a session's messages, turns, tokens and cost came about, the earliest first.
+
+    *history* is its snapshots, oldest first: what each has more than the one before came about when the session
+    had last changed. *said* are the times of its messages; if none has one, the growth of the snapshots tells.
+    """
+    moments = [moment for moment in said if moment is not None]
+    happened = [Slot(moment, messages=1) for moment in moments]
+    before = SnapshotMeta(session_id="-", seq=0, saved_at=_EPOCH)
+    for meta in history:
+        if meta.state == "ok":
+            growth = _growth(before, meta)
+            happened.append(growth._replace(messages=0) if moments else growth)
+            before = meta
+    return _in_slots(happened)
+
+
+def _growth(before: SnapshotMeta, after: SnapshotMeta) -> Slot:
+    return Slot(
+        after.sort_key,
+        messages=_more(before.messages, after.messages),
+        turns=_more(before.turns, after.turns),
+        tokens=_more(before.tokens, after.tokens),
+        cost=_more(before.cost or 0.0, after.cost or 0.0),
+    )
+
+
+def _more(before: Number, after: Number) -> Number:
+    """What was added. A counter that went back began anew."""
+    return after - before if after >= before else after
+
+
+def _in_slots(happened: Iterable[Slot]) -> list[Slot]:
+    slots: defaultdict[datetime, list[Slot]] = defaultdict(list)
+    for each in happened:
+        slots[each.start - (each.start - _EPOCH) % SLOT].append(each)
+    summed = [_sum(start, parts) for start, parts in sorted(slots.items())]
+    return [slot for slot in summed if any(slot[1:])]
+
+
+def _sum(start: datetime, parts: Sequence[Slot]) -> Slot:
+    return Slot(
+        start,
+        messages=sum(part.messages for part in parts),
+        turns=sum(part.turns for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        cost=round(sum(part.cost for part in parts), 9),
+    )
+
+
+# Counting --------------------------------------------------------------------------------------------------
+
+
+def grouped(sessions: Iterable[Counted], by: By, *, zone: tzinfo | None = None) -> list[Group]:
+    """What each group had: days and weeks in their order, agents and projects by their tokens.
+
+    Days begin at midnight in *zone*, the user's own without one.
+    """
+    parts: defaultdict[str, list[tuple[str, Slot]]] = defaultdict(list)
+    for session in sessions:
+        for slot in session.slots:
+            parts[_key(session.meta, slot, by, zone)].append((session.meta.session_id, slot))
+    groups = [_group(key, items) for key, items in sorted(parts.items())]
+    return groups if by in ("day", "week") else sorted(groups, key=lambda group: -group.tokens)
+
+
+def total(sessions: Iterable[Counted]) -> Group:
+    """What all of them had."""
+    return _group("total", [(session.meta.session_id, slot) for session in sessions for slot in session.slots])
+
+
+def _group(key: str, items: Sequence[tuple[str, Slot]]) -> Group:
+    whole = _sum(_EPOCH, [slot for _, slot in items])
+    return Group(key, len({name for name, _ in items}), whole.messages, whole.turns, whole.tokens, whole.cost)
+
+
+def _key(meta: SnapshotMeta, slot: Slot, by: By, zone: tzinfo | None) -> str:
+    if by == "agent":
+        return meta.agent or UNKNOWN
+    if by == "project":
+        return meta.cwd or UNKNOWN
+    day = slot.start.astimezone(zone)
+    return f"{day:%G-W%V}" if by == "week" else f"{day:%Y-%m-%d}"
+
+
+def daily(groups: Sequence[Group]) -> list[Group]:
+    """Groups by day with the days between on which nothing happened, so that they can be drawn."""
+    return list(_with_gaps(groups))
+
+
+def _with_gaps(groups: Sequence[Group]) -> Iterator[Group]:
+    expected: date | None = None
+    for group in groups:
+        day = date.fromisoformat(group.key)
+        while expected is not None and expected < day:
+            yield Group(expected.isoformat(), 0, 0, 0, 0, 0.0)
+            expected += timedelta(days=1)
+        yield group
+        expected = day + timedelta(days=1)
+
+
+def active_hours(sessions: Iterable[Counted], *, zone: tzinfo | None = None) -> list[int]:
+    """How many messages each hour of the day has seen, from midnight on."""
+    return _messages(sessions, 24, lambda moment: moment.astimezone(zone).hour)
+
+
+def active_days(sessions: Iterable[Counted], *, zone: tzinfo | None = None) -> list[int]:
+    """How many messages each day of the week has seen, from Monday on."""
+    return _messages(sessions, 7, lambda moment: moment.astimezone(zone).weekday())
+
+
+def _messages(sessions: Iterable[Counted], count: int, place: Callable[[datetime], int]) -> list[int]:
+    counts = [0] * count
+    for session in sessions:
+        for slot in session.slots:
+            counts[place(slot.start)] += slot.messages
+    return counts
