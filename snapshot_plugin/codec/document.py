@@ -20,8 +20,10 @@ __all__ = [
     "Digest",
     "Document",
     "chain_from",
+    "encoded_line",
     "message_line",
     "meta_line",
+    "parsed",
     "plain_digest",
     "removed",
     "root_of",
@@ -42,7 +44,8 @@ def plain_digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _line(data: Any) -> bytes:
+def encoded_line(data: Any) -> bytes:
+    """*data* as one line of a payload."""
     try:
         return to_json(data)
     except ValueError:  # lone surrogates: JSON can escape what UTF-8 cannot carry
@@ -59,18 +62,18 @@ def parsed(line: bytes) -> Any:
 
 def message_line(message: Message) -> bytes:
     """The payload line of one message."""
-    return _line({"message": message.raw()})
+    return encoded_line({"message": message.raw()})
 
 
 def section_line(path: Sequence[str], value: Any) -> bytes:
     """The payload line that sets a section."""
     # Encoded apart, so that the key has the same bytes whatever the value needs.
-    return _line({"section": list(path)})[:-1] + b',"value":' + _line(value) + b"}"
+    return encoded_line({"section": list(path)})[:-1] + b',"value":' + encoded_line(value) + b"}"
 
 
 def meta_line(snapshot: SessionSnapshot) -> bytes:
     """The payload line that lists show."""
-    return _line({"meta": summary_of(snapshot)})
+    return encoded_line({"meta": summary_of(snapshot)})
 
 
 def section_key(line: bytes) -> bytes:

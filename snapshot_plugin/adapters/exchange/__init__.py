@@ -1,0 +1,1 @@
+"""Sessions in files: bundles that carry everything, pages for reading, and what other tools write."""

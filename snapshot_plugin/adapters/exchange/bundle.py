@@ -1,0 +1,119 @@
+"""One file that holds whole sessions (docs/reference/bundle.md): a head, then every snapshot as a plain frame.
+
+The same sessions give the same bytes, and what is read back is what was written, or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from snapshot_plugin.codec.frame import MAGIC, encode_frame, open_frame, read_header
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, LimitExceeded, SnapshotCorrupted
+from snapshot_plugin.store.transfer import Copied
+
+__all__ = ["BUNDLE_VERSION", "MAX_CONTENT", "is_bundle", "pack", "unpack"]
+
+BUNDLE_VERSION = 1
+MAX_CONTENT = 1 << 30
+"""How many bytes of content a bundle may hold, all snapshots together, before it is opened at all."""
+
+_MARK = b"AB"
+_HEAD = len(MAGIC) + 6
+_NOTHING = b"\x03\x00" + bytes(8)
+"""The rest of a gzip member without content."""
+_ZERO_SUM = "0" * 64
+_SUM = re.compile(rb'"sum":"([0-9a-f]{64})"')
+
+
+def is_bundle(data: bytes) -> bool:
+    """Whether *data* begins as a bundle does."""
+    return data[: len(MAGIC)] == MAGIC and data[len(MAGIC) + 2 : len(MAGIC) + 4] == _MARK
+
+
+def pack(sessions: Sequence[Sequence[Copied]]) -> bytes:
+    """The bundle of these sessions, in this order."""
+    frames = [
+        encode_frame(header, payload, None, effort="best") for copies in sessions for header, payload in copies
+    ]
+    body = b"".join(frames)
+    about = {"bundle": BUNDLE_VERSION, "bytes": len(body), "frames": len(frames), "sum": _ZERO_SUM}
+    text = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
+    head = MAGIC + struct.pack("<H2sH", len(text) + 4, _MARK, len(text)) + text + _NOTHING
+    digest = hashlib.sha256(head + body).hexdigest()
+    return head.replace(_ZERO_SUM.encode(), digest.encode(), 1) + body
+
+
+def unpack(data: bytes, *, limit: int = MAX_CONTENT) -> list[list[Copied]]:
+    """The sessions in a bundle, each with its snapshots, oldest first. Their roots are for the caller to verify.
+
+    Raises:
+        InvalidInput: it is no bundle.
+        InvalidSnapshotVersion: a newer release wrote it.
+        LimitExceeded: it would unfold to more than *limit* bytes. Nothing was unfolded.
+        SnapshotCorrupted, SnapshotTampered: it was cut off or changed.
+    """
+    if not is_bundle(data):
+        raise InvalidInput("this is not a bundle", hint="asnap export makes one")
+    about, body = _head(data)
+    _check_sum(data, about, len(data) - body)
+    frames = list(_frames(data, body))
+    if len(frames) != about.get("frames"):
+        raise SnapshotCorrupted("the bundle holds another number of snapshots than it says")
+    declared = sum(int.from_bytes(frame[-4:], "little") for frame in frames)
+    if declared > limit:
+        raise LimitExceeded(
+            f"the bundle would unfold to {declared} bytes, over the limit of {limit}",
+            hint="import nothing from who made it, or export fewer sessions into each bundle",
+        )
+    return _sessions(frames)
+
+
+def _head(data: bytes) -> tuple[dict[str, Any], int]:
+    """What a bundle says about itself, and where its frames begin."""
+    length = int.from_bytes(data[_HEAD - 2 : _HEAD], "little")
+    try:
+        about = json.loads(data[_HEAD : _HEAD + length])
+        version = about["bundle"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SnapshotCorrupted("the head of the bundle is cut off or changed", hint=_AGAIN) from error
+    if type(version) is not int or version != BUNDLE_VERSION:
+        raise InvalidSnapshotVersion(f"the bundle has version {version!r}; this release reads {BUNDLE_VERSION}")
+    return about, _HEAD + length + len(_NOTHING)
+
+
+_AGAIN = "get the file again; nothing was imported"
+
+
+def _check_sum(data: bytes, about: dict[str, Any], size: int) -> None:
+    if size != about.get("bytes"):
+        raise SnapshotCorrupted(
+            f"the bundle was cut off, or something was added: {size} bytes of {about.get('bytes')}", hint=_AGAIN
+        )
+    found = _SUM.search(data, 0, _HEAD + 0xFFFF)
+    stated = found[1] if found else b""
+    blank = data.replace(b'"sum":"' + stated, b'"sum":"' + _ZERO_SUM.encode(), 1)
+    if hashlib.sha256(blank).hexdigest().encode() != stated:
+        raise SnapshotCorrupted("the bundle is not what was exported: its checksum is wrong", hint=_AGAIN)
+
+
+def _frames(data: bytes, at: int) -> Iterator[bytes]:
+    while at < len(data):
+        _header, _body, size = read_header(data, at)
+        yield data[at : at + size]
+        at += size
+
+
+def _sessions(frames: Sequence[bytes]) -> list[list[Copied]]:
+    sessions: dict[str, list[Copied]] = {}
+    for frame in frames:
+        session_id = read_header(frame)[0].sid
+        header, payload = open_frame(frame, session_id=session_id, keys=None)
+        if session_id in sessions and next(reversed(sessions)) != session_id:
+            raise SnapshotCorrupted(f"session {session_id} is in the bundle twice", session_id=session_id)
+        sessions.setdefault(session_id, []).append(Copied(header, payload))
+    return list(sessions.values())

@@ -1,0 +1,121 @@
+"""Changes to a session on its way from one store to another: other paths, another name, no secrets.
+
+Each works on the lines of the snapshots, so that it costs what there is to change and leaves the rest as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from snapshot_plugin.codec.document import encoded_line, parsed, plain_digest, section_line
+from snapshot_plugin.errors import InvalidSnapshot, SnapshotCorrupted
+from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
+from snapshot_plugin.store.transfer import Copied, with_roots
+
+__all__ = ["moved", "redacted", "renamed"]
+
+Line = dict[str, Any]
+Edit = Callable[[Line], Line]
+
+
+def moved(copies: Sequence[Copied], paths: Mapping[str, str]) -> list[Copied]:
+    """The session as if its directories were elsewhere: each path at or below a key of *paths* is moved.
+
+    Only the settings change (``cwd`` and additional directories). What was said stays as it was said.
+    """
+
+    def edit(line: Line) -> Line:
+        if line.get("section") == ["config"] and isinstance(line.get("value"), dict):
+            return {**line, "value": _moved_config(line["value"], paths)}
+        if isinstance(line.get("meta"), dict):
+            return {"meta": _moved_config(line["meta"], paths)}
+        return line
+
+    return _edited(copies, edit)
+
+
+def _moved_config(config: Line, paths: Mapping[str, str]) -> Line:
+    out = dict(config)
+    for name in ("cwd", "working_dir"):  # the second is what version 1 calls it
+        if isinstance(out.get(name), str):
+            out[name] = _moved_path(out[name], paths)
+    more = out.get("additional_directories")
+    if isinstance(more, list):
+        out["additional_directories"] = [_moved_path(p, paths) if isinstance(p, str) else p for p in more]
+    return out
+
+
+def _moved_path(path: str, paths: Mapping[str, str]) -> str:
+    for old in sorted(paths, key=len, reverse=True):  # the closest one counts
+        start = old.rstrip("/")
+        if path == old or path.rstrip("/") == start or path.startswith(start + "/"):
+            return paths[old].rstrip("/") + path.removeprefix(start) or "/"
+    return path
+
+
+def renamed(copies: Sequence[Copied], session_id: str) -> list[Copied]:
+    """The session under another id; where it names its memory, that is the memory of the new id."""
+    before = memory_id(copies[0].header.sid)
+
+    def edit(line: Line) -> Line:
+        pin = line.get("value")
+        if line.get("section") == ["metadata", "working_memory"] and isinstance(pin, dict):
+            return {**line, "value": {**pin, "session_id": _instead(pin.get("session_id"), before, session_id)}}
+        return line
+
+    return [Copied(replace(header, sid=session_id), payload) for header, payload in _edited(copies, edit)]
+
+
+def _instead(named: Any, before: str, session_id: str) -> Any:
+    return memory_id(session_id) if named == before else named
+
+
+def redacted(copies: Sequence[Copied]) -> tuple[list[Copied], RedactionReport]:
+    """The session without its secrets, in all of its snapshots; and what was taken out."""
+    found: list[Redaction] = []
+
+    def edit(line: Line) -> Line:
+        if "section" in line:
+            *group, name = line["section"]
+            holder, report = redact({name: line["value"]} if "value" in line else {name: None})
+            ((new_name, value),) = holder.items()
+            clean = {"section": [*group, new_name], **({"value": value} if "value" in line else {})}
+        else:
+            clean, report = redact(line)
+        found.extend(report.redactions)
+        return clean
+
+    return _edited(copies, edit), RedactionReport(redactions=tuple(found))
+
+
+def _edited(copies: Sequence[Copied], edit: Edit) -> list[Copied]:
+    changed = [Copied(header, _edited_payload(payload, edit)) for header, payload in copies]
+    return _with_roots_of_their_own(changed)
+
+
+def _with_roots_of_their_own(copies: Sequence[Copied]) -> list[Copied]:
+    # What each was built on has another root now, so the old ones are no measure any more.
+    whole = [Copied(replace(copy.header, prev="", root=""), copy.payload) for copy in copies]
+    return list(with_roots(whole, plain_digest))
+
+
+def _edited_payload(payload: bytes, edit: Edit) -> bytes:
+    return b"\n".join([_edited_line(line, edit) for line in payload.split(b"\n")[:-1]] + [b""])
+
+
+def _edited_line(line: bytes, edit: Edit) -> bytes:
+    try:
+        before = parsed(line)
+        after = edit(before)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, InvalidSnapshot):
+            raise
+        raise SnapshotCorrupted("a snapshot's content is not the JSON it should be") from error
+    if after == before:
+        return line
+    if "value" in after:
+        return section_line(after["section"], after["value"])
+    return encoded_line(after)
