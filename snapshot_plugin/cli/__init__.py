@@ -10,15 +10,18 @@ import keyword
 import os
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from snapshot_plugin.cli.output import Output
 
 __all__ = ["COMMANDS", "every_command", "group", "load", "main"]
 
+INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run", "Run any ACP agent so that its sessions survive."),
     "resume": ("Run", "Go on with a session: pick it, see what will come back, start the agent."),
@@ -115,28 +118,34 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(words: list[str]) -> int:
-    from snapshot_plugin.cli import failures  # noqa: PLC0415 — with what it says only when it is needed
-
     try:
         result: Any = group.main(words, prog_name="asnap", standalone_mode=False)
-    except click.ClickException as error:
-        failures.tell_usage(_output(words), error)
-        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return failures.INTERRUPTED
-    except SnapshotError as error:
-        failures.tell(_output(words), error)
-        return failures.exit_code(error)
+        return INTERRUPTED
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 — whatever it is, the user is told in our form
-        failures.tell_bug(_output(words), error)
-        return 1
+        return _tell(_output(words), error)
     return result if isinstance(result, int) else 0
 
 
+def _tell(out: Output, error: Exception) -> int:
+    from snapshot_plugin.cli import failures  # noqa: PLC0415 — only when something fails
+
+    if isinstance(error, click.ClickException):
+        failures.tell_usage(out, error)
+        return error.exit_code
+    if isinstance(error, SnapshotError):
+        failures.tell(out, error)
+        return failures.exit_code(error)
+    failures.tell_bug(out, error)
+    return 1
+
+
 def _output(words: list[str]) -> Output:
+    from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — commands that need none start faster
+
     # The command line may be what is wrong, so what it asked for is looked up, not parsed.
     ours = words[: words.index("--")] if "--" in words else words
     return Output("json" if {"--json", "--jsonl"} & set(ours) else "text")

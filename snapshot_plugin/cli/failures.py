@@ -14,7 +14,6 @@ from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError
 
 __all__ = [
-    "INTERRUPTED",
     "PARTIAL",
     "describe",
     "exit_code",
@@ -25,7 +24,6 @@ __all__ = [
     "tell_usage",
 ]
 
-INTERRUPTED = 130
 PARTIAL = 3
 
 _NEXT = {

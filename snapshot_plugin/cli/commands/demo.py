@@ -17,6 +17,7 @@ from typing import Any, Self
 import click
 
 from snapshot_plugin.cli.commands.demo_agent import ANSWER, GO_ON, QUESTION
+from snapshot_plugin.cli.layout import process
 
 __all__ = ["command"]
 
@@ -85,17 +86,19 @@ class _Client:
         self._process.wait()
 
 
-@click.command("demo")
+@process(
+    "demo",
+    section="Run",
+    examples=(
+        ("asnap demo", "watch it, in about ten seconds"),
+        ("asnap demo --fast", "the same, at once"),
+        ("asnap demo --fast && echo ok", "in a script: fails if a word was lost"),
+    ),
+    exits=(),
+)
 @click.option("--fast", is_flag=True, help="Do not type at reading speed.")
 def command(*, fast: bool) -> None:
-    r"""Kill an agent in mid-sentence and bring the session back, with every word.
-
-    \b
-    Examples:
-      asnap demo             watch it, in about ten seconds
-      asnap demo --fast      the same, at once
-      asnap demo --fast && echo "nothing lost"
-    """
+    """Kill an agent in mid-sentence and bring the session back, with every word."""
     pause = 0.001 if fast else 0.09
     with tempfile.TemporaryDirectory(prefix="asnap-demo-") as folder:
         place = Path(folder) / "store"

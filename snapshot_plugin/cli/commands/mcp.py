@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
+from snapshot_plugin.cli.layout import process
 from snapshot_plugin.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("mcp")
+@process(
+    "mcp",
+    section="Run",
+    examples=(
+        ("asnap mcp", "serve the memory of this project on stdin and stdout"),
+        ("asnap mcp --project ~/code/shop --store ./sessions", "of another project, with the sessions of a store"),
+        ("ASNAP_MCP_TOKEN=… asnap mcp --http 8765", "over HTTP, on this machine only"),
+    ),
+    exits=(7, 10),
+)
 @click.option("--store", metavar="PLACE", envvar="ASNAP_STORE", help="The session store: a directory or a URL.")
 @click.option(
     "--project",
@@ -32,16 +42,10 @@ __all__ = ["command"]
     "--http", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve HTTP on loopback instead."
 )
 def command(*, store: str | None, project: Path, port: int | None) -> None:
-    r"""Give an agent a memory that survives restarts, over MCP.
+    """Give an agent a memory that survives restarts, over MCP.
 
     Speaks MCP on standard input and output: add it to any MCP client's configuration. With --http it listens on
     127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or one that is made up and shown.
-
-    \b
-    Examples:
-      asnap mcp
-      asnap mcp --project ~/code/shop --store ./sessions
-      ASNAP_MCP_TOKEN=$(openssl rand -hex 32) asnap mcp --http 8765
     """
     try:
         from snapshot_plugin.adapters.mcp.serve import serve_http, serve_stdio  # noqa: PLC0415 — an extra, and heavy

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from snapshot_plugin.adapters.acp.launch import AgentProcess
+from snapshot_plugin.cli.layout import process
 
 if TYPE_CHECKING:
     from snapshot_plugin.adapters.acp.chain import ChainLink
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True})
+@process(
+    "run",
+    section="Run",
+    examples=(
+        ("asnap run -- opencode acp", "in place of opencode acp, where your editor starts it"),
+        ("asnap run --store ./sessions --require history -- codex-acp", "refuse less than a native resume"),
+        ("asnap run --session 01jd… -- another-agent", "go on with a session in another agent"),
+    ),
+    exits=(6, 7, 9),
+    context_settings={"ignore_unknown_options": True},
+)
 @click.option("--store", type=click.Path(path_type=Path), envvar="ASNAP_STORE", help="Where sessions are kept.")
 @click.option(
     "--require",
@@ -40,16 +51,10 @@ __all__ = ["command"]
 def command(
     *, store: Path | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
 ) -> None:
-    r"""Run an ACP agent behind a proxy that records its sessions and brings them back.
+    """Run an ACP agent behind a proxy that records its sessions and brings them back.
 
     Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
     Without an agent it is a component of a proxy chain: the conductor that started it says who comes next.
-
-    \b
-    Examples:
-      asnap run -- opencode acp
-      asnap run --store ./sessions --require history -- codex-acp
-      asnap run --session 01jd… -- another-agent
     """
     # The agent starts while we import what we need: together they take no longer than the slower one.
     process = AgentProcess(agent) if agent else _link()

@@ -1,0 +1,96 @@
+"""``asnap doctor``: look at everything that could be wrong, and say the one thing to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.diagnosis import (
+    Finding,
+    look_at_agents,
+    look_at_leftovers,
+    look_at_machine,
+    look_at_place,
+    look_at_sessions,
+)
+from snapshot_plugin.cli.document import Document
+from snapshot_plugin.cli.failures import hint_of, next_command
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.text import plain
+from snapshot_plugin.errors import SnapshotError
+
+__all__ = ["Diagnosis", "command"]
+
+_SIGN = {"ok": ("✓", "green"), "hint": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
+_WORST_FIRST = ("problem", "warning", "hint", "ok")
+
+
+class Diagnosis(Document):
+    """Everything that was looked at, and the most useful next command."""
+
+    kind: ClassVar[str] = "doctor"
+    rows: ClassVar[str] = "findings"
+    findings: tuple[Finding, ...]
+    next: str
+
+    @property
+    def exit_code(self) -> int:
+        """1 where there is a problem; warnings are not failures."""
+        return 1 if any(finding.level == "problem" for finding in self.findings) else 0
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        for finding in self.findings:
+            sign, colour = _SIGN[finding.level]
+            out.line(f"{out.style(sign, fg=colour)} {finding.area}: {plain(finding.what)}")
+        out.line(f"\nnext: {self.next}")
+
+
+@declare(
+    "doctor",
+    section="Operate",
+    answer=Diagnosis,
+    examples=(
+        ("asnap doctor", "store, keys, agents, space, clock, leftovers; ends with what to do"),
+        ("asnap doctor --json", "the same for a monitor; exit code 1 on a problem"),
+        ("asnap doctor --store /backup/sessions", "look at a copy"),
+    ),
+    exits=(),
+)
+async def command(call: Call) -> Diagnosis:
+    """Look at everything that could be wrong with this installation.
+
+    Changes nothing. Ends with the one command that helps most.
+    """
+    place = Path(call.config.storage_path)
+    findings = [*look_at_machine(call), *look_at_place(place), *await _inside(call, place), *look_at_agents(call)]
+    return Diagnosis(findings=tuple(findings), next=_next(findings))
+
+
+async def _inside(call: Call, place: Path) -> list[Finding]:
+    from snapshot_plugin.cli.sessions import session_rows  # noqa: PLC0415 — only here
+
+    if not (place / "STORE.json").exists():
+        return []
+    try:
+        async with call.local() as store:
+            rows = await session_rows(store)
+            trashed = sum(entry.size_bytes for entry in await store.trash())
+    except SnapshotError as error:
+        area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
+        what = f"{error.message}: {hint_of(error)}"
+        return [Finding(area=area, level="problem", what=what, run=next_command(error))]
+    return [*look_at_sessions(call, rows), *look_at_leftovers(place, trashed)]
+
+
+def _next(findings: list[Finding]) -> str:
+    """The remedy of the worst finding; with nothing wrong, the thing people do here."""
+    for level in _WORST_FIRST[:2]:
+        for finding in findings:
+            if finding.level == level and finding.run:
+                return finding.run
+    has_sessions = any(finding.area == "sessions" for finding in findings)
+    helps = next((finding.run for finding in findings if finding.area == "agents" and finding.run), "asnap demo")
+    return "asnap resume" if has_sessions else helps

@@ -1,0 +1,136 @@
+"""What could be wrong with an installation, looked at one by one. Each look is one function that returns findings.
+
+Nothing here changes anything. A finding says how bad it is, what was seen, and the command that helps.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.document import Part
+from snapshot_plugin.cli.text import ago, size
+
+if TYPE_CHECKING:
+    from snapshot_plugin.cli.sessions import SessionRow
+
+__all__ = [
+    "AGENTS",
+    "Finding",
+    "look_at_agents",
+    "look_at_leftovers",
+    "look_at_machine",
+    "look_at_place",
+    "look_at_sessions",
+]
+
+Level = Literal["ok", "hint", "warning", "problem"]
+
+AGENTS = {
+    "opencode": "opencode acp",
+    "codex-acp": "codex-acp",
+    "claude-code-acp": "claude-code-acp",
+    "claude-agent-acp": "claude-agent-acp",
+    "gemini": "gemini --experimental-acp",
+    "qwen": "qwen --acp",
+    "goose": "goose acp",
+    "kimi": "kimi acp",
+    "deepagents-acp": "deepagents-acp",
+    "hermes": "hermes acp",
+}
+"""ACP agents people have, and the command that starts each as one."""
+
+_LITTLE_SPACE = 512 * 1024 * 1024
+_CLOCK_MAY_DIFFER = timedelta(minutes=5)
+_LARGE_TRASH = 256 * 1024 * 1024
+
+
+class Finding(Part):
+    """One thing that was looked at."""
+
+    area: str
+    level: Level
+    what: str
+    run: str | None = None
+
+
+def look_at_place(path: Path) -> Iterator[Finding]:
+    """The store's directory: is it there, private, writable, and is there room?"""
+    if not (path / "STORE.json").exists():
+        yield Finding(area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT")
+        return
+    mode = path.stat().st_mode
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        what = f"others can look into {path} (mode {stat.S_IMODE(mode):o})"
+        yield Finding(area="store", level="warning", what=what, run=f"chmod 700 {path}")
+    if not os.access(path, os.W_OK):
+        yield Finding(area="store", level="problem", what=f"{path} cannot be written to", run=f"ls -ld {path}")
+    free = shutil.disk_usage(path).free
+    level: Level = "warning" if free < _LITTLE_SPACE else "ok"
+    remedy = None if level == "ok" else "asnap forget --help"
+    yield Finding(area="store", level=level, what=f"{path}: {size(free)} free", run=remedy)
+
+
+def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Finding]:
+    """What the sessions themselves show: damage, dead owners, clocks."""
+    damaged = [row.session_id for row in rows if row.state == "damaged"]
+    if damaged:
+        what = f"{len(damaged)} damaged session(s): {', '.join(damaged[:3])}"
+        yield Finding(area="sessions", level="problem", what=what, run=f"asnap check {damaged[0]}")
+    ended = [row for row in rows if row.ended_unexpectedly]
+    if ended:
+        when = f", the last one {ago(max(row.last_sign or row.saved_at for row in ended), call.now)} ago"
+        what = f"{len(ended)} session(s) ended unexpectedly{when}"
+        yield Finding(area="sessions", level="warning", what=what, run="asnap recover")
+    ahead = [row for row in rows if row.saved_at > call.now + _CLOCK_MAY_DIFFER]
+    if ahead:
+        what = f"{len(ahead)} session(s) were saved in the future: this clock is behind, or another one was ahead"
+        yield Finding(area="clock", level="warning", what=what, run="date")
+    live = sum(row.live is not None for row in rows)
+    if not damaged:
+        yield Finding(area="sessions", level="ok", what=f"{len(rows)} session(s), {live} live")
+
+
+def look_at_leftovers(path: Path, trashed: int) -> Iterator[Finding]:
+    """Temporary files of killed processes, and what lies in the trash."""
+    found = sum(1 for _ in path.glob("sessions/*/*.tmp")) + sum(1 for _ in path.glob("*.tmp"))
+    if found:
+        yield Finding(
+            area="leftovers", level="hint", what=f"{found} temporary file(s) of killed processes; harmless"
+        )
+    if trashed > _LARGE_TRASH:
+        yield Finding(area="trash", level="hint", what=f"{size(trashed)} in the trash", run="asnap purge")
+
+
+def look_at_agents(call: Call) -> Iterator[Finding]:
+    """Which ACP agents are installed."""
+    path = call.environ.get("PATH")
+    found = [command for program, command in AGENTS.items() if shutil.which(program, path=path)]
+    if found:
+        yield Finding(area="agents", level="ok", what=f"found: {', '.join(found)}", run=f"asnap run -- {found[0]}")
+    else:
+        yield Finding(area="agents", level="hint", what="no ACP agent we know is on the PATH", run="asnap demo")
+
+
+def look_at_machine(call: Call) -> Iterator[Finding]:
+    """Versions, extras and settings."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 — only here
+    from importlib.util import find_spec  # noqa: PLC0415 — only here
+
+    try:
+        ours = version("snapshot-plugin")
+    except PackageNotFoundError:  # pragma: no cover — run from a source tree that was never installed
+        ours = "not installed"
+    python = ".".join(map(str, sys.version_info[:3]))
+    extras = [name for name, module in (("fast", "isal"), ("acp", "acp"), ("mcp", "mcp")) if find_spec(module)]
+    what = f"snapshot-plugin {ours}, Python {python}, extras: {', '.join(extras) or 'none'}"
+    yield Finding(area="version", level="ok", what=what)
+    for notice in call.config.notices:
+        yield Finding(area="settings", level="warning", what=notice, run="asnap config show --origin")

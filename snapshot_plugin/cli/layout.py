@@ -1,0 +1,81 @@
+"""How every command's help looks: what it is for, examples first, its options, the common ones, its exit codes.
+
+Imports nothing but click: ``asnap run`` starts its agent before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from snapshot_plugin.cli.document import Document
+
+__all__ = ["EXITS", "SECTIONS", "AsnapCommand", "Example", "process"]
+
+Example = tuple[str, str]
+"""A command line, and what it does."""
+
+SECTIONS = ("Run", "Find", "Change", "Share", "Operate", "Set up")
+"""The order in which ``asnap --help`` shows commands."""
+
+EXITS = {
+    0: "it worked",
+    1: "it failed",
+    2: "the command line is wrong",
+    3: "some of it worked",
+    4: "no such session or snapshot",
+    5: "stored data is damaged",
+    6: "another process has the session",
+    7: "the key is missing or wrong",
+    8: "written by a newer release",
+    9: "the agent is unavailable, or the fidelity asked for cannot be met",
+    10: "there is no store",
+    124: "it took too long",
+    130: "interrupted",
+}
+"""What exit statuses mean, for every command."""
+
+_COMMON = frozenset({"store", "as_json", "as_jsonl", "quiet", "verbose", "color", "no_input", "log_format", "help"})
+"""Options every command has; help shows them apart."""
+
+
+class AsnapCommand(click.Command):
+    """A click command that knows its examples, exit codes and the type of its answer."""
+
+    examples: tuple[Example, ...] = ()
+    exits: tuple[int, ...] = ()
+    answer: type[Document] | None = None
+    section: str = "Operate"
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Purpose, examples, usage, options, common options, exit codes."""
+        self.format_help_text(ctx, formatter)
+        with formatter.section("Examples"):
+            formatter.write_dl([(line, what) for line, what in self.examples], col_max=44)
+        formatter.write_paragraph()
+        self.format_usage(ctx, formatter)
+        own = [param for param in self.get_params(ctx) if param.name not in _COMMON]
+        common = [param for param in self.get_params(ctx) if param.name in _COMMON]
+        for title, params in (("Options", own), ("Common options", common)):
+            records = [record for param in params if (record := param.get_help_record(ctx))]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), EXITS[code]) for code in self.exits])
+
+
+def process(
+    name: str, *, section: str, examples: Sequence[Example], exits: Sequence[int] = (), **settings: Any
+) -> Callable[[Callable[..., Any]], AsnapCommand]:
+    """Declare a command that owns its standard streams, as `asnap run` does: no answer, no common options."""
+
+    def declare(body: Callable[..., Any]) -> AsnapCommand:
+        made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(body)
+        made.section, made.examples, made.exits = section, tuple(examples), (0, 1, 2, *exits)
+        return made
+
+    return declare

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.cli.commands.config import Settings
+from tests.cli.conftest import Asnap
+from tests.cli.examples import valid
+
+
+def test_each_setting_tells_where_it_came_from(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "config" / "asnap").mkdir(parents=True)
+    (home / "config" / "asnap" / "config.toml").write_text(
+        "snapshot_interval = '1m'\nmax_snapshots_per_session = 3\n"
+    )
+    (home / "work" / ".asnap.toml").write_text("max_snapshots_per_session = 4\nstorage_path = '/tmp/stolen'\n")
+    monkeypatch.setenv("ASNAP_EXIT_TIMEOUT", "7s")
+
+    ran = asnap("config", "show", "--origin", "--store", home / "s", "--json")
+
+    origin = {each["name"]: (each["value"], each["layer"]) for each in valid(Settings, ran.json)["settings"]}
+    assert origin["storage_path"] == (str(home / "s"), "flag")
+    assert origin["exit_timeout"] == (7.0, "environment")
+    assert origin["max_snapshots_per_session"] == (4, "project")
+    assert origin["snapshot_interval"] == (60.0, "user")
+    assert origin["enable_persistence"] == (False, "default")
+    assert any("storage_path" in notice for notice in ran.json["notices"])
+
+
+def test_a_setting_that_cannot_be_meant_says_where_it_is(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASNAP_SNAPSHOT_INTERVAL", "never")
+
+    ran = asnap("config", "show", "--json")
+
+    assert ran.code == 2
+    assert "ASNAP_SNAPSHOT_INTERVAL" in ran.error["message"]

@@ -1,0 +1,135 @@
+"""What holds for every command, whatever it does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+
+from snapshot_plugin.cli import COMMANDS, every_command
+from snapshot_plugin.cli.command import EXITS, AsnapCommand
+from snapshot_plugin.cli.commands.help import TOPICS
+from snapshot_plugin.cli.commands.schema import ERROR_SCHEMA, schemas
+from snapshot_plugin.errors import EXIT_CODES
+from tests.cli.conftest import Asnap
+
+EVERY = every_command()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_command_has_a_purpose_three_examples_and_exit_codes(asnap: Asnap, name: str) -> None:
+    command = EVERY[name]
+
+    assert isinstance(command, AsnapCommand)
+    assert len(command.examples) >= 3
+    assert command.help
+    ran = asnap(*name.split(), "--help")
+    assert ran.code == 0
+    assert ran.out.index("Examples:") < ran.out.index("Usage:") < ran.out.index("Exit codes:")
+    assert max(len(line) for line in ran.out.splitlines()) <= 100
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_examples_are_command_lines_that_parse(name: str) -> None:
+    command = EVERY[name]
+    assert isinstance(command, AsnapCommand)
+    options = {text for param in command.params for text in (*param.opts, *param.secondary_opts)}
+
+    for line, _ in command.examples:
+        ours = line.split("asnap ", 1)[-1].split(" -- ")[0].split("|")[0].split("&&")[0]
+        used = {word.split("=")[0] for word in ours.split() if word.startswith("--")}
+        if ours.startswith(name):
+            assert used - options <= {"--help"}, line
+
+
+def test_every_command_is_listed_under_its_heading(asnap: Asnap) -> None:
+    for name, (heading, _) in COMMANDS.items():
+        command = EVERY.get(name)
+        if isinstance(command, AsnapCommand):
+            assert command.section == heading
+
+    assert all(name in asnap("--help").out for name in COMMANDS)
+
+
+def test_schemas_are_schemas() -> None:
+    known = schemas()
+
+    assert {"list", "check", "paths", "error"} <= known.keys()
+    for schema in known.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_the_error_document_fits_its_schema(asnap: Asnap) -> None:
+    for words in (("list",), ("check", "nope"), ("lst",), ("check", "--nope")):
+        ran = asnap(*words, "--json")
+        jsonschema.validate(ran.error, ERROR_SCHEMA)
+        assert ran.out == ""
+
+
+def test_every_exit_code_of_an_error_is_explained() -> None:
+    assert set(EXIT_CODES.values()) <= EXITS.keys()
+    assert all(f"{code:>3}" in TOPICS["exit-codes"] for code in EXITS)
+
+
+def test_a_typo_gets_a_suggestion(asnap: Asnap) -> None:
+    ran = asnap("serach")
+
+    assert ran.code == 2
+    assert "'search'" in ran.err
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("demo", "run", "mcp")])
+def test_a_store_that_is_not_there_is_exit_10_or_not_needed(asnap: Asnap, name: str, place: Path) -> None:
+    arguments = [
+        "x" for param in EVERY[name].params if isinstance(param, click.Argument) and param.required
+        for _ in range(max(1, param.nargs))
+    ]  # fmt: skip
+    if name in ("completion", "import"):
+        return  # arguments of their own kind
+    ran = asnap(*name.split(), *arguments, "--no-input")
+
+    assert ran.code in (0, 2, 7, 10), ran.err
+    assert not place.exists() or name == "serve", "reading commands make nothing"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_us(asnap: Asnap, shell: str) -> None:
+    assert f"_ASNAP_COMPLETE={shell}_complete" in asnap("completion", shell).out
+
+
+def test_completion_completes_commands() -> None:
+    environment = {**os.environ, "_ASNAP_COMPLETE": "bash_complete", "COMP_WORDS": "asnap sea", "COMP_CWORD": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "snapshot_plugin"], env=environment, capture_output=True, timeout=60, check=False
+    )
+
+    assert b"plain,search" in done.stdout
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    line = f"{sys.executable} -m snapshot_plugin schema | head -c 10; echo ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, check=True)
+
+    assert done.stdout.splitlines()[-1] == b"0"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_help_topics(asnap: Asnap, topic: str) -> None:
+    assert asnap("help", topic).out.strip() == TOPICS[topic].strip()
+
+
+def test_a_bug_is_told_as_one(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapshot_plugin.cli.commands.schema.schemas", lambda: 1 / 0)
+
+    ran = asnap("schema", "--json")
+
+    assert ran.code == 1
+    assert "ZeroDivisionError" in ran.error["message"]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.cli.commands.doctor import Diagnosis
+from tests.cli.conftest import Asnap, Ran, saved
+from tests.cli.examples import session, valid
+from tests.cli.test_check import damage, segment
+
+
+def levels(ran: Ran) -> dict[str, str]:
+    return {each["area"]: each["level"] for each in valid(Diagnosis, ran.json)["findings"]}
+
+
+def test_a_new_user_is_sent_to_the_demo(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    ran = asnap("doctor", "--json")
+
+    assert (ran.code, ran.json["next"]) == (0, "asnap demo")
+    assert levels(ran)["store"] == "hint"
+
+
+def test_an_agent_on_the_path_is_offered(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = home / "bin" / "opencode"
+    agent.parent.mkdir()
+    agent.write_text("#!/bin/sh\n")
+    agent.chmod(0o755)
+    monkeypatch.setenv("PATH", str(agent.parent))
+
+    assert asnap("doctor", "--json").json["next"] == "asnap run -- opencode acp"
+
+
+def test_a_healthy_store_is_healthy(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+
+    ran = asnap("doctor", "--json")
+
+    assert ran.code == 0
+    assert levels(ran)["sessions"] == "ok"
+    assert ran.json["next"] == "asnap resume"
+    assert asnap("doctor").out.rstrip().endswith("next: asnap resume")
+
+
+def test_damage_is_the_first_thing_to_look_at(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+    damage(segment(place, "one"))
+
+    ran = asnap("doctor", "--json")
+
+    assert (ran.code, ran.json["next"]) == (1, "asnap check one")
+
+
+def test_a_store_that_others_can_enter_is_a_warning(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+    place.chmod(0o755)
+
+    ran = asnap("doctor", "--json")
+
+    assert ran.code == 0
+    assert ran.json["next"] == f"chmod 700 {place}"
+
+
+def test_a_missing_key_is_a_problem_with_its_remedy(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"), key="correct horse")
+
+    ran = asnap("doctor", "--json")
+
+    assert ran.code == 1
+    assert levels(ran)["keys"] == "problem"
+
+
+def test_a_clock_that_went_back_is_noticed(asnap: Asnap, place: Path) -> None:
+    async def save() -> None:
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        async with FilesystemStore(place, clock=lambda: tomorrow) as store:
+            await store.save(session("one"))
+
+    anyio.run(save)
+
+    assert levels(asnap("doctor", "--json"))["clock"] == "warning"
+
+
+def test_what_a_project_file_may_not_say_is_a_warning(asnap: Asnap, home: Path) -> None:
+    (home / "work" / ".asnap.toml").write_text("storage_path = '/tmp/stolen'\n")
+
+    findings: list[Any] = asnap("doctor", "--json").json["findings"]
+
+    assert any(each["area"] == "settings" and "storage_path" in each["what"] for each in findings)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.cli.commands.keys import Keys
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session, valid
+
+
+@pytest.fixture
+def key(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that opens an encrypted store, which is the user's."""
+    path = home / "store.key"
+    assert asnap("keys", "init", "--generate", path).code == 0
+    monkeypatch.setenv("ASNAP_KEY_FILE", str(path))
+    return path
+
+
+def test_a_new_store_is_encrypted_and_only_its_key_opens_it(
+    asnap: Asnap, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asnap("check").code == 0
+
+    monkeypatch.delenv("ASNAP_KEY_FILE")
+    missing = asnap("check", "--json")
+    assert (missing.code, missing.error["code"]) == (7, "key_missing")
+    assert "ASNAP_KEY_FILE" in missing.error["hint"]
+
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "guess")
+    assert asnap("check", "--json").error["code"] == "wrong_key"
+
+
+def test_a_generated_key_is_private_and_never_overwritten(asnap: Asnap, key: Path, home: Path) -> None:
+    secret = key.read_text()
+
+    assert key.stat().st_mode & 0o077 == 0
+    assert asnap("keys", "add", "--generate", key).code == 2
+    assert key.read_text() == secret
+
+
+def test_status_needs_no_key_and_shows_no_secret(asnap: Asnap, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASNAP_KEY_FILE")
+
+    ran = asnap("keys", "status", "--json")
+
+    assert ran.code == 0
+    assert [slot["kind"] for slot in valid(Keys, ran.json)["slots"]] == ["key-file"]
+    assert ran.json["key_at_hand"] is None
+    assert key.read_text().strip() not in ran.out + ran.err
+
+
+def test_a_second_secret_opens_the_store_until_it_is_removed(
+    asnap: Asnap, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_KEY", "correct horse battery")
+    slots = asnap("keys", "add", "--new-variable", "TEAM_KEY", "--label", "team", "--json").json["slots"]
+    assert [slot["label"] for slot in slots] == ["", "team"]
+
+    monkeypatch.delenv("ASNAP_KEY_FILE")
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "correct horse battery")
+    assert asnap("check").code == 0
+
+    assert asnap("keys", "remove", slots[1]["id"]).code == 2, "a script has to say --yes"
+    assert asnap("keys", "remove", slots[1]["id"], "--yes").code == 0
+    assert asnap("check").code == 7
+
+
+def test_the_last_slot_stays(asnap: Asnap, key: Path) -> None:
+    slot = asnap("keys", "status", "--json").json["slots"][0]["id"]
+
+    assert asnap("keys", "remove", slot, "--yes").code == 2
+    assert asnap("check").code == 0
+
+
+def test_a_changed_secret_replaces_the_old_one(
+    asnap: Asnap, key: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = asnap("keys", "status", "--json").json["slots"][0]["id"]
+
+    assert asnap("keys", "change", slot, "--generate", home / "new.key").code == 0
+
+    assert asnap("check").code == 7
+    monkeypatch.setenv("ASNAP_KEY_FILE", str(home / "new.key"))
+    assert asnap("check").code == 0
+
+
+def test_rotation_keeps_everything_readable(asnap: Asnap, key: Path, place: Path) -> None:
+    saved(place, session("one"), key=key.read_text().strip())
+    before = (place / "keys" / "keyset.json").read_bytes()
+
+    assert asnap("keys", "rotate", "--reencrypt").code == 0
+
+    assert (place / "keys" / "keyset.json").read_bytes() != before
+    assert asnap("check", "--json").json["snapshots"] == 1
+
+
+def test_a_plain_store_cannot_be_encrypted_afterwards(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("one"))
+
+    assert asnap("keys", "init", "--generate", home / "key").code == 2
+    assert not (home / "key").exists()
+    assert asnap("keys", "add", "--generate", home / "key").code == 2
+    assert asnap("keys", "status", "--json").json["encrypted"] is False
+
+
+def test_without_a_store_the_next_step_is_init(asnap: Asnap) -> None:
+    ran = asnap("keys", "status", "--json")
+
+    assert (ran.code, ran.error["next"]) == (10, "asnap keys init")
+
+
+def test_a_secret_must_come_from_somewhere(asnap: Asnap) -> None:
+    assert asnap("keys", "init").code == 7
+    assert asnap("keys", "init", "--generate", "a", "--new-variable", "B").code == 2
