@@ -1,0 +1,314 @@
+"""The recorder of one client connection: what passes is written down first, as the proxy writes it down."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio import from_thread
+
+from snapshot_plugin.adapters.acp.journal import PROVIDER
+from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored
+from snapshot_plugin.adapters.acp.link import Link
+from snapshot_plugin.adapters.acp.requests import Pending, key_of
+from snapshot_plugin.adapters.acp.restore import restore
+from snapshot_plugin.adapters.acp.state import STATE_UPDATES
+from snapshot_plugin.adapters.acp.traffic import (
+    Entry,
+    answered_by_agent,
+    answered_by_client,
+    asked_by_agent,
+    prompted,
+    updated,
+)
+from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.adapters.acp_sdk.observe import Tap
+from snapshot_plugin.adapters.acp_sdk.recorded import FromThread, RecordedSession
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.value import rfc3339
+
+__all__ = ["Recorder"]
+
+_T = TypeVar("_T")
+_BACK = ("session/load", "session/resume")
+_OVER = ("session/close", "session/delete")
+log = logging.getLogger("snapshot_plugin.acp")
+
+
+class Recorder(Link):
+    """Follows one connection. Everything runs in the event loop but `restore`, which waits in a worker thread.
+
+    Args:
+        manager: keeps what is recorded.
+        command: how the agent was started, where that is known.
+        saves: have the manager save the sessions by itself; else that is somebody else's business.
+    """
+
+    def __init__(self, manager: SnapshotManager, *, command: Sequence[str] = (), saves: bool = True) -> None:
+        super().__init__(command)
+        self.manager = manager
+        self.sessions: dict[str, RecordedSession] = {}
+        """The sessions that are recorded, by the id the client knows."""
+        self.tap: Tap | None = None
+        self.is_gone = False
+        """Whether the agent has ended."""
+        self._saves = saves
+        self._transparent = False
+        self._from_client: dict[str, Pending] = {}
+        self._from_agent: dict[str, Pending] = {}
+        self._loading: dict[str, bool] = {}
+
+    # What `Link` asks for, from a worker thread -----------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """A message of our own, to the agent."""
+        if self.tap is None or self.is_gone or self.closing.is_set():
+            raise AgentRefused("the agent ended")
+        try:
+            from_thread.run(self.tap.send_unseen, message)
+        except (OSError, RuntimeError) as error:
+            raise AgentRefused(f"the agent cannot be reached: {error}") from error
+
+    def is_recorded(self, session_id: str) -> bool:
+        """Whether the session is recorded here."""
+        return session_id in self.sessions
+
+    def show(self, session_id: str, update: Message) -> None:
+        """Write down an update that had to wait. The client finds it in the transcript it is about to get."""
+        if session := self.sessions.get(session_id):
+            from_thread.run(session.write, updated(update))
+
+    # Bringing back ----------------------------------------------------------------------------------------
+
+    async def asking(self, method: str, params: Message) -> Message:
+        """`Link.ask`, without blocking the loop."""
+        return await self._in_thread(lambda: self.ask(method, params))
+
+    async def restored(
+        self, session: RecordedSession, params: Message, *, require: str
+    ) -> tuple[Restored, Message]:
+        """Bring a session back in this agent; raises as `restore.restore`."""
+        self._keep(session)
+        return await self._in_thread(lambda: restore(self, FromThread(session), params, require=require))
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        try:
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            self._abandon("nobody waits for it any more")
+            raise
+
+    def _abandon(self, why: str) -> None:
+        """Whoever waits for the agent in a thread waits no longer, and asks nothing more."""
+        self.closing.set()
+        self.fail_waiters(why)
+
+    # What the client says ---------------------------------------------------------------------------------
+
+    async def outgoing(self, message: Message) -> Message:
+        """Write down what the client says; the prompt is durable on return."""
+        if self._transparent:
+            return message
+        method, raw = message.get("method"), message.get("params")
+        if not isinstance(method, str):
+            return await self._client_answers(message)
+        params: Message = raw if isinstance(raw, dict) else {}
+        session_id = params.get("sessionId") if isinstance(params.get("sessionId"), str) else None
+        if "id" not in message:
+            return self.for_agent(message)
+        self._from_client[key_of(message["id"])] = Pending(message["id"], method, session_id, params)
+        if session_id is not None and method == "session/prompt":
+            self._loading.pop(session_id, None)
+            await self._write(session_id, prompted(params, at=self._now()))
+            message = self.with_notes(message, session_id)
+        elif session_id is not None and method in _BACK:
+            await self._expect_back(session_id, params)
+        return self.for_agent(message)
+
+    def unsent(self, message: Message) -> None:
+        """What was written down did not reach the agent: a prompt gets no answer."""
+        pending = self._from_client.pop(key_of(message.get("id")), None) if "method" in message else None
+        session = self.sessions.get(pending.session_id or "") if pending else None
+        if session and pending and pending.method == "session/prompt":
+            session.cut_off("the prompt could not be sent")
+
+    async def _client_answers(self, message: Message) -> Message:
+        asked = self._from_agent.pop(key_of(message.get("id")), None)
+        if asked is not None:
+            await self._write(asked.session_id, answered_by_client(asked, message))
+        return message
+
+    # What the agent says ----------------------------------------------------------------------------------
+
+    async def incoming(self, message: Any) -> Message | None:
+        """Write down what the agent says, before the client gets it."""
+        if not isinstance(message, dict):
+            log.warning("the agent wrote something that is not ACP: %.200r", message)
+            return None
+        method, raw = message.get("method"), message.get("params")
+        if self._transparent:
+            return message
+        params: Message = raw if isinstance(raw, dict) else {}
+        if method == "session/update":
+            return await self._agent_updates(message, params)
+        if method is None:
+            return await self._agent_answers(message)
+        if "id" in message and isinstance(method, str):
+            asked = Pending(message["id"], method, self.public_id(params.get("sessionId")), params)
+            self._from_agent[key_of(message["id"])] = asked
+            await self._write(asked.session_id, asked_by_agent(asked))
+        return self.for_client(message)
+
+    async def _agent_updates(self, message: Message, params: Message) -> Message | None:
+        agent_id, update = params.get("sessionId"), params.get("update")
+        if not isinstance(agent_id, str) or not isinstance(update, dict):
+            return message
+        public = self.admitted(agent_id, update)
+        if public is None:
+            return None
+        if not self._loading.get(public) or update.get("sessionUpdate") in STATE_UPDATES:
+            await self._write(public, updated(update))
+        return self.for_client(message)
+
+    async def _agent_answers(self, message: Message) -> Message | None:
+        if self.is_ours(message):
+            return None
+        asked = self._from_client.pop(key_of(message.get("id")), None)
+        if asked is None:
+            return message
+        result = message.get("result")
+        if asked.method == "initialize" and isinstance(result, dict):
+            self._transparent = not self.introduced(result)
+        elif asked.method == "session/new" and isinstance(result, dict):
+            return await self._began(asked, message, result)
+        elif asked.method in _BACK:
+            await self._came_back(asked, result)
+        elif asked.method in _OVER and "error" not in message:
+            await self._let_go(asked.session_id or "")
+        else:
+            await self._settled(asked, message)
+        return message
+
+    async def _settled(self, asked: Pending, message: Message) -> None:
+        await self._write(asked.session_id, answered_by_agent(asked, message, at=self._now()))
+        if asked.method == "session/prompt" and (session := self.sessions.get(asked.session_id or "")):
+            session.touch()
+
+    async def ended(self) -> None:
+        """The agent is gone: turns end without an answer, and nobody waits for one."""
+        self.is_gone = True
+        self.fail_waiters("the agent ended")
+        for session in self.sessions.values():
+            session.cut_off("the agent died")
+            session.touch()
+
+    async def finish(self) -> None:
+        """Save every session for the last time, and let go of all of them."""
+        self._abandon("the connection was closed")
+        for session_id in tuple(self.sessions):
+            await self._let_go(session_id)
+
+    # Sessions ---------------------------------------------------------------------------------------------
+
+    async def _began(self, asked: Pending, message: Message, result: Message) -> Message:
+        """A session was made; durable before the client hears of it. One whose id is taken gets one of ours."""
+        agent_id = result.get("sessionId")
+        if not isinstance(agent_id, str):
+            return message
+        try:
+            session_id = agent_id if await self._is_free(agent_id) else new_id()
+            await self.begin(session_id, agent_id, asked.params, result)
+        except (SnapshotError, OSError) as error:
+            self._not_recorded(agent_id, error)
+            return message
+        return {**message, "result": {**result, "sessionId": session_id}}
+
+    async def begin(self, session_id: str, agent_id: str, params: Message, result: Message) -> RecordedSession:
+        """Record a new session under our *session_id*; its first event is durable on return."""
+        session = await RecordedSession.begin(session_id, self.manager)
+        self._keep(session)
+        self.bind(session_id, agent_id)
+        if self._saves:
+            await session.save_by_itself()
+        first = {"provider_type": PROVIDER, **self.beginning(agent_id, params, result)}
+        await session.write(Entry(first, durable=True))
+        return session
+
+    async def _is_free(self, session_id: str) -> bool:
+        """Whether nothing is kept under this id: agents that count their sessions begin anew in each process."""
+        if session_id in self.manager.live:
+            return False
+        try:
+            session = await RecordedSession.begin(session_id, self.manager)
+        except (SessionLocked, InvalidInput):
+            return False
+        try:
+            return not await self.manager.store.history(session_id)
+        except SnapshotNotFound:
+            return True
+        finally:
+            await session.close()
+
+    async def _expect_back(self, session_id: str, params: Message) -> None:
+        """The client has the agent bring a session back. What we have of it goes on; else its record begins here.
+
+        Until the next prompt, what the agent says of a session we have is what we have.
+        """
+        if session_id in self.sessions:
+            return
+        try:
+            if session_id in self.manager.live:
+                raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
+            try:
+                session, found = await RecordedSession.reopen(session_id, self.manager)
+            except SnapshotNotFound:
+                await self.begin(session_id, session_id, params, {})
+            else:
+                self._keep(session)
+                if self._saves:
+                    await session.save_by_itself(baseline=found)
+                self._loading[session_id] = True
+        except (SnapshotError, OSError) as error:
+            self._not_recorded(session_id, error)
+
+    async def _came_back(self, asked: Pending, result: Any) -> None:
+        session_id = asked.session_id or ""
+        session, is_stored = self.sessions.get(session_id), self._loading.get(session_id, False)
+        if session is None:
+            return
+        if isinstance(result, dict):
+            ends: Message = {} if is_stored else {"stop": {}}
+            event = {**ends, **self.agent_event(self.agent_id(session_id)), "config": result}
+            await session.write(Entry(event, durable=True))
+            session.touch()
+            return
+        await self._let_go(session_id)
+        if not is_stored:  # the agent has no such session, and so have we
+            with contextlib.suppress(SnapshotError):
+                await self.manager.store.delete(session_id)
+
+    def _keep(self, session: RecordedSession) -> None:
+        self.sessions[session.session_id] = session
+        if not self._saves and not self.manager.config.enable_persistence:
+            session.stop_writing_ahead()
+
+    async def _let_go(self, session_id: str) -> None:
+        if session := self.sessions.pop(session_id, None):
+            await session.close()
+
+    def _not_recorded(self, session_id: str, error: Exception) -> None:
+        log.warning("session %s is NOT recorded: %s", session_id, error)
+        self.manager.report.failed(session_id, "spool", error)
+
+    async def _write(self, session_id: str | None, entry: Entry | None) -> None:
+        if session := self.sessions.get(session_id or ""):
+            await session.write(entry)
+
+    def _now(self) -> str:
+        return rfc3339(self.manager.clock())
