@@ -49,6 +49,7 @@ class Claim:
         self._spool: Spool | None = None
         self._has_gap = False
         self._flushed = 0
+        self._flushing = anyio.Lock()
         self._securing = anyio.Lock()
 
     @property
@@ -118,16 +119,17 @@ class Claim:
         return True
 
     async def flush(self) -> None:
-        """Make what was recorded safe from a power cut. A disk that refuses is reported."""
-        spool = self._spool
-        if spool is None or spool.last == self._flushed:
-            return
-        self._flushed = spool.last
-        try:
-            await anyio.to_thread.run_sync(spool.flush)
-        except SnapshotError as error:
-            if self._spool is spool:  # one that was let go meanwhile was flushed then
-                self._spool_failed(self.session_id, error)
+        """Make what was recorded safe from a power cut; on return it is. A disk that refuses is reported."""
+        async with self._flushing:  # who finds a flush under way waits for it: it may be of what he recorded
+            spool = self._spool
+            if spool is None or spool.last == self._flushed:
+                return
+            self._flushed = spool.last
+            try:
+                await anyio.to_thread.run_sync(spool.flush)
+            except SnapshotError as error:
+                if self._spool is spool:  # one that was let go meanwhile was flushed then
+                    self._spool_failed(self.session_id, error)
 
     def stamped(self, snapshot: SessionSnapshot, upto: int) -> SessionSnapshot:
         """*snapshot* with a note of the records it contains; as it is where nothing was ever recorded."""

@@ -77,7 +77,7 @@ class SnapshotManager:
         self.metrics = Metrics()
         self.report = Reporter(self.events, clock)
         self.clock = clock
-        self._reducers = reducers or {}
+        self._reducers = dict(reducers or {})
         self._place = store if isinstance(store, LocalStore) else None
         saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
         self._shop = Workshop(store=store, config=self.config, report=self.report, saves=saves)
@@ -315,6 +315,10 @@ class SnapshotManager:
         for recovered in found:
             self.report.recovered(recovered)
         return found
+
+    def add_reducer(self, provider_type: str, reducer: Reducer) -> None:
+        """From now on, spooled records of *provider_type* become a snapshot like this; one that is there stays."""
+        self._reducers.setdefault(provider_type, reducer)
 
     # Inside ----------------------------------------------------------------------------------------------
 
