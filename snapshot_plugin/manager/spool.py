@@ -94,7 +94,7 @@ class Spool:
         self._sealed = keys is not None
         self._layout = Layout(session_id)
         self._bodies = Bodies(session_id, keys, random)
-        self._lock = threading.Lock()
+        self._lock, self._syncing = threading.Lock(), threading.Lock()
         self._fd = -1
         self._base = 0
         self._ends = array("Q")
@@ -102,6 +102,7 @@ class Spool:
         self._unsynced = False
         self._unlisted = False
         self._sync_failed = False
+        self._promised = 0
 
     @classmethod
     def open(
@@ -157,12 +158,16 @@ class Spool:
             StoreUnavailable: the disk refused. Syncing this file again would prove nothing, so this goes on being
                 raised until a `truncate` has begun a new file.
         """
+        with self._syncing:  # whoever finds nothing to do must not return before the one who does it
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             if not self._unsynced:
                 return
             if self._sync_failed:
                 raise self._unavailable("an earlier sync of the spool failed")
-            fd, unlisted = os.dup(self._open_fd()), self._unlisted
+            fd, unlisted, last = os.dup(self._open_fd()), self._unlisted, self.last
             self._unsynced = self._unlisted = False
         # Outside the lock: a sync takes milliseconds, and append is called in the event loop.
         try:
@@ -170,6 +175,7 @@ class Spool:
                 sync_data(fd)
                 if unlisted:
                     sync_dir(self._directory)
+            self._promised = last
         except BaseException:
             self._unsynced = self._sync_failed = True
             raise
@@ -216,6 +222,7 @@ class Spool:
         """Take over the file as it was found, or put a sound one in its place."""
         base = found.records[0].n - 1 if found.records else found.base
         ends = array("Q", (record.end for record in found.records))
+        self._promised = found.last
         if found.damage is not None:
             self.set_aside = _copy_aside(self._directory, data)
         if found.damage is not None or not found.end:
@@ -271,6 +278,8 @@ class Spool:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             write_all(fd, self._header(base) + records)
+            if base < self._promised:  # some of these records are safe from a power cut, and must stay so
+                sync_data(fd)
             temporary.rename(self._directory / _NAME)
         except BaseException:
             os.close(fd)

@@ -60,6 +60,8 @@ class SegmentFiles:
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._lock_timeout = lock_timeout
         self._tails: dict[str, _Tail] = {}
+        self._tips: dict[str, Tip | None] = {}
+        self._ours: dict[str, set[str | None]] = {}
         self._paths: dict[str, Path] = {}
         self._listed: dict[str, tuple[list[str], list[_File]]] = {}
 
@@ -118,7 +120,8 @@ class SegmentFiles:
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. Usually one look: our own last frame is still the last one."""
-        return undisturbed(session_id, lambda: self._tip(session_id))
+        tip = self._tips[session_id] = undisturbed(session_id, lambda: self._tip(session_id))
+        return tip
 
     def _tip(self, session_id: str) -> Tip | None:
         directory = self.directory(session_id)
@@ -152,6 +155,8 @@ class SegmentFiles:
         # Until this succeeds the tail is in doubt; whoever comes after an error starts a new segment.
         previous = self._tails.pop(session_id, None)
         with disk_errors(f"saving session {session_id}", session_id=session_id):
+            self._settle(directory, session_id)
+            self._ours[session_id].add(header.id)
             if tail:
                 _extend(directory / tail.name, tail.end, frame)
                 name, start, frames = tail.name, tail.end, tail.frames + 1
@@ -159,7 +164,25 @@ class SegmentFiles:
                 name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
                 self._create(directory, name, frame)
         self._tails[session_id] = _tail(name, frame, start, frames, Tip(header.hi, header.id))
+        self._ours[session_id] = {header.id}
         return previous is not None and tail is None
+
+    def _settle(self, directory: Path, session_id: str) -> None:
+        """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
+
+        Otherwise an acknowledged frame could stand after a power cut without the one it continues.
+        """
+        tip = self._tips.get(session_id)
+        end = tip.id if tip else None
+        if end in self._ours.setdefault(session_id, set()):
+            return
+        if tip:
+            holding = [file.name for file in self._files(directory, session_id) if file.first <= tip.seq]
+            _sync_file(directory / holding[-1])
+            sync_dir(directory)
+        sync_dir(self.sessions_dir)
+        sync_dir(self.sessions_dir.parent)
+        self._ours[session_id] = {end}
 
     def _create(self, directory: Path, name: str, frame: bytes) -> None:
         path = directory / name
@@ -310,6 +333,14 @@ def _extend(path: Path, end: int, frame: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, end)
             raise
+    finally:
+        os.close(fd)
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | _OPEN)
+    try:
+        os.fsync(fd)
     finally:
         os.close(fd)
 

@@ -1,0 +1,181 @@
+"""A disk that keeps only what it must, and a power cut after each step: what was acknowledged is there."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from integration.soak.disk_model import Change, Directory, File, Tree
+from integration.soak.garbler import lives
+from integration.soak.mutations import Mutation, no_segment_entry_sync, no_settling, nothing
+from integration.soak.program import Tally
+from integration.soak.sessions import KEY, SESSION, assess, number_of, store_at, version
+from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.manager import spool as spool_module
+from snapshot_plugin.manager.spool import Spool, read_spool
+from snapshot_plugin.store import segments
+from snapshot_plugin.store.files import sync_dir
+
+MANY = 10_000
+
+
+class Worst(random.Random):
+    """Chance at its worst: whatever may be lost is lost; with *entries*, all but what happened in directories."""
+
+    def __init__(self, *, entries: bool = False) -> None:
+        super().__init__()
+        self._random = 1.0 if entries else 0.0
+
+    def random(self) -> float:
+        return self._random
+
+    def choice(self, seq: Any) -> Any:
+        return "drop" if "drop" in seq else seq[0]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    root = tmp_path / "disk"
+    root.mkdir()
+    return root
+
+
+# The model itself -------------------------------------------------------------------------------------------------
+
+
+def after_the_worst(tree: Tree, place: Path) -> dict[str, bytes]:
+    tree.after_cut(place, Worst(), spread=False)
+    return {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
+
+
+def test_a_file_is_there_once_both_it_and_its_directory_were_synced(tmp_path: Path) -> None:
+    for synced, left in [("", {}), ("file", {}), ("directory", {"a": b""}), ("both", {"a": b"words"})]:
+        tree, file = Tree(), File()
+        tree.change(Change(new=((tree.top, "a", file),)))
+        file.write(0, b"words")
+        if synced in ("file", "both"):
+            file.sync()
+        if synced in ("directory", "both"):
+            tree.sync(tree.top)
+        assert after_the_worst(tree, tmp_path / (synced or "none")) == left
+
+
+def test_a_rename_takes_effect_in_both_directories_or_in_none(tmp_path: Path) -> None:
+    tree, inner, file = Tree(), Directory(), File()
+    tree.change(Change(new=((tree.top, "d", inner),)))
+    tree.change(Change(new=((tree.top, "a", file),)))
+    tree.sync(tree.top)
+    tree.change(Change(gone=((tree.top, "a"),), new=((inner, "b", file),)))
+    tree.sync(inner)
+    assert after_the_worst(tree, tmp_path / "left") == {}
+    assert (tmp_path / "left" / "d" / "b").exists()
+
+
+def test_a_write_that_was_not_synced_may_leave_any_of_its_sectors() -> None:
+    seen = set()
+    for seed in range(60):
+        file = File(bytearray(b"a" * 1024), b"a" * 1024)
+        file.write(512, b"b" * 512)
+        content = file.after_cut(random.Random(seed), spread=False)
+        assert content[:512] == b"a" * 512
+        seen.add({b"a": "dropped", b"b": "kept"}.get(content[512:513] * (len(set(content[512:])) == 1), "garbled"))
+    assert seen == {"dropped", "kept", "garbled"}
+
+
+# The store --------------------------------------------------------------------------------------------------------
+
+
+def one_more(key: str | None) -> Callable[..., Any]:
+    async def save(path: Path, acknowledge: Callable[[int, int], None]) -> None:
+        async with store_at(path, key, segment_frames=2) as store:
+            try:
+                number = number_of(await store.load(SESSION)) + 1
+            except SnapshotNotFound:
+                number = 1
+            acknowledge((await store.save(version(number))).seq, number)
+
+    return save
+
+
+def lost_after_kill_and_cut(disk: Path, key: str | None, mutate: Mutation) -> int:
+    """Save twice; kill the third save after each of its steps; save once more; cut the power."""
+    lost = 0
+    for step in range(1, 16):
+        place = disk / str(step)
+        place.mkdir()
+        acknowledged = anyio.run(lives, place, one_more(key), [MANY, MANY, step, MANY], Worst(), mutate)
+        tally = Tally()
+        anyio.run(assess, place, key, acknowledged, tally)
+        assert tally.acknowledged >= 3
+        lost += tally.lost
+    return lost
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+def test_a_save_that_builds_on_what_a_killed_writer_left_survives_a_power_cut(disk: Path, key: str | None) -> None:
+    assert lost_after_kill_and_cut(disk, key, nothing) == 0
+
+
+@pytest.mark.parametrize("mutate", [no_settling, no_segment_entry_sync])
+def test_without_its_protection_such_a_save_is_lost(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, mutate: Mutation
+) -> None:
+    monkeypatch.setattr(segments.SegmentFiles, "_settle", segments.SegmentFiles._settle)
+    monkeypatch.setattr(segments, "sync_dir", sync_dir)
+    assert lost_after_kill_and_cut(disk, None, mutate) > 0
+
+
+# The spool --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entries", [False, True])
+def test_what_was_flushed_survives_a_power_cut_after_older_records_were_dropped(
+    disk: Path, *, entries: bool
+) -> None:
+    async def work(root: Path, acknowledge: Callable[[int, int], None]) -> None:
+        spool = Spool.open(root, session_id=SESSION)
+        for number in range(1, 6):
+            spool.append({"i": number})
+        spool.flush()
+        acknowledge(5, 5)
+        spool.append({"i": 6})
+        spool.truncate(3)
+
+    assert anyio.run(lives, disk, work, [MANY], Worst(entries=entries)) == {5: 5}
+    there = {record.n for record in read_spool(disk, session_id=SESSION).records}
+    assert there >= {4, 5}
+
+
+def test_a_flush_that_finds_another_under_way_waits_for_it(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncing, go_on, done = (threading.Event() for _ in range(3))
+    spool = Spool.open(disk, session_id=SESSION)
+
+    def slow(_fd: int) -> None:
+        syncing.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr(spool_module, "sync_data", slow)
+    spool.append({})
+    first = threading.Thread(target=spool.flush)
+
+    def flush_too() -> None:
+        spool.flush()
+        done.set()
+
+    second = threading.Thread(target=flush_too)
+    first.start()
+    assert syncing.wait(30)
+    second.start()
+    assert not done.wait(0.05)
+    spool.append({})  # whoever appends does not wait
+    go_on.set()
+    first.join(30)
+    second.join(30)
+    assert done.is_set()
+    spool.close()
