@@ -6,6 +6,7 @@ goes away (``asnap list | head -1``) ends the command quietly.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -18,23 +19,27 @@ import click
 from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.text import cut, pad, width
 
-__all__ = ["Column", "Form", "Output", "wants_colour"]
+__all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
 
 Form = Literal["text", "json", "jsonl"]
 Style = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 _NO_STYLE: Mapping[str, Any] = {}
+WIDE = 10_000
+"""How wide lines may be where no terminal shows them."""
 
 
 class Column(NamedTuple):
     """A column of a table. The *flexible* ones give way when the terminal is narrow; ids never do.
 
-    *style* holds for every cell, or is asked for each one with its text.
+    *style* holds for every cell, or is asked for each one with its text. Where giving way is not enough, columns
+    with a *rank* go, the lowest first.
     """
 
     title: str
     right: bool = False
     flexible: bool = False
     style: Style = _NO_STYLE
+    rank: int = 0
 
 
 def wants_colour(choice: str, stream: IO[str], environ: Mapping[str, str]) -> bool:
@@ -71,7 +76,7 @@ class Output:
     def columns(self) -> int:
         """How wide lines may be; without a terminal there is no limit."""
         if not self.is_terminal and "COLUMNS" not in os.environ:
-            return 10_000
+            return WIDE
         return max(20, shutil.get_terminal_size((80, 24)).columns)
 
     def answer(self, document: Document) -> None:
@@ -87,6 +92,18 @@ class Output:
     def line(self, text: str = "", **style: Any) -> None:
         """A line of data."""
         click.echo(self._styled(text, 1, style), color=self._colour[1])
+
+    def pages(self, lines: Iterable[str]) -> None:
+        """Lines of data, as they come; on a terminal, more than a screenful goes through the user's pager."""
+        coming = iter(lines)
+        screenful = shutil.get_terminal_size((80, 24)).lines - 1 if self.is_terminal else 0
+        first = list(itertools.islice(coming, screenful))
+        if screenful and len(first) == screenful:
+            text = (f"{line}\n" for line in itertools.chain(first, coming))
+            click.echo_via_pager(text, color=None if self._colour[1] else False)
+            return
+        for line in itertools.chain(first, coming):
+            self.line(line)
 
     def raw(self, data: bytes) -> None:
         """Bytes as they are."""
@@ -122,7 +139,7 @@ class Output:
             for row in cells:
                 self.line("\t".join(row))
             return
-        shown = [n for n, _ in enumerate(columns) if any(row[n] for row in cells)]  # an empty column says nothing
+        shown = _shown(columns, cells, self.columns)
         widths = _fitted([columns[n] for n in shown], [[row[n] for n in shown] for row in cells], self.columns)
         self.line(self._row([columns[n].title for n in shown], [columns[n] for n in shown], widths, bold=True))
         for row in cells:
@@ -139,6 +156,22 @@ class Output:
 
 def _streams() -> dict[int, IO[str]]:
     return {1: sys.stdout, 2: sys.stderr}
+
+
+_READABLE = 14
+
+
+def _shown(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Which columns there is room for. An empty one says nothing, so it is left out."""
+    least = {}
+    for n, column in enumerate(columns):
+        widest = max((width(row[n]) for row in rows), default=0)
+        if widest:
+            needed = min(widest, _READABLE) if column.flexible else widest
+            least[n] = max(needed, width(column.title))
+    while sum(least.values()) + 2 * (len(least) - 1) > room and (ranked := [n for n in least if columns[n].rank]):
+        del least[min(ranked, key=lambda n: columns[n].rank)]
+    return list(least)
 
 
 def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:

@@ -18,13 +18,22 @@ __all__ = ["Terminal"]
 PATIENCE = 30.0
 
 
+class _Screen(pyte.Screen):
+    """Answers programs that ask where the cursor is."""
+
+    answer: Callable[[str], Any] = staticmethod(lambda _data: None)
+
+    def write_process_input(self, data: str) -> None:
+        self.answer(data)
+
+
 class Terminal:
     """One command in a terminal of its own."""
 
     def __init__(
         self, *words: str | Path, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
     ) -> None:
-        self.screen: Any = pyte.Screen(columns, lines)
+        self.screen = _Screen(columns, lines)
         self._stream: Any = pyte.ByteStream(self.screen)
         self.received = b""
         self._child: Any = pexpect.spawn(
@@ -34,7 +43,7 @@ class Terminal:
             env={**os.environ, "TERM": "xterm-256color", **(env or {})},
             timeout=PATIENCE,
         )
-        self.screen.write_process_input = self._child.send  # programs ask where the cursor is
+        self.screen.answer = self._child.send
 
     def __enter__(self) -> Self:
         return self

@@ -261,7 +261,10 @@ def test_what_agents_wrote_is_inert(asnap: Asnap, place: Path) -> None:
 @pytest.mark.parametrize("columns", [80, 40])
 def test_lines_fit_the_terminal_and_ids_are_never_cut(place: Path, columns: int) -> None:
     names = [f"01jd7aaaaaaaaaaaaaaaaaaa{n}" for n in range(3)]
-    more = {"title": "a title that goes on and on 漢字漢字漢字", "agent": {"name": "claude-code-acp"}}
+    more: dict[str, Any] = {
+        "title": "a title that goes on and on 漢字漢字漢字",
+        "agent": {"name": "claude-code-acp"},
+    }
     saved(place, *(session(name, metrics={"turns": 5, "total_tokens": 99_999}, **more) for name in names))
 
     with Terminal("list", "--all", columns=columns) as terminal:

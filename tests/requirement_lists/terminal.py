@@ -20,7 +20,7 @@ _OVERVIEW = section(
 _COMPONENTS = section(
     _PAGE + "Architecture: Components",
     done("TERMINAL-UI-LIST", "The interface shows the list of sessions."),
-    to_do("TERMINAL-UI-RESTORED", "The interface says that a session was restored."),
+    done("TERMINAL-UI-RESTORED", "The interface says that a session was restored."),
     to_do("TERMINAL-UI-SWITCH", "The interface switches between sessions."),
     done("TERMINAL-UI-METADATA", "A front end knows the current session and its metadata."),
 )
@@ -125,7 +125,7 @@ _FEATURES = section(
     done("TERMINAL-FEATURE-AUTO-SAVE", "A save follows each exchange of messages."),
     done("TERMINAL-FEATURE-NON-BLOCKING", "Saving does not block."),
     done("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
-    to_do("TERMINAL-FEATURE-FULL-HISTORY", "Loading restores the full history."),
+    done("TERMINAL-FEATURE-FULL-HISTORY", "Loading restores the full history."),
     done("TERMINAL-FEATURE-SHOW", "A loaded session can be displayed."),
     done("TERMINAL-FEATURE-RECENT", "Recent sessions are listed with date, messages and tokens."),
 )

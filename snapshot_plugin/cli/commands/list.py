@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here, select
 from snapshot_plugin.cli.sessions import SessionRow, marks, session_rows
-from snapshot_plugin.cli.text import ago, count, plain, size, width
+from snapshot_plugin.cli.text import ago, count, plain, size
 from snapshot_plugin.cli.unexpected import tell_unexpected
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _BY = {
     "memory": "working memory",
 }
 _STATE_COLOURS = {"damaged": "red", "encrypted": "yellow", "live": "green", "ended": "yellow"}
-_READABLE = 14
 _UNTITLED = "(untitled)"
 
 
@@ -67,7 +66,11 @@ class Listed(Document):
     def show(self, out: Output) -> None:
         """See `Document`."""
         if self.sessions:
-            _show_table(out, self.sessions, self.as_of, everywhere=self.below is None)
+            everywhere, exact = self.below is None, out.columns == WIDE
+            cells = (
+                _exact_cells(r) if exact else _cells(r, self.as_of, everywhere=everywhere) for r in self.sessions
+            )
+            out.table(_COLUMNS, cells)
         for row in self.sessions:
             if row.state != "ok":
                 out.note(f"{row.short_id} is {row.state}: {plain(row.problem or '')} (asnap check {row.short_id})")
@@ -194,64 +197,51 @@ def _named(selected: Selected) -> tuple[HiddenSession, ...]:
 # The table -----------------------------------------------------------------------------------------------
 
 
-class _Field(NamedTuple):
-    column: Column
-    cells: list[str]
-    keep: int = 9
-    """When the terminal is narrow, the field with the lowest number goes first."""
-
-    @property
-    def least(self) -> int:
-        """The columns it needs to be of use."""
-        widest = max(width(cell) for cell in (self.column.title, *self.cells))
-        return min(widest, _READABLE) if self.column.flexible else widest
-
-
-def _show_table(out: Output, rows: Sequence[SessionRow], now: datetime, *, everywhere: bool) -> None:
-    on_terminal = out.columns < 10_000  # noqa: PLR2004 — what `Output` says where there is no limit
-    fields = _fields(rows, now, everywhere=everywhere) if on_terminal else _exact_fields(rows)
-    while sum(field.least + 2 for field in fields) - 2 > out.columns and any(field.keep < 9 for field in fields):  # noqa: PLR2004 — those that stay
-        fields.remove(min(fields, key=lambda field: field.keep))
-    out.table([field.column for field in fields], zip(*(field.cells for field in fields), strict=True))
-
-
-def _fields(rows: Sequence[SessionRow], now: datetime, *, everywhere: bool) -> list[_Field]:
-    fields = [
-        _Field(Column("ID", style={"fg": "cyan"}), [row.short_id for row in rows]),
-        _Field(Column("TITLE", flexible=True), [plain(row.title or "") or _UNTITLED for row in rows]),
-        _Field(Column("AGENT", flexible=True), [plain(row.agent or "") for row in rows], keep=4),
-        _Field(Column("AGE", right=True), [ago(row.changed_at, now) for row in rows]),
-        _Field(Column("TURNS", right=True), [count(row.turns) for row in rows], keep=5),
-        _Field(Column("TOKENS", right=True), [count(row.tokens) if row.tokens else "" for row in rows], keep=3),
-        _Field(Column("SIZE", right=True, style={"dim": True}), [size(row.size_bytes) for row in rows], keep=2),
-        _Field(Column("STATE", flexible=True, style=_state_style), [", ".join(marks(row)) for row in rows]),
-        _Field(
-            Column("WHERE", flexible=True, style={"dim": True}),
-            [_where(row) if everywhere else "" for row in rows],
-            keep=1,
-        ),
-    ]
-    return [field for field in fields if any(field.cells)]
-
-
-def _exact_fields(rows: Sequence[SessionRow]) -> list[_Field]:
-    """For programs that cut fields out: whole ids, exact times and numbers."""
-    return [
-        _Field(Column("ID"), [row.session_id for row in rows]),
-        _Field(Column("TITLE"), [plain(row.title or "") for row in rows]),
-        _Field(Column("AGENT"), [plain(row.agent or "") for row in rows]),
-        _Field(Column("CHANGED"), [row.changed_at.isoformat(timespec="seconds") for row in rows]),
-        _Field(Column("TURNS"), [str(row.turns) for row in rows]),
-        _Field(Column("TOKENS"), [str(row.tokens) for row in rows]),
-        _Field(Column("SIZE"), [str(row.size_bytes) for row in rows]),
-        _Field(Column("STATE"), [",".join(marks(row)) for row in rows]),
-        _Field(Column("WHERE"), [plain(row.cwd or "") for row in rows]),
-    ]
-
-
 def _state_style(cell: str) -> dict[str, Any]:
     word = cell.partition(" ")[0].rstrip(",")
     return {"fg": _STATE_COLOURS[word]} if word in _STATE_COLOURS else {}
+
+
+_COLUMNS = (
+    Column("ID", style={"fg": "cyan"}),
+    Column("TITLE", flexible=True),
+    Column("AGENT", flexible=True, rank=4),
+    Column("AGE", right=True),
+    Column("TURNS", right=True, rank=5),
+    Column("TOKENS", right=True, rank=3),
+    Column("SIZE", right=True, style={"dim": True}, rank=2),
+    Column("STATE", flexible=True, style=_state_style),
+    Column("WHERE", flexible=True, style={"dim": True}, rank=1),
+)
+
+
+def _cells(row: SessionRow, now: datetime, *, everywhere: bool) -> Sequence[str]:
+    return (
+        row.short_id,
+        plain(row.title or "") or _UNTITLED,
+        plain(row.agent or ""),
+        ago(row.changed_at, now),
+        count(row.turns),
+        count(row.tokens) if row.tokens else "",
+        size(row.size_bytes),
+        ", ".join(marks(row)),
+        _where(row) if everywhere else "",
+    )
+
+
+def _exact_cells(row: SessionRow) -> Sequence[str]:
+    """For programs that cut fields out: whole ids, exact times and numbers."""
+    return (
+        row.session_id,
+        plain(row.title or ""),
+        plain(row.agent or ""),
+        row.changed_at.isoformat(timespec="seconds"),
+        str(row.turns),
+        str(row.tokens),
+        str(row.size_bytes),
+        ",".join(marks(row)),
+        plain(row.cwd or ""),
+    )
 
 
 def _where(row: SessionRow) -> str:

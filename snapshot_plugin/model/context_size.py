@@ -1,0 +1,41 @@
+"""How much a model has to read to know a session: an estimate, for sessions whose agent never said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+__all__ = ["estimated_tokens"]
+
+_CHARS_PER_TOKEN = 4
+"""What English text and code take with the usual tokenizers; good to a third, which is what the number is for."""
+
+
+def estimated_tokens(snapshot: SessionSnapshot) -> int:
+    """About how many tokens the conversation takes, tools and their results included. Pictures do not count."""
+    counted = sum(_message_tokens(message) for message in snapshot.messages)
+    prompt = len(snapshot.config.system_prompt or "") + len(snapshot.config.instructions or "")
+    return counted + prompt // _CHARS_PER_TOKEN
+
+
+def _message_tokens(message: Message) -> int:
+    if message.token_count is not None:
+        return message.token_count
+    tools = [block for block in message.content if isinstance(block, ToolCallBlock)]
+    used = sum(len(tool.title) + _characters([tool.raw_input, tool.raw_output or tool.content]) for tool in tools)
+    return (len(message.text) + used) // _CHARS_PER_TOKEN
+
+
+def _characters(value: Any) -> int:
+    total, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            total += len(item)
+        elif isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item
+    return total
