@@ -7,7 +7,7 @@ synchronous code that runs to its end. Cancellation therefore never finds a save
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -29,7 +29,7 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.model.value import as_utc, rfc3339
-from snapshot_plugin.store import check, rewrite, transfer
+from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.head import Head, Step
 from snapshot_plugin.store.heads import Heads, overtaken
@@ -293,6 +293,27 @@ class LogStore:
             with self._log.exclusively(session_id):
                 rewrite.forget(self._log, session_id, self.session_keys(session_id), set(result.forgotten))
         return result
+
+    async def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
+        """Forget just these snapshots, with a copy of the session as it was in the trash; see `copies.drop`."""
+        async with self._turn(session_id):
+            return await self._run(self._drop, session_id, frozenset(seqs))
+
+    def _drop(self, session_id: str, gone: frozenset[int]) -> Trashed:
+        self._must_exist(session_id)
+        with self._log.exclusively(session_id):
+            keys, now = self.session_keys(session_id), self._clock()
+            return copies.drop(self._log, session_id, keys, gone, token=new_id(), now=now)
+
+    async def undrop(self, session_id: str, token: str) -> Sequence[int]:
+        """Bring back the snapshots that `drop` took; what was saved since stays. Returns their numbers."""
+        async with self._turn(session_id):
+            return await self._run(self._undrop, session_id, token)
+
+    def _undrop(self, session_id: str, token: str) -> Sequence[int]:
+        self._must_exist(session_id)
+        with self._log.exclusively(session_id):
+            return copies.undrop(self._log, session_id, self.session_keys(session_id), self._log.kept(token))
 
     # Caring ----------------------------------------------------------------------------------------------
 

@@ -29,10 +29,12 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits, LogStore
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
 from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.lock import locked
+from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
 from snapshot_plugin.store.trash import TrashDir
 
@@ -53,8 +55,32 @@ class _FilesystemLog(SegmentFiles, TrashDir):
         )
         TrashDir.__init__(self, root)
 
+    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        """See `FrameLog`. Files that never change again are linked; only the one that may still grow is copied."""
+        segments = self.segments(session_id)
+        growing = {segment.name for segment in segments[-1:] if not segment.rewritten}
+        finished = [segment.name for segment in segments if segment.name not in growing]
+        return self.copy(session_id, linked=finished, copied=sorted(growing), token=token, now=now)
+
+    def kept(self, token: str) -> list[Segment]:
+        """See `FrameLog`."""
+        entry, path = self.find(token)
+        return _Copy(path).segments(entry.session_id)
+
     def close(self) -> None:
         """See `FrameLog`."""
+
+
+class _Copy(SegmentFiles):
+    """The segments of a session that is not at its own place."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+
+    def directory(self, session_id: str) -> Path:
+        _ = session_id
+        return self._path
 
 
 class FilesystemStore(LogStore):

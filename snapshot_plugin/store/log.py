@@ -58,7 +58,7 @@ class FrameLog(Protocol):
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """Keep every other writer of this session out, in this process and in others; `SessionLocked` if one stays.
 
-        `append`, `replace`, `quarantine`, `discard` and `undelete` are called inside it.
+        `append`, `replace`, `quarantine`, `discard`, `keep` and `undelete` are called inside it.
         """
 
     def tip(self, session_id: str) -> Tip | None:
@@ -94,6 +94,12 @@ class FrameLog(Protocol):
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         """Move the whole session to the trash."""
+
+    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        """Put a copy of the whole session in the trash, as `discard` would put the session itself there."""
+
+    def kept(self, token: str) -> list[Segment]:
+        """The segments of what is in the trash under *token*, oldest first; `SnapshotNotFound` if nothing is."""
 
     def trash(self) -> list[Trashed]:
         """What is in the trash, newest first."""

@@ -93,6 +93,21 @@ class MemoryLog:
         self._trash[token] = (trashed, frames, last)
         return trashed
 
+    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        """See `FrameLog`."""
+        frames, last = self._frames[session_id], self._last[session_id]
+        size = sum(map(len, frames))
+        kept = Trashed(session_id=session_id, token=token, deleted_at=now, size_bytes=size)
+        self._trash[token] = (kept, frames, last)
+        return kept
+
+    def kept(self, token: str) -> list[Segment]:
+        """See `FrameLog`."""
+        if token not in self._trash:
+            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
+        _, frames, last = self._trash[token]
+        return [Segment("memory", 1, last, rewritten=True, read=lambda: b"".join(frames))]
+
     def trash(self) -> list[Trashed]:
         """See `FrameLog`."""
         found = [trashed for trashed, *_ in list(self._trash.values())]

@@ -13,7 +13,7 @@ from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
 from snapshot_plugin.store.reader import Item, check_order, session_items
 
-__all__ = ["forget", "joined", "recompress"]
+__all__ = ["forget", "joined", "recompress", "standing_for"]
 
 
 def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[int]) -> None:
@@ -64,12 +64,12 @@ def _merged(
         if header.hi in gone:
             waiting = True
             continue
-        frame = _standing_for(header, document, base, last, keys) if waiting else item.data
+        frame = standing_for(header, document, base, last, keys) if waiting else item.data
         yield item, frame
         last, waiting = header, False
 
 
-def _standing_for(
+def standing_for(
     header: Header, document: Document, base: Document | None, last: Header | None, keys: SessionKeys | None
 ) -> bytes:
     """One frame that leads from *base* (nothing, if None) straight to *document*."""

@@ -1,17 +1,25 @@
-"""Deleted sessions: a directory move there, a directory move back, and in the end a real removal."""
+"""Deleted sessions: a directory move there, a directory move back, and in the end a real removal.
+
+Beside them, copies of sessions as they were before snapshots were dropped, which look just the same.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.model.ids import dated, dirname_of, session_id_of, time_of
 from snapshot_plugin.store.base import Trashed
-from snapshot_plugin.store.files import disk_errors, make_private_dir, sync_dir
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
 
 __all__ = ["TrashDir"]
+
+_SETTLED = timedelta(hours=1)
+"""A copy begun longer ago than this was left behind by a crash."""
 
 
 class TrashDir:
@@ -33,6 +41,36 @@ class TrashDir:
             session_id=session_id, token=stamp, deleted_at=now
         )
 
+    def copy(
+        self, session_id: str, *, linked: Sequence[str], copied: Sequence[str], token: str, now: datetime
+    ) -> Trashed:
+        """Put a copy of these files of a session in the trash; whole or not at all."""
+        stamp, name = dated(token, now), dirname_of(session_id)
+        target, unfinished = self._trash / f"{name}.{stamp}", self._trash / f"{name}.{stamp}.tmp"
+        with disk_errors(f"keeping a copy of session {session_id}", session_id=session_id):
+            make_private_dir(unfinished)
+            try:
+                for file in linked:
+                    _link(self._sessions / name / file, unfinished / file)
+                for file in copied:
+                    replace_file(unfinished / file, (self._sessions / name / file).read_bytes())
+                sync_dir(unfinished)
+                unfinished.rename(target)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+            sync_dir(self._trash)
+        return _entry(target) or Trashed(session_id=session_id, token=stamp, deleted_at=now)
+
+    def find(self, token: str) -> tuple[Trashed, Path]:
+        """What is in the trash under *token*, and where."""
+        for entry in self.trash():
+            if entry.token == token:
+                return entry, self._trash / f"{dirname_of(entry.session_id)}.{token}"
+        raise SnapshotNotFound(
+            f"nothing in the trash has the token {token}", hint="it was purged, or brought back before"
+        )
+
     def trash(self) -> list[Trashed]:
         """See `FrameLog`."""
         if not self._trash.is_dir():
@@ -43,13 +81,8 @@ class TrashDir:
 
     def undelete(self, token: str) -> str:
         """See `FrameLog`."""
-        entry = next((entry for entry in self.trash() if entry.token == token), None)
-        if entry is None:
-            raise SnapshotNotFound(
-                f"nothing in the trash has the token {token}", hint="list what is there with trash()"
-            )
-        name = dirname_of(entry.session_id)
-        place = self._sessions / name
+        entry, trashed = self.find(token)
+        place = self._sessions / dirname_of(entry.session_id)
         with disk_errors(f"bringing session {entry.session_id} back", session_id=entry.session_id):
             names = [path.name for path in place.iterdir()] if place.exists() else []
             if set(names) - {".lock"}:
@@ -60,7 +93,7 @@ class TrashDir:
                 )
             for lock in names:  # ours, or left by one who was refused: it guards nothing
                 (place / lock).unlink()
-            (self._trash / f"{name}.{token}").rename(place)
+            trashed.rename(place)
             sync_dir(self._sessions)
             sync_dir(self._trash)
         return entry.session_id
@@ -71,6 +104,10 @@ class TrashDir:
         with disk_errors("emptying the trash"):
             for entry in gone:
                 shutil.rmtree(self._trash / f"{dirname_of(entry.session_id)}.{entry.token}")
+            for path in self._trash.glob("*.tmp"):
+                begun = time_of(path.stem.rpartition(".")[2])
+                if begun and now - begun >= max(older_than, _SETTLED):
+                    shutil.rmtree(path)
         return gone
 
 
@@ -80,5 +117,18 @@ def _entry(path: Path) -> Trashed | None:
     deleted_at = time_of(token)
     if session_id is None or deleted_at is None:
         return None
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    size = sum(_share(file) for file in path.iterdir() if file.is_file())
     return Trashed(session_id=session_id, token=token, deleted_at=deleted_at, size_bytes=size)
+
+
+def _share(file: Path) -> int:
+    """What a file takes up; one that others link to as well counts in part."""
+    found = file.stat()
+    return found.st_size // max(1, found.st_nlink)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:  # no links on this disk, or too many
+        replace_file(target, source.read_bytes())

@@ -111,6 +111,24 @@ class SqliteLog:
         )  # fmt: skip
         return next(trashed for trashed in self.trash() if trashed.token == token)
 
+    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+        self._rows(
+            "INSERT INTO frames SELECT ?, sid, seq, frame FROM frames WHERE token = '' AND sid = ?",
+            token,
+            session_id,
+        )
+        self._rows(
+            "INSERT INTO sessions SELECT ?, sid, last, ? FROM sessions WHERE token = '' AND sid = ?",
+            token, rfc3339(now), session_id,
+        )  # fmt: skip
+        return next(trashed for trashed in self.trash() if trashed.token == token)
+
+    def kept(self, token: str) -> list[Segment]:
+        rows = self._rows("SELECT seq, frame FROM frames WHERE token = ? ORDER BY seq", token)
+        if not rows:
+            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
+        return [Segment("rows", 1, rows[-1][0], rewritten=True, read=lambda: b"".join(frame for _, frame in rows))]
+
     def trash(self) -> list[Trashed]:
         query = (
             "SELECT sid, token, deleted, (SELECT sum(length(frame)) FROM frames f WHERE f.token = s.token)"

@@ -1,0 +1,279 @@
+"""Snapshots that are dropped leave a copy in the trash, and come back from there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.testing import make_snapshot
+from tests.store.test_third_party import SqliteLog
+
+pytestmark = pytest.mark.anyio
+Opener = Callable[[], LogStore]
+
+LIFE = (
+    make_snapshot("a", "b", "c", title="t", memory={"x": 1, "y": 1}),
+    make_snapshot("a", "B", "c", title="t", memory={"x": 1, "y": 2}),
+    make_snapshot("a", "B", memory={"x": 1}),
+    make_snapshot("summary", "d", memory={"x": 1, "z": 3}),
+    make_snapshot("summary", "d", "e", title="u", memory={"x": 1, "z": 3}),
+)
+
+
+@pytest.fixture(params=["memory", "files", "encrypted", "small-segments", "sqlite"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    place, frames = tmp_path / "store", MemoryLog()
+    openers: dict[str, Opener] = {
+        "memory": lambda: MemoryStore(frames),
+        "files": lambda: FilesystemStore(place, background=False),
+        "encrypted": lambda: FilesystemStore(place, key="words words words", background=False),
+        "small-segments": lambda: FilesystemStore(place, background=False, segment_frames=2),
+        "sqlite": lambda: LogStore(SqliteLog(tmp_path / "db")),
+    }
+    opener: Opener = openers[request.param]
+    return opener
+
+
+async def saved(store: LogStore, *snapshots: SessionSnapshot) -> None:
+    for snapshot in snapshots:
+        await store.save(snapshot)
+
+
+async def holds(store: LogStore, expected: dict[int, SessionSnapshot]) -> None:
+    assert {meta.seq for meta in await store.history("session")} == set(expected)
+    for seq, snapshot in expected.items():
+        assert await store.load("session", at=seq) == snapshot
+    assert await store.load("session", strict=True) == expected[max(expected)]
+    assert (await store.check("session")).ok
+
+
+async def test_what_is_dropped_comes_back(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    everything = dict(enumerate(LIFE, start=1))
+
+    trashed = await store.drop("session", [1, 3, 4])
+    await holds(opened(), {2: LIFE[1], 5: LIFE[4]})
+    assert [each.token for each in await opened().trash()] == [trashed.token]
+
+    assert tuple(await opened().undrop("session", trashed.token)) == (1, 3, 4)
+    await holds(opened(), everything)
+    assert tuple(await opened().undrop("session", trashed.token)) == ()
+
+
+async def test_what_was_saved_since_stays_and_no_number_is_used_twice(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    trashed = await store.drop("session", [1, 2, 3, 4])
+    more = make_snapshot("summary", "d", "e", "f", title="v")
+    await saved(store, more)
+
+    await opened().undrop("session", trashed.token)
+
+    await holds(opened(), dict(enumerate((*LIFE, more), start=1)))
+    assert (await store.save(LIFE[0])).seq == 7
+
+
+async def test_snapshots_come_back_in_front_of_one_that_stood_for_them_all(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    fixed = make_snapshot("summary", "d", "[redacted]")
+    await saved(store, fixed)
+    trashed = await store.drop("session", [1, 2, 3, 4, 5])
+    once = (await store.trash())[0].token
+    after = make_snapshot("summary", "d", "[redacted]", "on")
+    await saved(store, after)
+    await store.drop("session", [6])
+    await saved(store, LIFE[0])
+
+    await opened().undrop("session", trashed.token)
+
+    assert once == trashed.token
+    await holds(opened(), {**dict(enumerate((*LIFE, fixed), start=1)), 7: after, 8: LIFE[0]})
+
+
+@pytest.mark.parametrize("seqs", [[], [5], [1, 5], [9], [0]])
+async def test_the_newest_and_what_is_not_there_cannot_be_dropped(opened: Opener, seqs: list[int]) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+
+    with pytest.raises(InvalidInput):
+        await store.drop("session", seqs)
+
+    assert list(await store.trash()) == []
+    await holds(opened(), dict(enumerate(LIFE, start=1)))
+
+
+async def test_an_unknown_session_or_token_is_not_found(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    for wrong in (store.drop("nobody", [1]), store.undrop("nobody", "x"), store.undrop("session", "x")):
+        with pytest.raises(SnapshotNotFound):
+            await wrong
+
+
+async def test_another_session_of_that_name_is_not_mixed_with_the_copy(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    trashed = await store.drop("session", [1])
+    await store.delete("session")
+    other = make_snapshot("another life")
+    await saved(store, other)
+
+    with pytest.raises(Conflict):
+        await store.undrop("session", trashed.token)
+
+    await holds(opened(), {1: other})
+
+
+async def test_a_copy_can_take_the_place_of_a_session_that_is_gone(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    trashed = await store.drop("session", [1, 2])
+    await store.delete("session")
+
+    assert await store.undelete(trashed.token) == "session"
+
+    await holds(opened(), dict(enumerate(LIFE, start=1)))
+
+
+async def test_purge_takes_the_copy_for_good(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    trashed = await store.drop("session", [1])
+
+    assert [each.token for each in await store.purge(older_than=timedelta(0))] == [trashed.token]
+
+    with pytest.raises(SnapshotNotFound):
+        await store.undrop("session", trashed.token)
+    await holds(opened(), dict(enumerate(LIFE[1:], start=2)))
+
+
+async def test_a_damaged_session_is_neither_thinned_nor_mixed(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, background=False) as store:
+        await saved(store, *LIFE[:2])
+        trashed = await store.drop("session", [1])
+        await saved(store, *LIFE[2:])
+        newest = max((tmp_path / "sessions" / "session").glob("*.snap.gz"))
+        data = bytearray(newest.read_bytes())
+        data[10] ^= 0xFF
+        newest.write_bytes(data)
+
+        with pytest.raises(SnapshotCorrupted):
+            await store.drop("session", [2])
+        with pytest.raises(SnapshotCorrupted):
+            await store.undrop("session", trashed.token)
+    assert newest.read_bytes() == data
+
+
+async def test_a_damaged_copy_is_not_mixed_in(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, background=False) as store:
+        await saved(store, *LIFE)
+        trashed = await store.drop("session", [1])
+        [copy] = (tmp_path / "trash" / f"session.{trashed.token}").iterdir()
+        data = bytearray(copy.read_bytes())
+        data[-20] ^= 0xFF
+        copy.write_bytes(data)
+
+        with pytest.raises(SnapshotCorrupted):
+            await store.undrop("session", trashed.token)
+        await holds(store, dict(enumerate(LIFE[1:], start=2)))
+
+
+async def test_only_the_file_that_may_grow_is_copied(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, background=False, segment_frames=2) as store:
+        await saved(store, *LIFE)
+        trashed = await store.drop("session", [2])
+        copy = tmp_path / "trash" / f"session.{trashed.token}"
+        assert {path.name: path.stat().st_nlink for path in copy.iterdir()} == {
+            "0000000001.snap.gz": 1,  # the session has a rewritten range in its place
+            "0000000003.snap.gz": 1,  # and so for this one, which stood next to it
+            "0000000005.snap.gz": 1,
+        }
+        await saved(store, make_snapshot("grown"))
+        grown = {path.name: path.stat().st_size for path in (tmp_path / "sessions" / "session").glob("*5.snap.gz")}
+        assert grown["0000000005.snap.gz"] > (copy / "0000000005.snap.gz").stat().st_size
+        assert {oct(path.stat().st_mode & 0o777) for path in copy.iterdir()} == {"0o600"}
+
+
+async def test_a_disk_without_links_gets_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    async with FilesystemStore(tmp_path, background=False, segment_frames=2) as store:
+        await saved(store, *LIFE)
+        trashed = await store.drop("session", [1, 2])
+        await store.undrop("session", trashed.token)
+        await holds(store, dict(enumerate(LIFE, start=1)))
+
+
+async def test_nothing_is_dropped_when_no_copy_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with FilesystemStore(tmp_path, background=False) as store:
+        await saved(store, *LIFE)
+        monkeypatch.setattr("snapshot_plugin.store.trash.replace_file", full)
+        with pytest.raises(StoreUnavailable):
+            await store.drop("session", [1])
+        await holds(store, dict(enumerate(LIFE, start=1)))
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+async def test_what_a_crash_left_of_a_copy_is_swept_away_in_time(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, background=False) as store:
+        await saved(store, *LIFE)
+        trashed = await store.drop("session", [1])
+        left = tmp_path / "trash" / f"session.{trashed.token}.tmp"
+        (tmp_path / "trash" / f"session.{trashed.token}").rename(left)
+        assert list(await store.trash()) == []
+
+        await store.purge(older_than=timedelta(0))
+        assert left.exists()
+        await store.purge(older_than=timedelta(0), now=trashed.deleted_at + timedelta(hours=2))
+        assert not left.exists()
+
+
+_TEXT = st.lists(st.sampled_from("abcdef"), max_size=4)
+
+
+@pytest.mark.parametrize("segment_frames", [2, 256])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_whatever_is_dropped_and_saved_in_between_everything_comes_back(
+    segment_frames: int, data: st.DataObject
+) -> None:
+    drawn = data.draw(st.lists(st.tuples(_TEXT, st.integers(0, 3)), min_size=2, max_size=7))
+
+    async def run(place: Path) -> None:
+        async with FilesystemStore(place, background=False, segment_frames=segment_frames) as store:
+            lived: dict[int, SessionSnapshot] = {}
+            tokens: list[str] = []
+            for texts, drops in drawn:
+                snapshot = make_snapshot(*texts, title=str(len(lived)))
+                lived[(await store.save(snapshot)).seq] = snapshot
+                numbers = [meta.seq for meta in await store.history("session")][1:]
+                gone = data.draw(st.lists(st.sampled_from(numbers), max_size=drops, unique=True)) if numbers else []
+                if gone:
+                    tokens.append((await store.drop("session", gone)).token)
+            for token in data.draw(st.permutations(tokens)):
+                await store.undrop("session", token)
+            await holds(store, lived)
+
+    import tempfile  # noqa: PLC0415 — a directory for each example
+
+    with tempfile.TemporaryDirectory() as place:
+        anyio.run(run, Path(place))
