@@ -124,21 +124,25 @@ class Desk:
             opened.set_exception(error)
             return
         try:
+            await _recover(store)
             async with BlockingPortal() as portal:
-                for line in await recover_all(store):
-                    log.warning("%s", line)
                 journals = Journals(store, portal)
                 self._open = journals.open
                 opened.set_result(journals)
                 await self._done.wait()
                 await portal.stop(cancel_remaining=True)
-        except Exception as error:
-            if opened.done():
-                raise
-            opened.set_exception(error)
         finally:
             if is_ours:
                 await store.aclose()
+
+
+async def _recover(store: FilesystemStore) -> None:
+    """What killed processes left behind. A failure is said; what can be recovered another time stays."""
+    try:
+        for line in await recover_all(store):
+            log.warning("%s", line)
+    except (SnapshotError, OSError) as error:
+        log.warning("sessions that were killed could not be looked for: %s", error)
 
 
 def _checked(place: Place) -> FilesystemStore | str | Path | None:

@@ -1,0 +1,219 @@
+"""What is on disk at the moment a message goes on: looked at from the transport, message by message."""
+
+# mypy: disable-error-code="abstract"
+# The SDK's agents leave methods out.
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from acp import start_tool_call
+from acp._transport import Transport
+
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.manager.spool import read_spool
+from snapshot_plugin.store.files import sync_data
+from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
+from tests.acp_sdk.connected import Json, allow, connected, words
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the SDK knows no other
+
+
+class Disk:
+    """What the spools of a store hold, and how much of it was forced to the disk."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._store = FilesystemStore(path)
+        self.synced: list[Json] = []
+
+        def sync(fd: int) -> None:
+            sync_data(fd)
+            self.synced = self.written()
+
+        monkeypatch.setattr("snapshot_plugin.manager.spool.sync_data", sync)
+
+    def written(self) -> list[Json]:
+        directory = self._store.session_dir("0")
+        return [record.data for record in read_spool(directory, session_id="0").records]
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    monkeypatch.setattr(
+        "snapshot_plugin.adapters.acp.journal._SOON", 60.0
+    )  # no snapshot empties the spool meanwhile
+    return Disk(tmp_path, monkeypatch)
+
+
+class Sent(NamedTuple):
+    message: Json
+    written: list[Json]
+    synced: list[Json]
+
+
+class Watching:
+    """A transport that looks at the disk before it sends."""
+
+    def __init__(self, inner: Transport, disk: Disk) -> None:
+        self._inner, self._disk = inner, disk
+        self.sent: list[Sent] = []
+
+    async def send(self, message: Json) -> None:
+        self.sent.append(Sent(message, self._disk.written(), self._disk.synced))
+        await self._inner.send(message)
+
+    async def receive(self) -> Json | None:
+        return await self._inner.receive()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def first(self, fits: Callable[[Json], bool]) -> Sent:
+        return next(sent for sent in self.sent if fits(sent.message))
+
+
+class Looking(RememberingAgent):
+    """Looks at the disk when it gets a prompt."""
+
+    def __init__(self, store: Path, disk: Disk) -> None:
+        super().__init__(store)
+        self._disk = disk
+        self.seen: list[Json] = []
+
+    async def prompt(self, session_id: str, prompt: list[Any], **kwargs: Any) -> Any:
+        self.seen = list(self._disk.synced)
+        return await super().prompt(session_id, prompt, **kwargs)
+
+
+async def watched(tmp_path: Path, disk: Disk) -> tuple[Watching, Looking]:
+    """One turn with a tool, through a transport that looks."""
+    watching: list[Watching] = []
+    agent = Looking(tmp_path, disk)
+
+    def through(inner: Transport) -> Transport:
+        watching.append(Watching(inner, disk))
+        return watching[0]
+
+    async with connected(agent, through=through) as peer:
+        peer.answers["session/request_permission"] = permit
+        await peer.initialize()
+        session_id = await peer.new_session()
+        await peer.prompt(session_id, "use a tool")
+    return watching[0], agent
+
+
+async def permit(params: Json) -> Json:
+    return allow(params)
+
+
+def keys(events: list[Json]) -> list[str]:
+    return [key for event in events for key in event]
+
+
+async def test_a_session_is_durable_before_the_client_hears_of_it(tmp_path: Path, disk: Disk) -> None:
+    watching, _ = await watched(tmp_path, disk)
+    answer = watching.first(lambda message: "sessionId" in message.get("result", {}))
+    assert {"new", "agent"} <= set(keys(answer.synced))
+
+
+async def test_a_prompt_is_durable_before_the_agents_code_sees_it(tmp_path: Path, disk: Disk) -> None:
+    _, agent = await watched(tmp_path, disk)
+    assert agent.seen[-1]["prompt"] == [{"type": "text", "text": "use a tool"}]
+
+
+async def test_a_tool_that_starts_is_durable_before_the_client_sees_it(tmp_path: Path, disk: Disk) -> None:
+    watching, _ = await watched(tmp_path, disk)
+    start = watching.first(lambda message: "tool_call" in str(message))
+    assert start.synced[-1]["update"] == start.message["params"]["update"]
+
+
+async def test_a_question_is_durable_before_the_client_is_asked(tmp_path: Path, disk: Disk) -> None:
+    watching, _ = await watched(tmp_path, disk)
+    asked = watching.first(lambda message: message.get("method") == "session/request_permission")
+    assert asked.synced[-1]["permission"]["toolCall"]["title"] == "Write"
+
+
+async def test_what_streams_by_is_written_before_it_is_sent(tmp_path: Path, disk: Disk) -> None:
+    watching, _ = await watched(tmp_path, disk)
+    chunk = watching.first(lambda message: "heard use a tool" in str(message))
+    assert chunk.written[-1]["update"] == chunk.message["params"]["update"]
+    assert [event["outcome"]["outcome"] for event in chunk.written if "outcome" in event] == ["selected"]
+
+
+async def test_the_end_of_a_turn_is_durable_with_the_history_before_the_client_hears_of_it(
+    tmp_path: Path, disk: Disk
+) -> None:
+    watching, _ = await watched(tmp_path, disk)
+    answer = watching.first(lambda message: "stopReason" in message.get("result", {}))
+    assert answer.synced[-1]["stop"] == {"stopReason": "end_turn"}
+    assert answer.synced[-1]["history"] == {"heard": ["use a tool"]}
+
+
+async def test_order_on_disk_is_order_on_the_wire_however_many_talk_at_once(tmp_path: Path, disk: Disk) -> None:
+    agent = ScriptedAgent(tmp_path)
+    async with connected(agent) as peer:
+        await peer.initialize()
+        session_id = await peer.new_session()
+        await talk_at_once(agent)
+        live = [text for _, text in words(peer.updates(session_id))]
+        _, again = await peer.load(session_id)
+        assert "".join(text for _, text in words(again)) == "".join(live)
+
+
+async def talk_at_once(agent: ScriptedAgent) -> None:
+    async def say(number: int) -> None:
+        if number % 7 == 0:
+            await agent.client.session_update("0", start_tool_call(f"call-{number}", "Tool"))
+        await agent._say("0", f"{number};")
+
+    await asyncio.gather(*(say(number) for number in range(50)))
+
+
+async def test_secrets_of_servers_reach_no_file(tmp_path: Path) -> None:
+    server = {
+        "name": "tools",
+        "command": "x",
+        "args": ["--key=s3cret"],
+        "env": [{"name": "KEY", "value": "s3cret"}],
+    }
+    async with connected(ScriptedAgent(tmp_path)) as peer:
+        await peer.initialize()
+        session_id = await peer.new_session(mcpServers=[server])
+        await peer.prompt(session_id, "one")
+    async with connected(ScriptedAgent(tmp_path)) as peer:
+        await peer.initialize()
+        await peer.about("session/load", session_id, mcpServers=[server])
+    assert not files_with(tmp_path, b"s3cret")
+
+
+def files_with(root: Path, needle: bytes) -> list[Path]:
+    found = []
+    for path in root.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            found += [path] if needle in (gzip.decompress(data) if path.suffix == ".gz" else data) else []
+    return found
+
+
+async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "file"
+    place.write_text("not a store")
+    async with connected(ScriptedAgent(place)) as peer:
+        await peer.initialize()
+        session_id = await peer.new_session()
+        assert await peer.prompt(session_id, "one") == "heard one"
+        answer = await peer.answer_to(await peer.begin("session/list", {}))
+        assert "error" in answer
+    assert logging.WARNING in {entry.levelno for entry in caplog.records}
