@@ -24,7 +24,7 @@ from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.live import LiveSession, Workshop
 from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
-from snapshot_plugin.manager.predeploy import answer_request, save_everyone
+from snapshot_plugin.manager.predeploy import answer_request, attached_session, save_everyone
 from snapshot_plugin.manager.recovery import (
     LocalStore,
     Recovered,
@@ -374,7 +374,7 @@ class SnapshotManager:
                 await finished.wait()
 
     async def _serve_control(self, *, task_status: TaskStatus[Path | None]) -> None:
-        handler = partial(answer_request, self._attached)
+        handler = partial(answer_request, partial(attached_session, self._attached))
         try:
             await serve_control(handler, name=new_id(), task_status=task_status)
         except Exception as error:  # noqa: BLE001 — others cannot ask us then; our own work goes on

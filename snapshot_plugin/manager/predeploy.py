@@ -6,8 +6,8 @@ Also the owner's side of what other processes ask: to save a session, or to labe
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -22,7 +22,7 @@ from snapshot_plugin.manager.live import LiveSession
 from snapshot_plugin.manager.outcome import Outcome
 from snapshot_plugin.manager.recovery import LocalStore, sessions_of
 
-__all__ = ["answer_request", "save_everyone"]
+__all__ = ["Asked", "answer_request", "attached_session", "save_everyone"]
 
 _TRIGGER = "snapshot_all"
 
@@ -42,14 +42,24 @@ async def save_everyone(
     others = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset(own)) if place else {}
     async with anyio.create_task_group() as saving:
         for session_id, live in own.items():
-            saving.start_soon(run, session_id, functools.partial(_save_own, attached, live, tag))
+            saving.start_soon(run, session_id, functools.partial(_Own(attached, live).save_as, _TRIGGER, (tag,)))
         for session_id, owner in others.items():
             saving.start_soon(run, session_id, functools.partial(_ask, session_id, owner, tag, within))
     return [outcomes[session_id] for session_id in sorted(outcomes)]
 
 
-async def answer_request(attached: AttachedSessions, request: dict[str, Any]) -> dict[str, Any]:
-    """The owner's side: does what is asked with a session, saves it and tells its outcome.
+class Asked(Protocol):
+    """A live session of this process, as others may ask about it."""
+
+    def relabel(self, request: Mapping[str, Any]) -> None:
+        """Carry the label *request* names from now on. `InvalidInput` if it is none."""
+
+    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
+        """Save it now, and say what became of it. Never raises."""
+
+
+async def answer_request(find: Callable[[str], Asked | None], request: dict[str, Any]) -> dict[str, Any]:
+    """The owner's side: does what is asked with a session it *finds*, saves it and tells its outcome.
 
     ``{"op": "snapshot", "session_id", "tag"}`` just saves it, under the tag; ``{"op": "label", "session_id"}`` with
     title, tags, pinned or note gives it that label for the rest of its life (see `labels.apply_label`).
@@ -57,17 +67,30 @@ async def answer_request(attached: AttachedSessions, request: dict[str, Any]) ->
     op, session_id, tag = request.get("op"), request.get("session_id"), request.get("tag")
     if not isinstance(session_id, str) or (op != "label" and (op != "snapshot" or not isinstance(tag, str))):
         raise InvalidInput("this process answers to op snapshot with a session_id and a tag, and to op label")
-    auto = attached.get(session_id)
-    if auto is None:
+    session = find(session_id)
+    if session is None:
         return Outcome(session_id=session_id, status="not_live").raw()
     if op == "label":
-        auto.live.relabel(request)
-        return (await attached.try_save(auto.live, TRIGGER)).raw()
-    return (await _save_own(attached, auto.live, str(tag))).raw()
+        session.relabel(request)
+        return (await session.save_as(TRIGGER)).raw()
+    return (await session.save_as(_TRIGGER, (str(tag),))).raw()
 
 
-async def _save_own(attached: AttachedSessions, live: LiveSession, tag: str) -> Outcome:
-    return await attached.try_save(live, _TRIGGER, (tag,))
+def attached_session(attached: AttachedSessions, session_id: str) -> Asked | None:
+    """The session of a manager that has this id, to be asked."""
+    auto = attached.get(session_id)
+    return _Own(attached, auto.live) if auto else None
+
+
+class _Own(NamedTuple):
+    attached: AttachedSessions
+    live: LiveSession
+
+    def relabel(self, request: Mapping[str, Any]) -> None:
+        self.live.relabel(request)
+
+    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
+        return await self.attached.try_save(self.live, trigger, tags)
 
 
 async def _ask(session_id: str, owner: Owner, tag: str, within: float) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -12,7 +13,7 @@ from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.manager.attached import AttachedSessions
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
-from snapshot_plugin.manager.predeploy import answer_request
+from snapshot_plugin.manager.predeploy import answer_request, attached_session
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Call, Fault, FaultyStore
@@ -152,10 +153,12 @@ async def test_a_request_that_makes_no_sense_is_refused(request_: dict[str, obje
     manager = SnapshotManager(MemoryStore())
     attached: AttachedSessions = manager._attached
     with pytest.raises(InvalidInput):
-        await answer_request(attached, request_)
+        await answer_request(partial(attached_session, attached), request_)
 
 
 async def test_a_request_for_a_session_that_has_ended_says_so() -> None:
     manager = SnapshotManager(MemoryStore())
-    answer = await answer_request(manager._attached, {"op": "snapshot", "session_id": "gone", "tag": "x"})
+    answer = await answer_request(
+        partial(attached_session, manager._attached), {"op": "snapshot", "session_id": "gone", "tag": "x"}
+    )
     assert Outcome.model_validate(answer).status == "not_live"

@@ -12,14 +12,17 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.manager.labels import checked_label
 from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.manager.outcome import Outcome
+from snapshot_plugin.manager.predeploy import Asked
 from snapshot_plugin.manager.recovery import recover, recover_session, upto_of, with_upto
 from snapshot_plugin.manager.spool import Spool, SpoolRecord
 from snapshot_plugin.model.meta import SnapshotMeta
@@ -93,24 +96,40 @@ class Journal:
         if self._dirty:
             await self.save(store)
 
-    async def save(self, store: FilesystemStore, trigger: str = "event") -> None:
-        """Save now. A failure is logged; the spool keeps everything until a save goes through."""
+    async def save(self, store: FilesystemStore, trigger: str = "event", tags: Sequence[str] = ()) -> Outcome:
+        """Save now. A failure is logged and told; the spool keeps everything until a save goes through."""
         with self._lock:
             upto, self._dirty = self._spool.last, False
             snapshot = with_upto(self._recording.snapshot(datetime.now(UTC)), upto)
         try:
-            await store.save(snapshot, trigger=trigger)
+            ref = await store.save(snapshot, trigger=trigger, tags=tags)
             self._spool.truncate(upto)
         except Conflict as error:
             log.warning("session %s was changed by another writer: %s", self.session_id, error)
+            return Outcome.failed(self.session_id, error)
         except SnapshotError as error:
             self._dirty = True
             log.warning("session %s: not saved yet: %s", self.session_id, error)
+            return Outcome.failed(self.session_id, error)
+        return Outcome.saved(ref)
 
     def close(self) -> None:
         """Let go of the session, as properly stopped."""
         self._spool.close()
         self.lease.release()
+
+
+class _Recorded(NamedTuple):
+    """A session of the proxy that another process asks about."""
+
+    journal: Journal
+    store: FilesystemStore
+
+    def relabel(self, request: Mapping[str, Any]) -> None:
+        self.journal.record({"label": checked_label(request), "t": stamp()}, durable=True)
+
+    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
+        return await self.journal.save(self.store, trigger, tags)
 
 
 class Journals:
@@ -119,6 +138,13 @@ class Journals:
     def __init__(self, store: FilesystemStore, portal: BlockingPortal) -> None:
         self.store, self._portal = store, portal
         self.open: dict[str, Journal] = {}
+        self.control: str | None = None
+        """Where other processes can ask about these sessions; see `asked`."""
+
+    def asked(self, session_id: str) -> Asked | None:
+        """The session, to be saved or labelled because another process asks."""
+        journal = self.open.get(session_id)
+        return _Recorded(journal, self.store) if journal else None
 
     def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any]) -> Journal:
         """Record a new session. Its first event is durable on return."""
@@ -141,7 +167,8 @@ class Journals:
     def _adopt(self, snapshot: SessionSnapshot | None, session_id: str = "") -> Journal:
         session_id = snapshot.session_id if snapshot else session_id
         directory = self.store.session_dir(session_id)
-        lease = Lease.acquire(directory, Owner.this_process(since=datetime.now(UTC)))
+        owner = Owner.this_process(since=datetime.now(UTC), control=self.control)
+        lease = Lease.acquire(directory, owner)
         try:
             if snapshot is None:
                 snapshot = self._portal.call(self._load, session_id, lease)

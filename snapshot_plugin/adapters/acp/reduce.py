@@ -14,6 +14,7 @@ a snapshot may be taken anywhere between two events: a recording that goes on fr
 ``permission``        what was asked before a tool ran; ``outcome`` is what was answered
 ``terminal``          the output of a terminal that a tool call shows: its id dies with the client
 ``config``            modes and options that a response brought
+``label``             title, tags, pin or note that somebody gave the session meanwhile
 ``history``           what an agent that is asked for it remembers, after all that came before
 ====================  =====================================================================================
 """
@@ -21,6 +22,7 @@ a snapshot may be taken anywhere between two events: a recording that goes on fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +38,8 @@ from snapshot_plugin.adapters.acp.state import (
     with_usage,
 )
 from snapshot_plugin.adapters.acp.transcript import Transcript
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager.labels import apply_label
 from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.value import as_utc
@@ -107,6 +111,10 @@ class Recording:
 
     def _expect_echo(self, prompt: Message) -> None:
         self._prompt, self._prompt_text = prompt, prompt.text
+
+    def _on_label(self, value: Any, _event: Mapping[str, Any]) -> None:
+        with suppress(InvalidInput):  # checked where it came in; one that got here otherwise means nothing
+            self._base = apply_label(self._base, value if isinstance(value, dict) else {})
 
     # What the client sends --------------------------------------------------------------------------------
 

@@ -133,8 +133,13 @@ def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 
 
 def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
-    title = update.get("title", snapshot.title)
-    return snapshot.evolve(title=title) if title is None or isinstance(title, str) else snapshot
+    before = _acp(snapshot).get("title")
+    title = update.get("title", before)
+    if title is not None and not isinstance(title, str):
+        return snapshot
+    is_ours = snapshot.title not in (None, before)  # somebody renamed it: what people call it goes before
+    noticed = noted(snapshot, "title", title)
+    return noticed if is_ours else noticed.evolve(title=title)
 
 
 def _with_context(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapshot_plugin.adapters.acp.launch import AgentProcess
 from snapshot_plugin.cli.layout import process
+from snapshot_plugin.errors import SnapshotError
 
 if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
     from snapshot_plugin.adapters.acp.chain import ChainLink
+    from snapshot_plugin.adapters.acp.journal import Journals
+    from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["command"]
 
@@ -30,7 +37,7 @@ __all__ = ["command"]
     exits=(6, 7, 9),
     context_settings={"ignore_unknown_options": True},
 )
-@click.option("--store", type=click.Path(path_type=Path), envvar="ASNAP_STORE", help="Where sessions are kept.")
+@click.option("--store", metavar="PLACE", help="The store: a directory or a file:// URL.  [env: ASNAP_STORE]")
 @click.option(
     "--require",
     type=click.Choice(["exact", "history", "context"]),
@@ -49,7 +56,7 @@ __all__ = ["command"]
 @click.option("--session", metavar="ID", help="Go on with this stored session when the client opens its first one.")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 def command(
-    *, store: Path | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
+    *, store: str | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
 ) -> None:
     """Run an ACP agent behind a proxy that records its sessions and brings them back.
 
@@ -84,7 +91,7 @@ def _pass_on(process: AgentProcess | ChainLink, number: int) -> None:
 def _serve(
     process: AgentProcess | ChainLink,
     agent: tuple[str, ...],
-    store: Path | None,
+    store: str | None,
     *,
     require: str,
     resume: str,
@@ -92,30 +99,20 @@ def _serve(
     session: str | None,
 ) -> int:
     from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 — after the agent was started
-    from platformdirs import user_data_path  # noqa: PLC0415 — after the agent was started
 
     from snapshot_plugin.adapters.acp.journal import Journals, recover_all  # noqa: PLC0415 — after the agent
     from snapshot_plugin.adapters.acp.revival import Revival  # noqa: PLC0415 — after the agent was started
-    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — after the agent
-    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — after the agent was started
 
-    place = store or user_data_path("asnap") / "store"
-    kept = FilesystemStore(place, key=source_from_environment(os.environ))
+    kept = _opened(store)
     with start_blocking_portal() as portal:
         for line in portal.call(recover_all, kept):
             click.echo(f"asnap: {line}", err=True)
-        relay = Revival(
-            agent,
-            Journals(kept, portal),
-            client_in=0,
-            client_out=1,
-            require=require,
-            resume=resume,
-            adopt=session,
-        )
+        journals = Journals(kept, portal)
+        relay = Revival(agent, journals, client_in=0, client_out=1, require=require, resume=resume, adopt=session)
         relay.patience = patience
         try:
-            return relay.run(process)
+            with _answering(journals, portal):
+                return relay.run(process)
         except _Interrupted as interrupted:
             relay.closing.set()
             process.end(patience=1.0)
@@ -123,3 +120,36 @@ def _serve(
             return 128 + interrupted.number
         finally:
             portal.call(kept.aclose)
+
+
+def _opened(place: str | None) -> FilesystemStore:
+    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — after the agent
+    from snapshot_plugin.manager.config import SnapshotConfig  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.store.filesystem import FilesystemStore, open_url  # noqa: PLC0415 — after the agent
+
+    flags: dict[str, Any] = {"storage_path": place} if place else {}
+    where = SnapshotConfig.load(**flags).storage_path
+    if "://" in where:
+        return open_url(where)
+    return FilesystemStore(where, key=source_from_environment(os.environ))
+
+
+@contextmanager
+def _answering(journals: Journals, portal: BlockingPortal) -> Iterator[None]:
+    """Let other processes ask about our sessions: to be saved before a deploy, or to be given a name."""
+    from snapshot_plugin.manager.control import serve_control  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.manager.predeploy import answer_request  # noqa: PLC0415 — after the agent
+    from snapshot_plugin.model.ids import new_id  # noqa: PLC0415 — after the agent was started
+
+    serve = functools.partial(serve_control, functools.partial(answer_request, journals.asked), name=new_id())
+    try:
+        serving, path = portal.start_task(serve)
+    except SnapshotError as error:  # nobody can ask then; sessions are recorded all the same
+        click.echo(f"asnap: {error.message}", err=True)
+        yield
+        return
+    journals.control = str(path)
+    try:
+        yield
+    finally:
+        serving.cancel()
