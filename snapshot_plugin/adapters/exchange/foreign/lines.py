@@ -1,0 +1,58 @@
+"""JSON lines of other tools: parsed with bounds, and errors that name the line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from snapshot_plugin.errors import InvalidSnapshot
+
+__all__ = ["Line", "as_dict", "as_list", "parse_json", "parse_lines"]
+
+Line = dict[str, Any]
+
+
+def parse_json(text: str, *, where: str = "the file") -> Any:
+    """The JSON value *text* is; `InvalidSnapshot` if it is none, or is nested beyond all measure."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
+        reason = f"{error.msg} in column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InvalidSnapshot(f"{where} is not JSON: {reason}", hint="is it whole?") from error
+    except RecursionError:
+        raise InvalidSnapshot(f"{where} is nested too deeply") from None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def parse_lines(text: str) -> list[Line]:
+    """The objects of a file with one on each line. A last line that is cut off was never finished by its writer.
+
+    Raises:
+        InvalidSnapshot: another line is not a JSON object.
+    """
+    rows = [(number, row) for number, row in enumerate(text.split("\n"), 1) if row.strip()]
+    out: list[Line] = []
+    for number, row in rows:
+        try:
+            value = parse_json(row, where=f"line {number}")
+        except InvalidSnapshot:
+            if len(out) == len(rows) - 1 and out and not text.endswith("\n"):
+                break
+            raise
+        if not isinstance(value, dict):
+            raise InvalidSnapshot(f"line {number} is not a JSON object")
+        out.append(value)
+    return out
+
+
+def as_dict(value: Any) -> Line:
+    """*value* if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """*value* if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []

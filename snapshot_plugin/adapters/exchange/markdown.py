@@ -1,0 +1,173 @@
+"""A session as Markdown, for people. What was said in it can do nothing there: not run, not hide, not pose as ours.
+
+Texts keep their formatting, with these exceptions: no HTML, no pictures from elsewhere, no links but to the web, no
+headings that look like ours, and every code fence ends with its message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from snapshot_plugin.inert import plain, readable_json
+from snapshot_plugin.model.content import (
+    AudioBlock,
+    Block,
+    ImageBlock,
+    ResourceBlock,
+    ResourceLinkBlock,
+    TextBlock,
+    ThoughtBlock,
+    ToolCallBlock,
+)
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+__all__ = ["call_of", "fenced", "harmless", "moment", "note_of", "title_of", "to_markdown"]
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)\Z")
+_TICKS = re.compile(r"`+")
+_OUR_LEVELS = 2
+"""Our own headings have these levels; those in texts go below."""
+_RULE = 3
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_LINK = re.compile(r"\]\((?!https?://|mailto:|#|[\w./-]+[)#])")
+_HEADING = re.compile(r"(\s{0,3})(#{1,6})(?=[ \t]|$)")
+_UNDERLINE = re.compile(r"\s{0,3}(?:(-+)|=+)\s*\Z")
+
+
+def to_markdown(snapshot: SessionSnapshot, *, tools: bool = True) -> str:
+    """The session as a Markdown document: a head, then each message under its role and time.
+
+    Args:
+        snapshot: the session.
+        tools: whether tool calls are written out; without, each message says how many there were.
+    """
+    return "\n".join([*_head(snapshot), *_body(snapshot.messages, tools=tools)])
+
+
+def title_of(snapshot: SessionSnapshot) -> str:
+    """The session's title, or that it has none."""
+    return plain(snapshot.title or "") or "Untitled session"
+
+
+def moment(when: datetime) -> str:
+    """A time, for people anywhere."""
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _head(snapshot: SessionSnapshot) -> Iterator[str]:
+    yield f"# {_inline(title_of(snapshot))}"
+    yield ""
+    about: dict[str, str | None] = {
+        "Session": _code(snapshot.session_id),
+        "Created": moment(snapshot.created_at),
+        "Updated": moment(snapshot.updated_at),
+        "Messages": str(len(snapshot.messages)),
+        "Tokens": str(snapshot.metrics.total_tokens),
+        "Agent": _code(snapshot.agent.name) if snapshot.agent and snapshot.agent.name else None,
+        "Directory": _code(snapshot.config.cwd) if snapshot.config.cwd else None,
+        "Tags": ", ".join(map(_code, snapshot.tags)) or None,
+    }
+    yield from (f"- **{name}:** {value}" for name, value in about.items() if value)
+    yield from ("", "---", "")
+
+
+def _body(messages: Iterable[Message], *, tools: bool) -> Iterator[str]:
+    for message in messages:
+        time = f" [{moment(message.timestamp)}]" if message.timestamp else ""
+        yield f"## {message.role.title()}{time}"
+        yield ""
+        for block in message.content:
+            if tools or not isinstance(block, ToolCallBlock):
+                yield from _block(block)
+        left_out = 0 if tools else sum(isinstance(block, ToolCallBlock) for block in message.content)
+        if left_out:
+            yield from (f"*({left_out} tool call{'s' if left_out > 1 else ''} left out)*", "")
+
+
+def _block(block: Block) -> Iterator[str]:
+    if isinstance(block, TextBlock):
+        yield harmless(block.text)
+    elif isinstance(block, ThoughtBlock) and block.text:
+        yield from ("> " + line for line in ("*Thought:*", "", *harmless(block.text).split("\n")))
+    elif isinstance(block, ToolCallBlock):
+        yield f"**Tool call:** {_code(block.title or block.tool_call_id)} ({_inline(block.status or 'open')})"
+        yield ""
+        yield fenced(readable_json(call_of(block)), "json")
+    elif isinstance(block, ResourceBlock) and isinstance(block.resource.get("text"), str):
+        yield f"*Resource {_code(str(block.resource.get('uri', '')))}:*"
+        yield ""
+        yield fenced(plain(block.resource["text"], lines=True))
+    elif note := note_of(block):
+        yield f"*{_inline(note)}*"
+    else:
+        yield fenced(readable_json(block.raw()), "json")
+    yield ""
+
+
+def call_of(block: ToolCallBlock) -> dict[str, Any]:
+    """A tool call as it is shown: what it was, what went in, what came out."""
+    raw = block.raw()
+    return {name: value for name, value in raw.items() if name != "type"}
+
+
+def note_of(block: Block) -> str | None:
+    """What is said in the place of what a text cannot show; None where there is nothing better than the JSON."""
+    if isinstance(block, ImageBlock | AudioBlock):
+        return f"{block.type}, {plain(block.mime_type)}, {len(block.data) * 3 // 4} bytes"
+    if isinstance(block, ResourceBlock) and "blob" in block.resource:
+        return f"resource, {plain(str(block.resource.get('uri', '')))}"
+    if isinstance(block, ResourceLinkBlock):
+        return f"link to {plain(block.title or block.name)} at {plain(block.uri)}"
+    return None
+
+
+# Texts -----------------------------------------------------------------------------------------------------
+
+
+def harmless(text: str) -> str:
+    """*text*, which is Markdown, with everything in it disarmed; code in fences stays as it is."""
+    out: list[str] = []
+    closing: str | None = None
+    for line in plain(text, lines=True).split("\n"):
+        fence = _FENCE.match(line)  # one that is indented ends with its list; ours begin at the margin
+        if closing is not None:
+            out.append(line)
+            if fence and fence[1].startswith(closing) and not fence[2].strip():
+                closing = None
+        elif fence and not (fence[1][0] == "`" and "`" in fence[2]):
+            out.append(fence[1] + _inline(fence[2]))
+            closing = fence[1]
+        else:
+            out.append(_harmless_line(line))
+    return "\n".join([*out, closing] if closing else out)
+
+
+def _harmless_line(line: str) -> str:
+    if underline := _UNDERLINE.match(line):
+        # Under a text these would make a heading of it. A rule can be drawn otherwise.
+        return "* * *" if underline[1] and len(underline[1]) >= _RULE else "\\" + line.strip()
+    line = _HEADING.sub(lambda found: found[1] + "#" * min(6, len(found[2]) + _OUR_LEVELS), line, count=1)
+    return _inline(line)
+
+
+def _inline(text: str) -> str:
+    """One line without HTML, without pictures, and without links to anything but the web."""
+    text = _TAG.sub("&lt;", text).replace("![", "!\\[").replace("]:", "]\\:")
+    return _LINK.sub(r"]\\(", text)
+
+
+def _code(text: str) -> str:
+    """*text* as inline code, whatever backticks it holds."""
+    text = plain(text)
+    ticks = "`" * (1 + max((len(run) for run in _TICKS.findall(text)), default=0))
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}" if text else "—"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """*text* in a fence that is longer than any inside it."""
+    ticks = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(text)), default=0))
+    return f"{ticks}{language}\n{text}\n{ticks}"
