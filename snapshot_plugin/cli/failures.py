@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -22,7 +22,10 @@ __all__ = [
     "tell",
     "tell_bug",
     "tell_usage",
+    "with_next",
 ]
+
+E = TypeVar("E", bound=SnapshotError)
 
 PARTIAL = 3
 
@@ -65,6 +68,12 @@ def next_command(error: SnapshotError) -> str:
     """The command to run next; an error that knows better says so in ``error.run``."""
     known = error.run or _NEXT.get(error.code, "asnap doctor")
     return known.replace("{session}", error.session_id or "").strip()
+
+
+def with_next(error: E, command: str) -> E:
+    """*error*, knowing a better command to run next than its kind does."""
+    error.__dict__["run"] = command
+    return error
 
 
 def exit_code(error: SnapshotError) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.store.base import ForgetResult, SnapshotStore
 
-__all__ = ["batch_of", "trim"]
+__all__ = ["batch_of", "policy_for", "trim"]
 
 
 def batch_of(config: SnapshotConfig) -> int:
@@ -18,6 +22,10 @@ async def trim(store: SnapshotStore, session_id: str, config: SnapshotConfig) ->
     history = await store.history(session_id)
     if config.retention is None and len(history) < config.max_snapshots_per_session + batch_of(config):
         return None
+    return await store.forget(session_id, policy_for(history, config))
+
+
+def policy_for(history: Sequence[SnapshotMeta], config: SnapshotConfig) -> RetentionPolicy:
+    """What the settings keep of a session with this history: what has a tag stays, whatever they say."""
     tags = {tag for meta in history for tag in meta.snapshot_tags}
-    policy = config.keep
-    return await store.forget(session_id, policy.evolve(keep_tags=tuple(sorted(tags.union(policy.keep_tags)))))
+    return config.keep.evolve(keep_tags=tuple(sorted(tags.union(config.keep.keep_tags))))

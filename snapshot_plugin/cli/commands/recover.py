@@ -1,0 +1,129 @@
+"""``asnap recover``: what killed processes left behind, made snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.failures import PARTIAL
+from snapshot_plugin.cli.markdown import markdown_table
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.text import ago, plain
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.recovery import Recovered
+
+__all__ = ["Recovery", "command"]
+
+
+class RecoveredSession(Part):
+    """One session whose process was killed, and what became of it."""
+
+    session_id: str
+    title: str | None
+    records: int
+    """How much was found beyond its newest snapshot."""
+    snapshot: int | None
+    """The snapshot that was made of it; null if nothing was missing, or nothing could be made."""
+    problem: str | None
+    pid: int | None
+    """The process that died, where it left its name."""
+    since: datetime | None
+
+    @property
+    def outcome(self) -> str:
+        """In words."""
+        if self.problem:
+            return f"not all recovered: {self.problem}"
+        return f"snapshot {self.snapshot}" if self.snapshot else "nothing was missing"
+
+
+class Recovery(Document):
+    """What was recovered."""
+
+    kind: ClassVar[str] = "recover"
+    rows: ClassVar[str] = "sessions"
+    sessions: tuple[RecoveredSession, ...]
+    as_of: datetime
+
+    @property
+    def exit_code(self) -> int:
+        """3 if something could not be recovered."""
+        return PARTIAL if any(session.problem for session in self.sessions) else 0
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if not self.sessions:
+            out.note("nothing to recover: every session was stopped properly")
+            return
+        columns = (
+            Column("SESSION"),
+            Column("TITLE", flexible=True, rank=1),
+            Column("RECORDS", right=True),
+            Column("OUTCOME", flexible=True),
+            Column("OWNER", flexible=True, rank=2),
+        )
+        out.table(columns, self._cells())
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        for session in self.sessions:
+            owner = f"process {session.pid}, since {ago(session.since, self.as_of)}" if session.since else ""
+            outcome = plain(session.outcome)
+            yield session.session_id, plain(session.title or ""), str(session.records), outcome, owner
+
+
+class MarkdownRecovery(Recovery):
+    """The same, shown as a Markdown table."""
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        for line in markdown_table(("session", "title", "records", "outcome", "owner"), self._cells()):
+            out.line(line)
+
+
+@declare(
+    "recover",
+    section="Operate",
+    answer=Recovery,
+    examples=(
+        ("asnap recover", "a line for each session that was cut off"),
+        ("asnap recover --format markdown", "the same as a table for a ticket"),
+        ("asnap recover -q && asnap resume", "after a crash"),
+    ),
+    exits=(3, 7, 10),
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="Form of the table."
+)
+async def command(call: Call, *, form: str) -> Recovery:
+    """Turn what killed processes left behind into snapshots.
+
+    Sessions that somebody has right now are left alone, and running it twice does no harm. Starting asnap run, or
+    resuming a session, does the same by itself.
+    """
+    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.recovery import recover  # noqa: PLC0415 — as above
+
+    async with call.local() as store:
+        found = await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now)
+        titles = {meta.session_id: meta.title for meta in await store.list()} if found else {}
+    kind = MarkdownRecovery if form == "markdown" else Recovery
+    return kind(sessions=tuple(_session(each, titles.get(each.session_id)) for each in found), as_of=call.now)
+
+
+def _session(found: Recovered, title: str | None) -> RecoveredSession:
+    return RecoveredSession(
+        session_id=found.session_id,
+        title=title,
+        records=found.records,
+        snapshot=found.ref.seq if found.ref else None,
+        problem=found.problem,
+        pid=found.previous_owner.pid if found.previous_owner else None,
+        since=found.previous_owner.since if found.previous_owner else None,
+    )

@@ -1,0 +1,200 @@
+"""``asnap why``: what triggered a snapshot, what it is based on, and why the policy keeps or drops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.failures import with_next
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.refs import Target, find
+from snapshot_plugin.cli.text import ago, clock_time, plain, size
+from snapshot_plugin.errors import SnapshotNotFound
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.model.policy import RetentionPolicy
+
+__all__ = ["Why", "command"]
+
+_TRIGGERS = {
+    "manual": "somebody or something asked for it",
+    "event": "a turn ended, or something else worth keeping happened",
+    "auto": "the session had changed, and it was time",
+    "exit": "the session was stopped",
+    "signal": "the process was told to end",
+    "recovered": "a process was killed; this is what it left behind",
+    "snapshot_all": "all live sessions were saved at once, as before a deploy",
+    "fallback": "the agent could not load the session; this is what it was before",
+    "fork": "the session was branched",
+    "label": "its title, tags, pin or note were changed",
+    "import": "it was imported",
+    "migrate": "it was brought to the current version",
+    "memory": "the agent's working memory changed",
+    "merge": "two branches were made one",
+}
+_REASONS = {
+    "head": "it is the newest",
+    "last": "it is one of the last {keep_last}",
+    "within": "it is younger than {keep_within}",
+    "hourly": "it is the newest of its hour ({keep_hourly} are kept)",
+    "daily": "it is the newest of its day ({keep_daily} are kept)",
+    "weekly": "it is the newest of its week ({keep_weekly} are kept)",
+    "monthly": "it is the newest of its month ({keep_monthly} are kept)",
+    "pinned": "its session is pinned",
+    "damaged": "it cannot be read, and what cannot be read is never dropped",
+    "encrypted": "it cannot be read, and what cannot be read is never dropped",
+}
+
+
+class Origin(Part):
+    """The session and snapshot a fork came from."""
+
+    session_id: str
+    snapshot: int
+    messages: int
+
+
+class Why(Document):
+    """One snapshot: how it came to be, and whether it stays."""
+
+    kind: ClassVar[str] = "why"
+    session_id: str
+    title: str | None
+    snapshot: int
+    newest: int
+    saved_at: datetime
+    state: str
+    problem: str | None
+    trigger: str
+    because: str
+    """The trigger in words."""
+    tags: tuple[str, ...]
+    based_on: int | None
+    """The snapshot before it; null for the first one, or if those before it were dropped."""
+    added_messages: int
+    """How many messages it has more than that one."""
+    fork_of: Origin | None
+    size_bytes: int
+    keep: bool
+    reasons: tuple[str, ...]
+    """Why the policy keeps it; none if it drops it."""
+    policy: dict[str, Any]
+    policy_from: str
+    """Where the policy was set."""
+    as_of: datetime
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        out.line(f"snapshot {self.snapshot} of {plain(self.title or '') or self.session_id}", bold=True)
+        out.line(
+            f"saved     {clock_time(self.saved_at)} ({ago(self.saved_at, self.as_of)} ago), {size(self.size_bytes)}"
+        )
+        out.line(f"because   {plain(self.because)} ({plain(self.trigger)})")
+        out.line(f"based on  {self._base()}")
+        if self.tags:
+            out.line(f"tags      {plain(', '.join(self.tags))}")
+        if self.state != "ok":
+            out.line(f"{self.state:<10}{plain(self.problem or '')}", fg="red")
+        verdict, colour = ("kept", "green") if self.keep else ("dropped", "yellow")
+        why = "; ".join(map(plain, self.reasons)) or "no rule speaks for it, so the next forget takes it"
+        out.line(f"{out.style(f'{verdict:<10}', fg=colour)}{why}")
+        rules = ", ".join(f"{name} = {value}" for name, value in self.policy.items())
+        out.line(f"policy    {plain(rules)} ({plain(self.policy_from)})")
+
+    def _base(self) -> str:
+        if self.based_on is not None:
+            return f"snapshot {self.based_on}, with {self.added_messages:+} messages"
+        if fork := self.fork_of:
+            return f"session {fork.session_id}@{fork.snapshot}, its first {fork.messages} messages"
+        return "nothing that is still there" if self.snapshot > 1 else "nothing: it is the first"
+
+
+@declare(
+    "why",
+    section="Find",
+    answer=Why,
+    examples=(
+        ("asnap why latest", "the newest snapshot of the newest session"),
+        ("asnap why 01jd@5", "snapshot 5: what triggered it, and whether it stays"),
+        ("asnap why 'fix auth' --json | jq .reasons", "why the policy keeps it"),
+    ),
+    exits=(4, 7, 10),
+)
+@click.argument("ref", metavar="REF[@N]")
+async def command(call: Call, *, ref: str) -> Why:
+    """Say why a snapshot is there: what triggered it, what it is based on.
+
+    And whether it stays: which rules of the retention policy keep it, and where that policy was set.
+    """
+    from snapshot_plugin.manager.retention import policy_for  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.model.policy import plan  # noqa: PLC0415 — as above
+
+    async with call.store() as store:
+        target = await find(store, ref)
+        history = await store.history(target.session_id)
+    meta, before = _found(target, history)
+    policy = policy_for(history, call.config)
+    decision = next(each for each in plan(history, policy, call.now) if each.seq == meta.seq)
+    rules = policy.raw()
+    return Why(
+        session_id=meta.session_id,
+        title=target.meta.title,
+        snapshot=meta.seq,
+        newest=history[0].seq,
+        saved_at=meta.saved_at,
+        state=meta.state,
+        problem=meta.problem,
+        trigger=meta.trigger,
+        because=_TRIGGERS.get(meta.trigger, "whoever saved it gave this reason"),
+        tags=meta.snapshot_tags,
+        based_on=before.seq if before else None,
+        added_messages=meta.messages - (before.messages if before else 0),
+        fork_of=_origin(meta),
+        size_bytes=meta.size_bytes,
+        keep=decision.keep,
+        reasons=tuple(_in_words(reason, policy) for reason in decision.reasons),
+        policy=rules,
+        policy_from=_origin_of_policy(call),
+        as_of=call.now,
+    )
+
+
+def _found(target: Target, history: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, SnapshotMeta | None]:
+    """The snapshot that is meant, and the one before it."""
+    wanted = target.seq or history[0].seq
+    for number, meta in enumerate(history):
+        if meta.seq == wanted:
+            return meta, next(iter(history[number + 1 :]), None)
+    known = ", ".join(str(meta.seq) for meta in history[:8])
+    error = SnapshotNotFound(
+        f"session {target.session_id} has no snapshot {wanted}",
+        session_id=target.session_id,
+        hint=f"it has {known}",
+    )
+    raise with_next(error, f"asnap show {target.session_id} --history")
+
+
+def _origin(meta: SnapshotMeta) -> Origin | None:
+    if meta.parent is None:
+        return None
+    return Origin(session_id=meta.parent.session_id, snapshot=meta.parent.seq, messages=meta.parent.message_index)
+
+
+def _in_words(reason: str, policy: RetentionPolicy) -> str:
+    if reason.startswith("tag "):
+        return f"it is tagged {reason.removeprefix('tag ')}"
+    if reason.startswith("oldest "):
+        return f"it is the oldest, and the {reason.removeprefix('oldest ')} rule is not full yet"
+    return _REASONS.get(reason, reason).format(**dict(policy))
+
+
+def _origin_of_policy(call: Call) -> str:
+    setting = "max_snapshots_per_session" if call.config.retention is None else "retention"
+    return f"{setting}, from {call.config.origin(setting)}"

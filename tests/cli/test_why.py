@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import jsonschema
+import pytest
+
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.cli.commands.why import Why
+from snapshot_plugin.testing import make_snapshot
+from tests.cli.conftest import Asnap, saved
+
+NOW = datetime.now(UTC)
+
+
+def test_a_snapshot_tells_its_trigger_and_what_it_is_based_on(asnap: Asnap, place: Path) -> None:
+    saved(place, make_snapshot("one", session_id="s"), make_snapshot("one", "two", "three", session_id="s"))
+
+    document = asnap("why", "s", "--json").json
+
+    jsonschema.validate(document, Why.json_schema())
+    assert (document["snapshot"], document["based_on"], document["added_messages"]) == (2, 1, 2)
+    assert (document["trigger"], document["keep"]) == ("manual", True)
+    assert asnap("why", "s@1", "--json").json["based_on"] is None
+
+
+def test_rules_are_named_with_where_they_were_set(
+    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def save() -> None:
+        times = iter(NOW - timedelta(days=n) for n in (9, 8, 7, 6, 5))
+        async with FilesystemStore(place, background=False, clock=lambda: next(times, NOW)) as store:
+            for n in range(4):
+                tags = ("release",) if n == 1 else ()
+                await store.save(make_snapshot(*map(str, range(n + 1)), session_id="s"), tags=tags)
+
+    anyio.run(save)
+    monkeypatch.setenv("ASNAP_RETENTION", '{"keep_last": 2}')
+
+    answers = {n: asnap("why", f"s@{n}", "--json").json for n in (1, 2, 3, 4)}
+
+    assert {n: answer["keep"] for n, answer in answers.items()} == {1: False, 2: True, 3: True, 4: True}
+    assert answers[1]["reasons"] == []
+    assert answers[2]["reasons"] == ["it is tagged release"]
+    assert answers[3]["reasons"] == ["it is one of the last 2"]
+    assert answers[4]["reasons"][0] == "it is the newest"
+    assert "retention" in answers[4]["policy_from"]
+    assert "dropped" in asnap("why", "s@1").out
+
+
+def test_a_fork_names_where_it_came_from(asnap: Asnap, place: Path) -> None:
+    parent = {"session_id": "p", "seq": 3, "message_index": 5}
+    saved(place, make_snapshot("one", session_id="s", parent=parent))
+
+    assert asnap("why", "s", "--json").json["fork_of"] == {"session_id": "p", "snapshot": 3, "messages": 5}
+    assert "session p@3" in asnap("why", "s").out
+
+
+def test_what_is_not_there_is_not_found(asnap: Asnap, place: Path) -> None:
+    assert asnap("why", "s").code == 10
+    saved(place, make_snapshot("one", session_id="s"))
+    assert asnap("why", "nothing-like-it").code == 4
+    done = asnap("why", "s@7", "--json")
+    assert (done.code, done.error["next"]) == (4, "asnap show s --history")
+
+
+def test_a_damaged_snapshot_is_said_to_be_kept_as_damaged(asnap: Asnap, place: Path) -> None:
+    saved(place, make_snapshot("one", session_id="s"))
+    file = next((place / "sessions" / "s").glob("*.snap.gz"))
+    file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
+
+    document = asnap("why", "s", "--json").json
+
+    assert (document["state"], document["keep"]) == ("damaged", True)
+
+
+def test_titles_and_tags_are_inert(asnap: Asnap, place: Path) -> None:
+    saved(place, make_snapshot("one", session_id="s", title="\x1b[2Jevil"), tags=("\x1b]0;x\x07t",))
+
+    done = asnap("why", "s")
+
+    assert done.code == 0
+    assert not set("\x1b\x07") & set(done.out)
