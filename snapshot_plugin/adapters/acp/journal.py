@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
@@ -147,7 +148,9 @@ class Journals:
         return _Recorded(journal, self.store) if journal else None
 
     def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any]) -> Journal:
-        """Record a new session. Its first event is durable on return."""
+        """Record a new session. Its first event is durable on return, and so is what it begins with."""
+        if snapshot.messages:  # a fork: the spool holds only what happens from now on
+            self._portal.call(partial(self.store.save, snapshot, trigger="fork"))
         journal = self._adopt(snapshot)
         journal.record({"provider_type": PROVIDER, **first}, durable=True)
         journal.checkpoint()

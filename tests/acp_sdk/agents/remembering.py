@@ -1,11 +1,10 @@
-"""An agent that remembers: it answers with everything it knows. Its memory is a list, and the mixin keeps it."""
+"""An agent with a memory, and the mixin that keeps it: it answers with all it has heard."""
 
 # mypy: disable-error-code="override, abstract"
 # Written as the SDK's examples are: only the methods and parameters that are used.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -44,38 +43,13 @@ class RememberingAgent(SnapshotAgentMixin, Agent):
     async def prompt(self, session_id: str, prompt: list[Any], **kwargs: Any) -> PromptResponse:
         memory = self._memories[session_id]
         memory += [block.text for block in prompt]
-        await self._say(session_id, " | ".join(memory))
-        if prompt[-1].text == "wait":
-            await asyncio.Event().wait()
+        for text in memory:
+            for word in text.split(" "):
+                if word == "(wait)" and text is memory[-1]:
+                    await asyncio.Event().wait()
+                await self._client.session_update(session_id, update_agent_message(text_block(f"{word} ")))
         return PromptResponse(stop_reason="end_turn")
 
-    async def _say(self, session_id: str, text: str) -> None:
-        await self._client.session_update(session_id, update_agent_message(text_block(text)))
-
-
-class ListeningAgent(RememberingAgent):
-    """It has no history object: it makes its memory from the transcript."""
-
-    history = SnapshotAgentMixin.history
-
-    async def take_back(self, session_id: str, history: Any, transcript: Sequence[Message]) -> None:
-        self._memories[session_id] = [message.text for message in transcript if message.role == "user"]
-
-
-class ForgetfulAgent(RememberingAgent):
-    """Its history cannot be stored after the first turn, and it does not take it back."""
-
-    def history(self, session_id: str) -> dict[str, Any]:
-        first, *more = self._memories[session_id]
-        return {"heard": [first, *more], **({"socket": object()} if more else {})}
-
-
-class BrokenAgent(RememberingAgent):
-    def take_back(self, session_id: str, history: Any, transcript: Sequence[Message]) -> None:
-        raise KeyError("heard")
-
-
-AGENTS = {agent.__name__: agent for agent in (RememberingAgent, ListeningAgent, ForgetfulAgent, BrokenAgent)}
 
 if __name__ == "__main__":
-    asyncio.run(run_agent(AGENTS[sys.argv[1]]()))
+    asyncio.run(run_agent(RememberingAgent()))
