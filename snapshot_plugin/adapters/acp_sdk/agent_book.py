@@ -29,6 +29,7 @@ class Book:
         self._authors: dict[str, str] = {}
         self._ours: dict[str, str] = {}
         self._over: set[str] = set()
+        self._been_here: set[str] = set()
 
     def first_event(self, authors_id: str, params: Json, result: Json) -> Json:
         """What is written down of a session that begins."""
@@ -41,6 +42,7 @@ class Book:
     def bind(self, session_id: str, authors_id: str) -> None:
         """From now on our *session_id* is the author's *authors_id*."""
         self.forget(session_id)
+        self._been_here.add(session_id)
         self._authors[session_id] = authors_id
         self._ours[authors_id] = session_id
         self._over.discard(authors_id)
@@ -60,6 +62,10 @@ class Book:
     def our_id(self, authors_id: str) -> str | None:
         """Our id for the author's session."""
         return self._ours.get(authors_id)
+
+    def has_been_here(self, session_id: str) -> bool:
+        """Whether this connection has, or ever had, this session of ours."""
+        return session_id in self._been_here
 
     def is_over(self, authors_id: str) -> bool:
         """Whether the author's code still talks about a session that was closed."""

@@ -134,15 +134,20 @@ class AgentSessions:
         async with self._one_at_a_time:
             journal = await self._desk.run(opened, *which)
             record = journal.snapshot()
+            named = self._name(record.session_id)
             try:
                 restored, differences = self._as_it_is(record) or await self._anew(journal, record, params)
             except AgentRefused:
                 await self._desk.run(Journals.finish, record.session_id)
                 raise
         result = {key: value for key, value in restored.result.items() if key != "sessionId"}
-        named = {"sessionId": record.session_id} if self._name_sessions else {}
         report = {**restored.report(record), "differences": differences}
         return journal, {**named, **result, "_meta": {**(result.get("_meta") or {}), "asnap": {"restored": report}}}
+
+    def _name(self, session_id: str) -> Message:
+        """For the SDK's HTTP server: it sends on what it has not heard of before together with what was shown."""
+        is_news = self._name_sessions and not self._book.has_been_here(session_id)
+        return {"sessionId": session_id} if is_news else {}
 
     def _as_it_is(self, record: SessionSnapshot) -> tuple[Restored, list[str]] | None:
         authors_id = self._book.authors_id(record.session_id)

@@ -1,0 +1,106 @@
+"""The same sessions over the SDK's WebSocket and streamable HTTP, each connection with an agent of its own."""
+
+# mypy: disable-error-code="abstract"
+# The SDK's agents leave methods out.
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from acp.http.asgi import AcpAsgiApp, create_asgi_app
+
+from tests.acp_sdk.agents.scripted import RememberingAgent
+from tests.acp_sdk.asgi import HttpTransport, WebSocketTransport
+from tests.acp_sdk.connected import Peer, words
+
+pytestmark = pytest.mark.anyio
+Kind = type[HttpTransport] | type[WebSocketTransport]
+ONE = [("user", "one"), ("agent", "heard one")]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the SDK knows no other
+
+
+@pytest.fixture(params=[WebSocketTransport, HttpTransport])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    chosen: Kind = request.param
+    return chosen
+
+
+@pytest.fixture
+def agents() -> list[RememberingAgent]:
+    return []
+
+
+@pytest.fixture
+def app(tmp_path: Path, agents: list[RememberingAgent]) -> AcpAsgiApp:
+    def factory(_connection: object) -> RememberingAgent:
+        agents.append(RememberingAgent(tmp_path))
+        return agents[-1]
+
+    return create_asgi_app(factory)
+
+
+@contextlib.asynccontextmanager
+async def dialled(app: AcpAsgiApp, kind: Kind) -> AsyncIterator[Peer]:
+    transport = kind(app)
+    peer = Peer(transport)
+    reading = asyncio.create_task(peer.read())
+    try:
+        await peer.initialize()
+        yield peer
+    finally:
+        await transport.close()
+        await reading
+
+
+async def test_a_session_goes_on_over_another_connection(
+    app: AcpAsgiApp, kind: Kind, agents: list[RememberingAgent]
+) -> None:
+    async with dialled(app, kind) as peer:
+        session_id = await peer.new_session()
+        assert await peer.prompt(session_id, "one") == "heard one"
+    async with dialled(app, kind) as peer:
+        _, updates = await peer.load(session_id)
+        assert words(updates) == ONE
+        assert await peer.prompt(session_id, "two") == "heard two"
+        assert agents[-1].memories["0"] == {"heard": ["one", "two"]}
+
+
+async def test_what_is_shown_comes_before_the_answer_the_second_time_too(app: AcpAsgiApp, kind: Kind) -> None:
+    async with dialled(app, kind) as peer:
+        session_id = await peer.new_session()
+        await peer.prompt(session_id, "one")
+        assert words((await peer.load(session_id))[1]) == ONE
+    async with dialled(app, kind) as peer:
+        assert words((await peer.load(session_id))[1]) == ONE
+        await peer.prompt(session_id, "two")
+        assert words((await peer.load(session_id))[1]) == [*ONE, ("user", "two"), ("agent", "heard two")]
+
+
+async def test_a_connection_that_ends_in_mid_turn_frees_the_session(
+    app: AcpAsgiApp, kind: Kind, agents: list[RememberingAgent]
+) -> None:
+    async with dialled(app, kind) as peer:
+        session_id = await peer.new_session()
+        await peer.begin_prompt(session_id, "wait")
+        await peer.wait_for(lambda message: "heard wait" in str(message))
+    async with dialled(app, kind) as peer:
+        _, updates = await peer.load(session_id)
+        assert words(updates) == [("user", "wait"), ("agent", "heard wait")]
+        await peer.prompt(session_id, "two")
+        assert "heard wait" in agents[-1].heard()[0][0]
+
+
+@pytest.mark.parametrize(
+    "method", ["session/list", "session/fork", "session/resume", "session/close", "session/delete"]
+)
+async def test_every_method_is_reachable(app: AcpAsgiApp, kind: Kind, method: str) -> None:
+    async with dialled(app, kind) as peer:
+        session_id = await peer.new_session()
+        assert isinstance(await peer.about(method, session_id), dict)
