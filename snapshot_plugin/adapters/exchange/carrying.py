@@ -135,12 +135,14 @@ async def bring(
 def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Family]:
     by_id = {check_session_id(copies[0].header.sid): copies for copies in sessions}
     memories = {memory_id(name) for name in by_id} & by_id.keys()
+    newest = {name: verified(copies) for name, copies in by_id.items()}
     families = []
-    for name, copies in by_id.items():
-        members = [each for each in (copies, by_id.get(memory_id(name))) if each]
-        newest = [verified(each) for each in members][0]  # noqa: RUF015 — every one is verified
-        if name not in memories:
-            families.append(_Family(newest, tuple(moved(each, paths) if paths else each for each in members)))
+    for name in [name for name in by_id if name not in memories]:
+        members = [by_id[each] for each in (name, memory_id(name)) if each in by_id]
+        if paths:
+            members = [moved(copies, paths) for copies in members]
+            newest[name] = verified(members[0])
+        families.append(_Family(newest[name], tuple(members)))
     return families
 
 
@@ -151,7 +153,7 @@ async def _planned(
     target = check_session_id(under) if under is not None else source
     members = _under(family.members, target)
     is_there = [await _is_there(place, each) for each in members]
-    outcome: Outcome = "imported" if target == source else "renamed"
+    outcome: Outcome = "imported"
     if all(found is True for found in is_there):
         outcome, members = "already_there", []
     elif any(found is not None for found in is_there):

@@ -40,10 +40,10 @@ async def read_sessions(
     data: bytes,
     *,
     now: datetime,
-    format: str | None = None,
-    limit: int = MAX_CONTENT,  # noqa: A002 — as users say
+    wanted: str | None = None,
+    limit: int = MAX_CONTENT,
 ) -> Contents:
-    """The sessions in *data*. The format is recognised unless it is given.
+    """The sessions in *data*. The format is recognised, unless one of `FORMATS` is *wanted*.
 
     Raises:
         InvalidInput: it is of no format we know, or not of the one given.
@@ -51,9 +51,9 @@ async def read_sessions(
         InvalidSnapshotVersion: it is newer than this release.
         LimitExceeded, SnapshotCorrupted, SnapshotTampered: see `bundle.unpack`.
     """
-    if format == "bundle" or (format is None and is_bundle(data)):
+    if wanted == "bundle" or (wanted is None and is_bundle(data)):
         return Contents("bundle", list(unpack(data, limit=limit)))
-    name, documents = _documents(_text(data), format)
+    name, documents = _documents(_text(data), wanted)
     return Contents(name, [await as_copies(load_document(document), now=now) for document in documents])
 
 

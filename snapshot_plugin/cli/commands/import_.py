@@ -1,0 +1,194 @@
+"""``asnap import``: sessions from a file, ours or another tool's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.text import plain
+from snapshot_plugin.errors import InvalidInput, LimitExceeded, NotFound, StoreNotFound, StoreUnavailable
+
+if TYPE_CHECKING:
+    from snapshot_plugin.adapters.exchange.carrying import Arrival
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Imported", "command"]
+
+_MAX_FILE = 1 << 30
+_FORMATS = ("auto", "bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
+_SAID = {
+    "imported": "imported",
+    "renamed": "imported under a new id",
+    "already_there": "already there",
+}
+
+
+class ImportedSession(Part):
+    """What became of one session."""
+
+    outcome: Literal["imported", "renamed", "already_there"]
+    session_id: str
+    source_id: str
+    """The id it has in the file."""
+    title: str | None
+    snapshots: int
+    messages: int
+    cwd: str | None
+    with_memory: bool
+    """Whether its working memory came along."""
+
+
+class Imported(Document):
+    """What was in a file, and what became of it."""
+
+    kind: ClassVar[str] = "import"
+    rows: ClassVar[str] = "sessions"
+    format: str
+    dry_run: bool
+    sessions: tuple[ImportedSession, ...]
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        columns = (Column("SESSION"), Column("MESSAGES", right=True), Column("SNAPSHOTS", right=True), Column(""))
+        rows = [
+            (s.session_id, str(s.messages), str(s.snapshots), _SAID[s.outcome], plain(s.title or ""))
+            for s in self.sessions
+        ]
+        out.table((*columns, Column("TITLE", flexible=True)), rows)
+        for session in self.sessions:
+            if session.outcome == "renamed":
+                out.note(f"{plain(session.source_id)} is another session here; it was left as it is")
+        new = [session for session in self.sessions if session.outcome != "already_there"]
+        if self.dry_run:
+            out.note("nothing was written: this was a dry run")
+        elif new:
+            out.note(f"go on with it: asnap resume {new[0].session_id}; take it back: asnap undo")
+
+
+@declare(
+    "import",
+    section="Share",
+    answer=Imported,
+    examples=(
+        ("asnap import session.asnap", "a bundle, with all of its history"),
+        ("asnap import b.asnap --map /home/ann=/home/bob", "where the directories are others here"),
+        ("asnap import ~/.claude/projects/-work/1b2c….jsonl", "a session of Claude Code"),
+        ("ssh there asnap export latest | asnap import -", "from another machine"),
+    ),
+    exits=(4, 5, 6, 7, 8),
+)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--map", "maps", metavar="OLD=NEW", multiple=True, help="A directory that is elsewhere here; repeatable."
+)
+@click.option("--as", "under", metavar="ID", help="The id it gets here; for a file with one session.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="auto",
+    help="What FILE is, where it is not recognised.",
+)
+async def command(
+    call: Call, *, file: str, maps: tuple[str, ...], under: str | None, dry_run: bool, form: str
+) -> Imported:
+    """Read sessions from a file: a bundle, or a session file of another tool. - is standard input.
+
+    What is here wins: a session that is here with other content is left alone, and the one that arrives gets a new
+    id. --map changes the session's directories, not what was said. All of a file is imported, or nothing.
+    """
+    from snapshot_plugin.adapters.exchange.carrying import bring  # noqa: PLC0415 — only this command needs it
+    from snapshot_plugin.adapters.exchange.reading import read_sessions  # noqa: PLC0415 — as above
+
+    paths = _paths(maps)
+    found = await read_sessions(await _read(file), now=call.now, wanted=None if form == "auto" else form)
+    async with _place(call, dry_run=dry_run) as store:
+        arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=dry_run)
+        if not dry_run:
+            await _record(call, store, arrivals)
+    return Imported(format=found.format, dry_run=dry_run, sessions=tuple(map(_row, arrivals)))
+
+
+def _paths(maps: Sequence[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in maps]
+    for old, _, new in pairs:
+        if not old or not new:
+            raise InvalidInput(f"--map {old}{new} is not OLD=NEW", hint="as in --map /home/ann=/home/bob")
+    return {old: new for old, _, new in pairs}
+
+
+@asynccontextmanager
+async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
+    """The store, made where there is none; for a dry run an empty one stands for that."""
+    if not dry_run:
+        async with call.store(create=True) as store:
+            yield store
+        return
+    async with AsyncExitStack() as stack:
+        try:
+            store = await stack.enter_async_context(call.store())
+        except StoreNotFound:
+            from snapshot_plugin.store.memory import MemoryStore  # noqa: PLC0415 — only where there is no store
+
+            store = await stack.enter_async_context(MemoryStore())
+        yield store
+
+
+async def _read(file: str) -> bytes:
+    import sys  # noqa: PLC0415 — only here
+
+    import anyio  # noqa: PLC0415 — as above
+    import anyio.to_thread  # noqa: PLC0415 — as above
+
+    def read() -> bytes:
+        if file == "-":
+            return sys.stdin.buffer.read(_MAX_FILE + 1)
+        with open(file, "rb") as stream:  # noqa: PTH123 — no pathlib needed for one read
+            return stream.read(_MAX_FILE + 1)
+
+    try:
+        data = await anyio.to_thread.run_sync(read)
+    except FileNotFoundError:
+        raise _no_file(file) from None
+    except OSError as error:
+        raise StoreUnavailable(f"reading {file} failed: {error.strerror}", hint="") from error
+    if len(data) > _MAX_FILE:
+        raise LimitExceeded(f"{file} is larger than {_MAX_FILE} bytes", hint="export fewer sessions into each file")
+    return data
+
+
+def _no_file(file: str) -> NotFound:
+    error = NotFound(f"there is no file {file}", hint="check the name")
+    error.run = "asnap import --help"
+    return error
+
+
+async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival]) -> None:
+    made = [session_id for arrival in arrivals for session_id in arrival.made]
+    if not made:
+        return
+    new = [arrival.session_id for arrival in arrivals if arrival.made]
+    summary = f"import of {new[0]}" if len(new) == 1 else f"import of {len(new)} sessions"
+    steps = [{"do": "delete", "session_id": session_id} for session_id in made]
+    await call.operations(store).record(kind="import", summary=summary, steps=steps)
+
+
+def _row(arrival: Arrival) -> ImportedSession:
+    return ImportedSession(
+        outcome=arrival.outcome,
+        session_id=arrival.session_id,
+        source_id=arrival.source_id,
+        title=arrival.newest.title,
+        snapshots=arrival.snapshots,
+        messages=len(arrival.newest.messages),
+        cwd=arrival.newest.config.cwd,
+        with_memory=len(arrival.made) > 1,
+    )
