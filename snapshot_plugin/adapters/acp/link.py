@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
+from snapshot_plugin.adapters.acp.offers import can
 from snapshot_plugin.adapters.acp.requests import Waiter
 from snapshot_plugin.adapters.acp.state import stored_setup
 from snapshot_plugin.adapters.acp.traffic import is_echoed_note, with_note
@@ -77,8 +78,9 @@ class Link:
         return True
 
     def agent_event(self, agent_session_id: str) -> Message:
-        """The event that this agent has the session now, under this id."""
-        return {"agent": {"sessionId": agent_session_id, "info": self.agent_info.raw()}}
+        """The event that this agent has the session now, under this id, and how it can bring it back."""
+        able = {"load": self.capabilities.get("loadSession") is True, "resume": can(self.capabilities, "resume")}
+        return {"agent": {"sessionId": agent_session_id, "info": self.agent_info.raw(), "able": able}}
 
     def beginning(self, agent_session_id: str, params: Message, result: Message) -> Message:
         """The first event of a session: what ``session/new`` was asked, and what it answered."""

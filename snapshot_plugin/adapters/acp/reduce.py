@@ -14,6 +14,7 @@ a snapshot may be taken anywhere between two events: a recording that goes on fr
 ``permission``        what was asked before a tool ran; ``outcome`` is what was answered
 ``terminal``          the output of a terminal that a tool call shows: its id dies with the client
 ``config``            modes and options that a response brought
+``restored``          how the session was brought back: the report the client gets too
 ``label``             title, tags, pin or note that somebody gave the session meanwhile
 ``history``           what an agent that is asked for it remembers, after all that came before
 ====================  =====================================================================================
@@ -140,6 +141,10 @@ class Recording:
     def _on_config(self, value: Any, _event: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
             self._base = with_config(self._base, value)
+
+    def _on_restored(self, value: Any, _event: Mapping[str, Any]) -> None:
+        if isinstance(value, dict):
+            self._base = noted(self._base, "restored", value)
 
     def _on_history(self, value: Any, _event: Mapping[str, Any]) -> None:
         if isinstance(value, dict):

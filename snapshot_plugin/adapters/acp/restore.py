@@ -51,8 +51,9 @@ def restore(link: Link, live: Record, params: Message, *, require: str) -> tuple
     if restored.note:
         link.notes[live.session_id] = restored.note
     restored, differences = _reapply(link, record, restored)
-    live.record({"config": restored.result})
-    return restored, {**restored.report(record), "differences": differences}
+    report = {**restored.report(record), "differences": differences}
+    live.record({"config": restored.result, "restored": report})
+    return restored, report
 
 
 def _reapply(link: Link, record: SessionSnapshot, restored: Restored) -> tuple[Restored, list[str]]:

@@ -61,6 +61,9 @@ def with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
         command = info.get("command")
         parts = tuple(part for part in command if isinstance(part, str)) if isinstance(command, list) else ()
         snapshot = snapshot.evolve(agent=AgentInfo(command=parts, **_words(info, "name", "version")))
+    if isinstance(able := value.get("able"), dict):
+        known = {name: able[name] for name in ("load", "resume") if isinstance(able.get(name), bool)}
+        snapshot = noted(snapshot, "capabilities", known)
     session_id = value.get("sessionId")
     return snapshot.evolve(agent_session_id=session_id) if isinstance(session_id, str) else snapshot
 

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from snapshot_plugin import SessionSnapshot
+from snapshot_plugin.adapters.acp.recorded import context_window, expected_grade, last_restore
+from snapshot_plugin.adapters.acp.reduce import reduce_events
+from snapshot_plugin.testing import make_snapshot
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def recorded(*events: dict[str, Any]) -> SessionSnapshot:
+    return reduce_events(make_snapshot(session_id="s"), list(events), NOW)
+
+
+@pytest.mark.parametrize(
+    ("able", "grade"),
+    [
+        ({"load": True, "resume": True}, "native-load"),
+        ({"load": False, "resume": True}, "native-resume"),
+        ({"load": False, "resume": False}, "context"),
+        ({"load": "yes"}, None),
+        (None, None),
+    ],
+)
+def test_what_an_agent_says_it_can_tells_the_grade_to_expect(able: Any, grade: str | None) -> None:
+    assert expected_grade(recorded({"agent": {"sessionId": "a1", "able": able}})) == grade
+
+
+def test_an_agent_that_has_no_session_cannot_bring_it_back() -> None:
+    assert expected_grade(recorded({"agent": {"able": {"load": True}}})) is None
+
+
+def test_the_last_restore_is_remembered() -> None:
+    reports = [{"grade": grade, "messages": 2} for grade in ("native-load", "context")]
+
+    assert last_restore(recorded()) is None
+    assert last_restore(recorded(*({"restored": report} for report in reports))) == reports[1]
+    assert last_restore(recorded({"restored": "nonsense"})) is None
+
+
+def test_the_context_is_what_the_agent_last_said() -> None:
+    updates = [{"update": {"sessionUpdate": "usage_update", "used": used, "size": 200}} for used in (50, 70)]
+
+    assert context_window(recorded()) is None
+    assert context_window(recorded(*updates)) == (70, 200)
