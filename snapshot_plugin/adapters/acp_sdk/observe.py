@@ -11,6 +11,8 @@ import asyncio
 import inspect
 from typing import Any, Protocol
 
+import anyio
+
 from snapshot_plugin.adapters.acp.wire import Message
 from snapshot_plugin.errors import InvalidInput, MissingExtra
 
@@ -85,14 +87,15 @@ class Tap:
         return None
 
     async def close(self) -> None:
-        """Have the listener finish, then close the transport, whatever became of that."""
+        """Have the listener finish, then close the transport, whatever became of that; even when cancelled."""
         if self._closed:
             return
         self._closed = True
-        try:
-            await self._listener.finish()
-        finally:
-            await self._inner.close()
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._listener.finish()
+            finally:
+                await self._inner.close()
 
 
 def tap_connection(connection: Any, listener: Listener) -> Tap:

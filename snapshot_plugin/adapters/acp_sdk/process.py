@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from snapshot_plugin.adapters.acp.wire import Lines, encode, parse
 from snapshot_plugin.errors import AgentUnavailable
 
@@ -21,6 +23,7 @@ __all__ = ["StdioAgent"]
 _CHUNK = 1 << 20
 _LAST_WORDS = 20
 _PATIENCE = 2.0
+_GLANCE = 0.01
 log = logging.getLogger("snapshot_plugin.acp.agent")
 
 
@@ -86,18 +89,20 @@ class StdioAgent:
         return self._ready.popleft()
 
     async def close(self) -> None:
-        """End it: its input is closed, it is asked, it is killed; each after a moment. Its children end with it."""
-        stdin = self._process.stdin
-        if stdin is not None:
-            stdin.close()
-        try:
+        """End it: its input is closed, it is asked, it is killed; each after a moment. Its children end with it.
+
+        Happens even when cancelled; it takes a few seconds at most.
+        """
+        with anyio.CancelScope(shield=True):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
             if not await self._ended_within(_PATIENCE):
                 self._signal(signal.SIGTERM)
                 await self._ended_within(_PATIENCE)
-        finally:
             self._signal(signal.SIGKILL)
-        await self._process.wait()
-        await self._heard_out()
+            await self._ended_within(_PATIENCE)
+            await self._heard_out()
+            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 — nothing public closes it
 
     async def last_words(self) -> str:
         """The end of what it wrote to stderr, once it has ended."""
@@ -106,8 +111,7 @@ class StdioAgent:
 
     async def _heard_out(self) -> None:
         # Bounded: a child in another process group may hold the pipe open for ever.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._overhearing), 0.5)
+        await asyncio.wait({self._overhearing}, timeout=0.5)
         self._overhearing.cancel()
 
     async def _overhear(self) -> None:
@@ -120,11 +124,11 @@ class StdioAgent:
                 log.info("agent %d: %s", self.pid, self._stderr[-1])
 
     async def _ended_within(self, seconds: float) -> bool:
-        try:
-            await asyncio.wait_for(self._process.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        # Not Process.wait: that also waits for whoever holds a pipe of ours, which may be a child that lives on.
+        with anyio.move_on_after(seconds):
+            while self._process.returncode is None:  # noqa: ASYNC110 — there is no event for it
+                await anyio.sleep(_GLANCE)
+        return self._process.returncode is not None
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

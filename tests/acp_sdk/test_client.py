@@ -1,0 +1,323 @@
+"""Resuming from an orchestrator: the ladder, the report, the note, and agents that are not as one hopes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from acp.schema import ClientCapabilities, Implementation
+
+from snapshot_plugin.adapters.acp_sdk import Handshake, Restoration, resume_agent, resume_over
+from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.errors import (
+    AgentUnavailable,
+    FidelityNotMet,
+    InvalidInput,
+    SessionLocked,
+    SnapshotNotFound,
+)
+from snapshot_plugin.manager.lease import Lease, Owner, owner_of
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.ports import utc_now
+from snapshot_plugin.store.filesystem import FilesystemStore
+from tests.acp_sdk.orchestrator import AGENT, PATIENCE, Orchestrator, new_session, prompt, recorded, said, shown
+
+pytestmark = pytest.mark.anyio
+
+NO_LOAD = ("--no-load",)
+UNABLE = ("--no-load", "--no-resume")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> tuple[str, str]:
+    """The scripted agent's own memory."""
+    return "--state", str(tmp_path / "agent.json")
+
+
+async def a_conversation(manager: SnapshotManager, *flags: str, cwd: Path, last: str = "say two\ntool") -> str:
+    """Two turns, recorded; the agent has ended."""
+    async with recorded(manager, *flags) as (connection, _, _):
+        session_id = await new_session(connection, str(cwd))
+        await prompt(connection, session_id, "say one\nplan")
+        await prompt(connection, session_id, last)
+        await connection.set_session_mode(session_id=session_id, mode_id="code")
+        await connection.set_config_option(session_id=session_id, config_id="model", value="large")
+    return session_id
+
+
+# The ladder -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        ((), ("load: whole", "native-load")),
+        (("--misbehave", "late-replay"), ("load: whole", "native-load")),
+        (NO_LOAD, ("load: not advertised", "resume: accepted", "native-resume")),
+        (UNABLE, ("load: not advertised", "resume: not advertised", "context")),
+        (("--misbehave", "blank-load"), ("load: came back blank", "resume: not tried", "context")),
+        (("--misbehave", "partial-load"), ("load: came back partial", "resume: not tried", "context")),
+        (
+            ("--misbehave", "fake-load", "--no-resume"),
+            ("load: not advertised", "resume: not advertised", "context"),
+        ),
+    ],
+)
+async def test_a_session_comes_back_as_well_as_the_agent_can(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path, flags: tuple[str, ...], steps: tuple[str, ...]
+) -> None:
+    session_id = await a_conversation(manager, *state, cwd=tmp_path)
+    before = await manager.store.load(session_id)
+    client = Orchestrator()
+    command = [*AGENT, *state, *flags]
+    async with resume_agent(command, session_id, manager, client=client) as (connection, report):
+        happened = (*report.tried, report.grade)
+        assert [step[: len(begins)] for step, begins in zip(happened, steps, strict=True)] == list(steps)
+        assert list(report.transcript) == shown(before)
+        assert report.session_id == session_id
+        assert client.heard == ""  # the transcript is handed over, not replayed as if it were news
+        await prompt(connection, session_id, "echo-blocks")
+        assert ("<restoration-note" in client.heard) == (report.grade == "context")
+        assert (await prompt(connection, session_id, "say three")).stop_reason == "end_turn"
+        assert client.heard.endswith("three")
+    after = await manager.store.load(session_id)
+    assert said(after)[:4] == said(before)
+    assert said(after)[-2:] == [("user", "say three"), ("assistant", "three")]
+    assert [role for role, _ in said(after)] == ["user", "assistant"] * 4
+
+
+@pytest.mark.parametrize("flags", [(), NO_LOAD, UNABLE])
+async def test_mode_and_options_are_as_they_were(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    session_id = await a_conversation(manager, *state, cwd=tmp_path)
+    async with resume_agent([*AGENT, *state, *flags], session_id, manager, client=Orchestrator()) as (_, report):
+        assert report.result["modes"]["currentModeId"] == "code"
+        assert report.result["configOptions"][0]["currentValue"] == "large"
+        assert report.differences == ()
+    assert (await manager.store.load(session_id)).config.mode == "code"
+
+
+@pytest.mark.parametrize(
+    ("flags", "require"), [(NO_LOAD, "exact"), (UNABLE, "history"), (("--misbehave", "blank-load"), "history")]
+)
+async def test_less_than_what_was_demanded_is_refused_and_nothing_is_lost(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path, flags: tuple[str, ...], require: Any
+) -> None:
+    session_id = await a_conversation(manager, *state, cwd=tmp_path)
+    before = said(await manager.store.load(session_id))
+    with pytest.raises(FidelityNotMet):
+        async with resume_agent(
+            [*AGENT, *state, *flags], session_id, manager, client=Orchestrator(), require=require
+        ):
+            pytest.fail("it came back")
+    assert not manager.live
+    assert said(await manager.store.load(session_id)) == before
+
+
+async def test_a_demand_nobody_knows_is_refused_before_anything_starts(manager: SnapshotManager) -> None:
+    wrong: Any = "perfect"
+    with pytest.raises(InvalidInput):
+        async with resume_agent(["no-such-agent"], "s", manager, client=Orchestrator(), require=wrong):
+            pass
+
+
+async def test_what_was_cut_off_is_told_with_the_next_prompt_and_is_not_shown_as_the_users_words(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
+) -> None:
+    async with recorded(manager, *state) as (connection, _, _):
+        session_id = await new_session(connection, str(tmp_path))
+        await prompt(connection, session_id, "say one")
+        with pytest.raises(ConnectionError):
+            await prompt(connection, session_id, "crash 5")
+    client = Orchestrator()
+    command = [*AGENT, *state, "--misbehave", "echo-prompts"]
+    async with resume_agent(command, session_id, manager, client=client) as (connection, report):
+        assert report.note is not None
+        assert "part-004." in report.note
+        await prompt(connection, session_id, "say two")
+        echoed = [update.content.text for update in client.updates if update.session_update == "user_message_chunk"]
+        assert echoed == ["say two"]
+        await prompt(connection, session_id, "echo-blocks")
+        assert client.heard.count("<restoration-note") == 0
+    assert "restoration-note" not in str(said(await manager.store.load(session_id)))
+
+
+async def test_a_tool_that_was_running_is_closed_in_the_transcript(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
+) -> None:
+    client, runs = Orchestrator(), asyncio.Event()
+    client.on_update = lambda _id, update: runs.set() if getattr(update, "status", "") == "in_progress" else None
+    async with recorded(manager, *state, client=client) as (connection, _, agent):
+        session_id = await new_session(connection, str(tmp_path))
+        running = asyncio.ensure_future(prompt(connection, session_id, "slow-tool 60"))
+        await asyncio.wait_for(runs.wait(), PATIENCE)
+        os.kill(agent.pid, signal.SIGKILL)
+        with pytest.raises(ConnectionError):
+            await running
+    async with resume_agent([*AGENT, *state], session_id, manager, client=Orchestrator()) as (_, report):
+        call = next(update for update in report.transcript if update["sessionUpdate"] == "tool_call")
+        assert call["status"] == "failed"
+        assert report.notices
+
+
+async def test_another_agent_is_told_the_conversation(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, *state, cwd=tmp_path)
+    other = [*AGENT, "--name", "another-agent"]
+    async with resume_agent(other, session_id, manager, client=Orchestrator()) as (_, report):
+        assert report.grade == "context"
+    assert (await manager.store.load(session_id)).agent.name == "another-agent"  # type: ignore[union-attr]
+
+
+async def test_a_report_says_it_all_in_a_line(manager: SnapshotManager, tmp_path: Path) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    async with resume_agent([*AGENT, *UNABLE], session_id, manager, client=Orchestrator()) as (_, report):
+        assert isinstance(report, Restoration)
+        assert "context" in str(report)
+        assert "load: not advertised" in str(report)
+
+
+# Whose session it is --------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_live_here_is_not_resumed_beside_itself(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    async with recorded(manager) as (connection, _, _):
+        session_id = await new_session(connection, str(tmp_path))
+        with pytest.raises(SessionLocked):
+            async with resume_agent(["no-such-agent"], session_id, manager, client=Orchestrator()):
+                pass
+
+
+async def test_a_session_another_process_has_is_refused_before_an_agent_is_started(
+    manager: SnapshotManager, store: FilesystemStore, tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    lease = Lease.acquire(store.session_dir(session_id), Owner.this_process(since=utc_now()))
+    with pytest.raises(SessionLocked):
+        async with resume_agent(["no-such-agent"], session_id, manager, client=Orchestrator()):
+            pass
+    lease.release()
+
+
+async def test_the_session_is_ours_while_it_is_resumed_and_free_afterwards(
+    manager: SnapshotManager, store: FilesystemStore, tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    async with resume_agent(AGENT, session_id, manager, client=Orchestrator()):
+        owner = owner_of(store.session_dir(session_id))
+        assert owner is not None
+        assert owner.pid == os.getpid()
+    assert owner_of(store.session_dir(session_id)) is None
+
+
+async def test_a_session_that_is_not_there_is_said_to_be_so(manager: SnapshotManager) -> None:
+    with pytest.raises(SnapshotNotFound):
+        async with resume_agent(["no-such-agent"], "nobody", manager, client=Orchestrator()):
+            pass
+
+
+# Agents that fail -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cannot start", "dies", "hangs", "another version"])
+async def test_an_agent_that_is_of_no_use_is_reported_and_the_session_is_free(
+    manager: SnapshotManager, tmp_path: Path, how: str
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    answer = "{'id': json.loads(input())['id'], 'result': {'protocolVersion': 2}}"
+    commands = {
+        "cannot start": ["no-such-agent"],
+        "dies": [sys.executable, "-c", "import sys; sys.exit('the licence has expired')"],
+        "hangs": [sys.executable, "-c", "import time; time.sleep(60)"],
+        "another version": [sys.executable, "-c", f"import json; print(json.dumps({answer}))"],
+    }
+    with anyio.fail_after(PATIENCE), pytest.raises(AgentUnavailable) as caught:
+        async with resume_agent(
+            commands[how], session_id, manager, client=Orchestrator(), handshake=Handshake(patience=0.3)
+        ):
+            pass
+    if how == "dies":
+        assert "the licence has expired" in caught.value.__notes__[0]
+    assert not manager.live
+
+
+async def test_giving_up_on_an_agent_that_does_not_answer_takes_no_time(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    with anyio.fail_after(PATIENCE):
+        with anyio.move_on_after(0.3) as gave_up:
+            command = [*AGENT, "--misbehave", "load-hangs"]
+            async with resume_agent(command, session_id, manager, client=Orchestrator()):
+                pass
+    assert gave_up.cancelled_caught
+    assert not manager.live
+
+
+# What the agent is given ----------------------------------------------------------------------------------
+
+
+async def test_the_agent_works_where_the_session_did_unless_told_otherwise(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    there.mkdir()
+    elsewhere.mkdir()
+    session_id = await a_conversation(manager, cwd=there)
+    for cwd, expected in ((None, there), (elsewhere, elsewhere)):
+        async with resume_agent(AGENT, session_id, manager, client=Orchestrator(), cwd=cwd) as (connection, _):
+            agent = connection._conn._transport._inner  # type: ignore[attr-defined]
+            assert await anyio.Path(f"/proc/{agent.pid}/cwd").resolve() == anyio.Path(expected)
+
+
+class Overheard(StdioAgent):
+    """An agent, and what it was told."""
+
+    told: list[Any]
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.told = [*getattr(self, "told", []), message]
+        await super().send(message)
+
+
+async def test_servers_of_the_session_reach_the_agent_and_not_the_disk(
+    manager: SnapshotManager, store: FilesystemStore, tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    server = {"name": "files", "command": "run", "args": [], "env": [{"name": "TOKEN", "value": "s3cret"}]}
+    agent = await Overheard.start([*AGENT, *UNABLE])
+    assert isinstance(agent, Overheard)
+    async with resume_over(agent, session_id, manager, client=Orchestrator(), mcp_servers=[server]):
+        asked = next(message for message in agent.told if message["method"] == "session/new")
+        assert asked["params"]["mcpServers"] == [server]
+    kept = [path.read_bytes() for path in store.path.rglob("*") if path.is_file()]
+    assert not any(b"s3cret" in data for data in kept)
+
+
+async def test_the_handshake_says_who_the_client_is_and_what_it_can(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    agent = await Overheard.start([*AGENT, *UNABLE])
+    assert isinstance(agent, Overheard)
+    introduction = Handshake(
+        capabilities=ClientCapabilities(terminal=True),
+        info=Implementation(name="orchestrator", version="1"),
+        auth_method="token",
+    )
+    async with resume_over(agent, session_id, manager, client=Orchestrator(), handshake=introduction):
+        told = agent.told
+    assert [message["method"] for message in told][:3] == ["initialize", "authenticate", "session/new"]
+    assert told[0]["params"]["clientCapabilities"]["terminal"] is True
+    assert told[0]["params"]["clientInfo"]["name"] == "orchestrator"
+    assert told[1]["params"] == {"methodId": "token"}

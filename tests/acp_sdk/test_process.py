@@ -1,0 +1,112 @@
+"""The agent's process: its environment, its stderr, its lines, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.errors import AgentUnavailable
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 20.0
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+async def first_of(agent: StdioAgent) -> Any:
+    with anyio.fail_after(PATIENCE):
+        return await agent.receive()
+
+
+@pytest.mark.parametrize("env", [None, {}, {"API_KEY": "k", "PATH": "/nowhere"}])
+async def test_the_environment_is_the_one_that_was_asked_for(
+    env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONLY_HERE", "1")
+    code = "import json, os; print(json.dumps({'env': dict(os.environ)}), flush=True)"
+    agent = await StdioAgent.start(python(code), env=env)
+    seen = (await first_of(agent))["env"]
+    await agent.close()
+    added_by_python = {"LC_CTYPE"}
+    assert {k: v for k, v in seen.items() if k not in added_by_python} == (
+        {k: v for k, v in os.environ.items() if k not in added_by_python} if env is None else env
+    )
+
+
+async def test_an_agent_that_writes_a_lot_to_stderr_does_not_hang(caplog: pytest.LogCaptureFixture) -> None:
+    code = "import sys; sys.stderr.write('noise\\n' * 60000); sys.stderr.flush(); print('{\"id\": 1}', flush=True)"
+    agent = await StdioAgent.start(python(code))
+    assert await first_of(agent) == {"id": 1}
+    assert await first_of(agent) is None
+    assert (await agent.last_words()).splitlines() == ["noise"] * 20
+    await agent.close()
+
+
+async def test_lines_may_be_of_any_length_and_what_is_no_message_is_passed_over() -> None:
+    code = "print('Debugger attached.'); print('[1]'); print('{\"text\": \"' + 'x' * 3000000 + '\"}', flush=True)"
+    agent = await StdioAgent.start(python(code))
+    assert len((await first_of(agent))["text"]) == 3_000_000
+    await agent.close()
+
+
+async def test_its_children_end_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    code = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        f"open({str(note)!r}, 'w').write(str(p.pid)); print('{{}}', flush=True); sys.stdin.read()"
+    )
+    agent = await StdioAgent.start(python(code))
+    assert await first_of(agent) == {}
+    await agent.close()
+    with anyio.fail_after(PATIENCE):
+        await anyio.to_thread.run_sync(_wait_for_end, int(note.read_text()))
+
+
+def _wait_for_end(pid: int) -> None:
+    """Nobody may be left to reap it, so one that is dead is enough."""
+    stat = Path(f"/proc/{pid}/stat")
+    while stat.exists() and " Z " not in stat.read_text():
+        time.sleep(0.01)
+
+
+async def test_one_that_ignores_everything_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapshot_plugin.adapters.acp_sdk.process._PATIENCE", 0.1)
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    code = f"{stubborn}; print('{{}}', flush=True); time.sleep(60)"
+    agent = await StdioAgent.start(python(code))
+    assert await first_of(agent) == {}
+    with anyio.fail_after(PATIENCE):
+        await agent.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(agent.pid, 0)
+
+
+@pytest.mark.parametrize("command", [["no-such-program"], [str(Path("/"))]])
+async def test_one_that_cannot_start_is_unavailable(command: list[str]) -> None:
+    with pytest.raises(AgentUnavailable):
+        await StdioAgent.start(command)
+
+
+async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AgentUnavailable) as caught:
+        await StdioAgent.start(python("pass"), cwd=tmp_path / "gone")
+    assert "gone" in caught.value.message
+
+
+async def test_messages_reach_it_whole() -> None:
+    code = "import sys; print(sys.stdin.readline(), flush=True)"
+    agent = await StdioAgent.start(python(code))
+    message = {"text": "ü" * 200_000}
+    await agent.send(message)
+    assert json.dumps(await first_of(agent)) == json.dumps(message)
+    await agent.close()
