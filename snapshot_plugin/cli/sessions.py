@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["MEMORY", "Holder", "SessionRow", "marks", "row_of", "rows_of", "session_rows"]
+__all__ = ["MEMORY", "Holder", "SessionRow", "holder_of", "marks", "row_of", "rows_of", "session_rows"]
 
 MEMORY = "+memory"
 """How the id of a session ends that is only another one's working memory."""
@@ -103,7 +103,7 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) 
         cwd=meta.cwd,
         state=meta.state,
         problem=meta.problem,
-        live=_holder(presence.owner) if presence and presence.owner else None,
+        live=holder_of(presence.owner) if presence and presence.owner else None,
         ended_unexpectedly=bool(presence and presence.died),
         last_sign=presence.last_sign if presence else None,
         recovered=meta.trigger == "recovered",
@@ -124,7 +124,8 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) 
     )
 
 
-def _holder(owner: Owner) -> Holder:
+def holder_of(owner: Owner) -> Holder:
+    """What is shown of a session's owner."""
     return Holder(pid=owner.pid, host=owner.host, since=owner.since, command=owner.command)
 
 

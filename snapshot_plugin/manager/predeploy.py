@@ -6,7 +6,7 @@ Also the owner's side of what other processes ask: to save a session, or to labe
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import anyio
@@ -22,29 +22,51 @@ from snapshot_plugin.manager.live import LiveSession
 from snapshot_plugin.manager.outcome import Outcome
 from snapshot_plugin.manager.recovery import LocalStore, sessions_of
 
-__all__ = ["Asked", "answer_request", "attached_session", "save_everyone"]
+__all__ = ["Asked", "answer_request", "ask_everyone", "attached_session", "save_everyone"]
 
 _TRIGGER = "snapshot_all"
+_Work = Callable[[], Awaitable[Outcome]]
 
 
 async def save_everyone(
     attached: AttachedSessions, place: LocalStore | None, *, tag: str, within: float
 ) -> list[Outcome]:
     """Save all at once. Whatever is not finished *within* seconds counts as not saved. In order of session ids."""
+    own = {live.session_id: live for live in attached}
+    others = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset(own)) if place else {}
+    saving: dict[str, _Work] = {
+        session_id: functools.partial(_Own(attached, live).save_as, _TRIGGER, (tag,))
+        for session_id, live in own.items()
+    }
+    return await _all_at_once(saving | _asking(others, tag, within), within)
+
+
+async def ask_everyone(
+    place: LocalStore, *, tag: str, within: float, only: Collection[str] | None = None
+) -> list[Outcome]:
+    """The same for a process that has no sessions itself; with *only*, for those of them that are live."""
+    owners = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset())
+    asked = {session_id: owner for session_id, owner in owners.items() if only is None or session_id in only}
+    return await _all_at_once(_asking(asked, tag, within), within)
+
+
+def _asking(owners: Mapping[str, Owner], tag: str, within: float) -> dict[str, _Work]:
+    return {
+        session_id: functools.partial(_ask, session_id, owner, tag, within) for session_id, owner in owners.items()
+    }
+
+
+async def _all_at_once(works: Mapping[str, _Work], within: float) -> list[Outcome]:
     outcomes: dict[str, Outcome] = {}
 
-    async def run(session_id: str, work: Callable[[], Awaitable[Outcome]]) -> None:
+    async def run(session_id: str, work: _Work) -> None:
         outcomes[session_id] = Outcome.timed_out(session_id, within)
         with anyio.move_on_after(within):
             outcomes[session_id] = await work()
 
-    own = {live.session_id: live for live in attached}
-    others = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset(own)) if place else {}
     async with anyio.create_task_group() as saving:
-        for session_id, live in own.items():
-            saving.start_soon(run, session_id, functools.partial(_Own(attached, live).save_as, _TRIGGER, (tag,)))
-        for session_id, owner in others.items():
-            saving.start_soon(run, session_id, functools.partial(_ask, session_id, owner, tag, within))
+        for session_id, work in works.items():
+            saving.start_soon(run, session_id, work)
     return [outcomes[session_id] for session_id in sorted(outcomes)]
 
 

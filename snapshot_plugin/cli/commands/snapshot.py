@@ -1,0 +1,169 @@
+"""``asnap snapshot``: have live sessions saved now, and say plainly which were not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.failures import PARTIAL
+from snapshot_plugin.cli.markdown import markdown_table
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.sessions import Holder, holder_of
+from snapshot_plugin.cli.text import clock_time, plain
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.outcome import Outcome
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["SavedSessions", "command"]
+
+_TITLES = ("session", "title", "status", "snapshot", "owner", "problem")
+
+
+class SavedSession(Part):
+    """What became of one session."""
+
+    session_id: str
+    title: str | None
+    status: str
+    """saved, failed, timeout, not_reachable, or not_live: then its newest snapshot is all there is."""
+    snapshot: int | None
+    problem: str | None
+    owner: Holder | None
+
+
+class SavedSessions(Document):
+    """What became of each session that was to be saved."""
+
+    kind: ClassVar[str] = "snapshot"
+    rows: ClassVar[str] = "sessions"
+    tag: str
+    sessions: tuple[SavedSession, ...]
+    saved: int
+    as_of: datetime
+
+    @property
+    def exit_code(self) -> int:
+        """0 only if all were saved; 3 if some were."""
+        if self.saved == len(self.sessions):
+            return 0
+        return PARTIAL if self.saved else 1
+
+    @property
+    def summary(self) -> str:
+        """In a sentence."""
+        if not self.sessions:
+            return "no session is live: there is nothing to save"
+        return f"{self.saved} of {len(self.sessions)} sessions saved as {plain(self.tag)}, {clock_time(self.as_of)}"
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        columns = (
+            Column("SESSION"),
+            Column("TITLE", flexible=True, rank=2),
+            Column("STATUS", style=lambda cell: {"fg": "green" if cell == "saved" else "red"}),
+            Column("SNAPSHOT", right=True),
+            Column("OWNER", flexible=True, rank=1),
+            Column("PROBLEM", flexible=True),
+        )
+        if self.sessions:
+            out.table(columns, self._cells())
+        out.note(self.summary)
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        for each in self.sessions:
+            owner = f"process {each.owner.pid} on {plain(each.owner.host)}" if each.owner else ""
+            number = str(each.snapshot) if each.snapshot is not None else ""
+            status = each.status.replace("_", " ")
+            yield each.session_id, plain(each.title or ""), status, number, owner, plain(each.problem or "")
+
+
+class MarkdownSavedSessions(SavedSessions):
+    """The same, as a table for a change ticket."""
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        for line in markdown_table(_TITLES, self._cells()) if self.sessions else ():
+            out.line(line)
+        out.line(f"\n{self.summary}" if self.sessions else self.summary)
+
+
+@declare(
+    "snapshot",
+    section="Operate",
+    answer=SavedSessions,
+    examples=(
+        ("asnap snapshot --all --tag pre-deploy", "every live session, before a deploy"),
+        ("asnap snapshot --all --wait 30s --format markdown", "with a table for the change ticket"),
+        ("asnap snapshot 01jd --tag before-refactor", "one live session, under a tag"),
+    ),
+    exits=(3, 4, 7, 10),
+)
+@click.argument("refs", metavar="[REF]...", nargs=-1)
+@click.option("--all", "everyone", is_flag=True, help="Every live session.")
+@click.option(
+    "--tag", metavar="TAG", help="The tag of the snapshots.  [default: pre-deploy with --all, else manual]"
+)
+@click.option("--wait", metavar="TIME", default="30s", show_default=True, help="How long the owners have.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="Form of the table."
+)
+async def command(
+    call: Call, *, refs: tuple[str, ...], everyone: bool, tag: str | None, wait: str, form: str
+) -> SavedSessions:
+    """Have live sessions saved now by the processes that have them.
+
+    Exits with 0 only if all of them are saved: safe to put in front of a deploy. What is not saved is named, with
+    the process that has it and the reason.
+    """
+    from snapshot_plugin.manager.config_values import seconds  # noqa: PLC0415 — commands import late
+
+    if everyone == bool(refs):
+        raise click.UsageError("name sessions, or give --all")
+    label = tag or ("pre-deploy" if everyone else "manual")
+    async with call.local() as store:
+        outcomes, metas = await _saved(store, refs, tag=label, within=seconds(wait))
+    kind = MarkdownSavedSessions if form == "markdown" else SavedSessions
+    return kind(
+        tag=label,
+        sessions=tuple(_session(outcome, metas.get(outcome.session_id)) for outcome in outcomes),
+        saved=sum(outcome.status == "saved" for outcome in outcomes),
+        as_of=call.now,
+    )
+
+
+async def _saved(
+    store: FilesystemStore, refs: tuple[str, ...], *, tag: str, within: float
+) -> tuple[list[Outcome], Mapping[str, SnapshotMeta]]:
+    """What became of the sessions named, or of all; and those that were listed before."""
+    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.outcome import Outcome  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.predeploy import ask_everyone  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.presence import presences  # noqa: PLC0415 — as above
+
+    metas = await store.list()
+    unsaved = presences(store.path, refs)  # a live session may have no snapshot yet
+    wanted = list(dict.fromkeys(ref if ref in unsaved else resolve(ref, metas).session_id for ref in refs))
+    outcomes = await ask_everyone(store, tag=tag, within=within, only=wanted if refs else None)
+    live = {outcome.session_id for outcome in outcomes}
+    idle = [Outcome(session_id=name, status="not_live") for name in wanted if name not in live]
+    return [*outcomes, *idle], {meta.session_id: meta for meta in metas}
+
+
+def _session(outcome: Outcome, meta: SnapshotMeta | None) -> SavedSession:
+    idle = f"nobody runs it; its newest snapshot is {meta.seq}" if outcome.status == "not_live" and meta else None
+    return SavedSession(
+        session_id=outcome.session_id,
+        title=meta.title if meta else None,
+        status=outcome.status,
+        snapshot=outcome.seq,
+        problem=outcome.problem or idle,
+        owner=holder_of(outcome.owner) if outcome.owner else None,
+    )
