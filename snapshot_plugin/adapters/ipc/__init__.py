@@ -1,0 +1,1 @@
+"""Front ends in other languages: sessions over JSON lines (docs/reference/ipc.md)."""

@@ -1,0 +1,143 @@
+"""What a front end may ask. A request that does not fit its type is refused as a whole, and nothing is done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from snapshot_plugin.errors import InvalidInput
+
+__all__ = [
+    "REQUESTS",
+    "AddMessages",
+    "ClearSession",
+    "CreateSession",
+    "DeleteSession",
+    "ExportSession",
+    "ListSessions",
+    "LoadSession",
+    "Request",
+    "SaveSession",
+    "TellState",
+    "read_request",
+]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    id: str | int | None = None
+    """Given back with the answer, so that a front end can tell which request it is for."""
+
+
+class CreateSession(_Request):
+    """Begin a session; it is the current one then."""
+
+    type: Literal["session_create"]
+    title: str | None = None
+
+
+class AddMessages(_Request):
+    """Add to the current session, which is begun where there is none. Saved before it is answered."""
+
+    type: Literal["session_message"]
+    messages: list[dict[str, Any]] = Field(min_length=1)
+
+
+class SaveSession(_Request):
+    """Save the current session."""
+
+    type: Literal["session_save"]
+
+
+class LoadSession(_Request):
+    """Go on with a session; it is the current one then. `offset` and `limit` say which messages are sent along."""
+
+    type: Literal["session_load"]
+    session_id: str
+    offset: int = Field(default=0, ge=0)
+    limit: int | None = Field(default=None, ge=0)
+
+
+class ListSessions(_Request):
+    """The sessions there are, last changed first."""
+
+    type: Literal["session_list"]
+    limit: int | None = Field(default=None, ge=1)
+
+
+class DeleteSession(_Request):
+    """Move a session to the trash."""
+
+    type: Literal["session_delete"]
+    session_id: str
+
+
+class ExportSession(_Request):
+    """A session as text; the current one where none is named."""
+
+    type: Literal["session_export"]
+    session_id: str | None = None
+    format: Literal["markdown", "html", "json"] = "markdown"
+    tools: bool = True
+    redact: bool | None = None
+
+
+class ClearSession(_Request):
+    """Have no current session. The one that was is saved, and stays."""
+
+    type: Literal["session_clear"]
+
+
+class TellState(_Request):
+    """Where things stand."""
+
+    type: Literal["session_state"]
+
+
+REQUESTS: tuple[type[_Request], ...] = (
+    CreateSession,
+    AddMessages,
+    SaveSession,
+    LoadSession,
+    ListSessions,
+    DeleteSession,
+    ExportSession,
+    ClearSession,
+    TellState,
+)
+Request = Annotated[
+    CreateSession
+    | AddMessages
+    | SaveSession
+    | LoadSession
+    | ListSessions
+    | DeleteSession
+    | ExportSession
+    | ClearSession
+    | TellState,
+    Field(discriminator="type"),
+]
+_ANY: TypeAdapter[Request] = TypeAdapter(Request)
+
+
+def read_request(raw: Any) -> Request:
+    """The request *raw* is.
+
+    Raises:
+        InvalidInput: it is none, naming the field that does not fit.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidInput("a request is a JSON object on one line", hint=_KNOWN)
+    try:
+        return _ANY.validate_python(raw)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            raise InvalidInput("the request has no type that is known", hint=_KNOWN) from None
+        path = ".".join(str(part) for part in first["loc"][1:])
+        raise InvalidInput(f"{raw.get('type')}: {path}: {first['msg']}", hint="docs/reference/ipc.md") from None
+
+
+_KNOWN = "the types are " + ", ".join(model.model_fields["type"].annotation.__args__[0] for model in REQUESTS)  # type: ignore[union-attr]

@@ -1,0 +1,30 @@
+"""What a front end shows about itself: which session it has, whether that came back, and how long it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["ClientState"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientState:
+    """Part of every answer. At the start there is no session."""
+
+    session_id: str | None = None
+    is_restored: bool = False
+    message_count: int = 0
+
+    @classmethod
+    def started(cls, session_id: str) -> ClientState:
+        """A session begins."""
+        return cls(session_id=session_id)
+
+    @classmethod
+    def restored(cls, session_id: str, message_count: int) -> ClientState:
+        """A session comes back."""
+        return cls(session_id=session_id, is_restored=True, message_count=message_count)
+
+    def with_more(self, messages: int) -> ClientState:
+        """Messages were added."""
+        return replace(self, message_count=self.message_count + messages)

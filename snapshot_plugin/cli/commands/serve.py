@@ -1,0 +1,58 @@
+"""``asnap serve``: sessions for a front end in another language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
+
+__all__ = ["command"]
+
+
+@declare(
+    "serve",
+    section="Run",
+    examples=(
+        ("asnap serve --stdio", "started by a front end, which writes requests and reads answers"),
+        ("asnap serve --stdio --store ./sessions", "with a store of its own"),
+        ('echo \'{"type":"session_list"}\' | asnap serve --stdio', "one question, one answer"),
+    ),
+    exits=(7,),
+)
+@click.option("--stdio", is_flag=True, help="Speak on standard input and output, as JSON lines.")
+async def command(call: Call, *, stdio: bool) -> None:
+    """Keep sessions for a front end in any language, over JSON lines.
+
+    Each request is a line on standard input, each answer a line on standard output; docs/reference/ipc.md has them
+    all. What was answered is durable.
+    """
+    if not stdio:
+        raise InvalidInput(
+            "there is nothing to serve on", hint="asnap serve --stdio speaks on standard input and output"
+        )
+    from dataclasses import replace  # noqa: PLC0415 — only what this command needs
+
+    from snapshot_plugin.adapters.ipc.bridge import Bridge  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.ipc.serve import chunks_of, serve  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.manager import SnapshotManager  # noqa: PLC0415 — as above
+
+    if call.may_ask:
+        call.out.note("asnap serve speaks JSON lines here; Ctrl-D ends it")
+    async with call.store(create=True) as store:
+        settings = replace(call.config, enable_persistence=True)
+        async with SnapshotManager(store, settings) as manager:
+            bridge = Bridge(manager, deleted=lambda trashed: _record(call, store, trashed))
+            await serve(bridge, chunks_of(0), call.out.raw)
+
+
+async def _record(call: Call, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
+    steps = [{"do": "undelete", "token": each.token} for each in trashed]
+    await call.operations(store).record(kind="forget", summary=f"deletion of {trashed[0].session_id}", steps=steps)
