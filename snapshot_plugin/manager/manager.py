@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.attached import AttachedSessions
+from snapshot_plugin.manager.branches import branched, save_branch
 from snapshot_plugin.manager.claim import Claim, Claims
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
@@ -37,7 +38,6 @@ from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, dirname_of, new_id
-from snapshot_plugin.model.lineage import fork as forked
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
@@ -299,11 +299,8 @@ class SnapshotManager:
         """
         if seq is None and (auto := self._attached.get(session_id)):
             await auto.live.save("fork")
-        found = await self.store.read(session_id, at=seq)
-        new = forked(found.snapshot, session_id=as_id or new_id(), seq=found.ref.seq, now=self.clock(), at=at)
-        # The new session has a spool of its own, and that is empty.
-        new = new.evolve(metadata={key: value for key, value in new.metadata.items() if key != "spool"})
-        await self.store.save(new, trigger="fork", base=0)
+        new = await branched(self.store, session_id, as_id=as_id or new_id(), now=self.clock(), seq=seq, at=at)
+        await save_branch(self.store, new, trigger="fork")
         return new
 
     async def recover(self) -> Sequence[Recovered]:

@@ -1,0 +1,133 @@
+"""``asnap merge``: two branches of one conversation made one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli.branching import free_title, save_new
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.text import cut, plain
+
+if TYPE_CHECKING:
+    from snapshot_plugin.cli.refs import Target
+    from snapshot_plugin.model.merge import Merged
+
+__all__ = ["Merging", "command"]
+
+_SHOWN = 60
+
+
+class Conflict(Part):
+    """Something both branches changed: `kept` is the first one's; `other` is in the metadata. Absent is null."""
+
+    path: str
+    kept: Any = None
+    other: Any = None
+
+
+class Merging(Document):
+    """The new session, and what it is made of. In a dry run it was not saved, and has no id."""
+
+    kind: ClassVar[str] = "merge"
+    session_id: str | None
+    title: str | None
+    dry_run: bool
+    first: str
+    second: str
+    messages: int
+    shared: int
+    from_first: int
+    from_second: int
+    conflicts: tuple[Conflict, ...]
+    resume: str | None
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if self.session_id:
+            out.line(self.session_id)
+        tell: Callable[..., None] = out.line if self.dry_run else out.note
+        parts = f"{self.shared} shared, {self.from_first} of {plain(self.first)}, {self.from_second} of"
+        tell(
+            f"{'would have' if self.dry_run else 'merged:'} {self.messages} messages: {parts} {plain(self.second)}"
+        )
+        if self.conflicts:
+            tell(
+                f"{len(self.conflicts)} conflict(s); the first branch wins, the other version is kept in metadata:"
+            )
+        for conflict in self.conflicts:
+            tell(f"  {plain(conflict.path)}", fg="yellow")
+            tell(f"    kept  {_brief(conflict.kept)}", fg="green")
+            tell(f"    other {_brief(conflict.other)}", fg="red")
+        if self.resume:
+            out.note(f"  go on: {self.resume}    to take it back: asnap undo")
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict) and isinstance(value.get("content"), list):  # a message: what it says
+        said = [part.get("text") or part.get("title") or "" for part in value["content"] if isinstance(part, dict)]
+        value = " ".join(filter(None, said)) or value
+    return cut(plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)), _SHOWN)
+
+
+@declare(
+    "merge",
+    section="Change",
+    answer=Merging,
+    examples=(
+        ("asnap merge 01jd 01jf --dry-run", "what a merge would have, and where they disagree"),
+        ("asnap merge 01jd 01jf", "a new session: what they share, 01jd's own part, 01jf's own part"),
+        ('asnap merge latest latest~1 --title "both ways"', "under a name of its own"),
+    ),
+    exits=(4, 5, 7, 10),
+)
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--title", metavar="TITLE", help="The new session's name.")
+@click.option("-n", "--dry-run", is_flag=True, help="Save nothing; say what would be.")
+async def command(call: Call, *, first: str, second: str, title: str | None, dry_run: bool) -> Merging:
+    """Merge two branches of one conversation into a new session.
+
+    What both have comes once, then A's own messages, then B's, each with its origin in its metadata. Where both
+    changed the same message or setting, A wins and B's version is kept beside it. A and B stay as they are.
+    """
+    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — only what this command needs
+    from snapshot_plugin.manager.branches import merged  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.ids import new_id  # noqa: PLC0415 — as above
+
+    async with call.store() as store:
+        metas = await store.list()
+        one, other = resolve(first, metas), resolve(second, metas)
+        sides = (one.session_id, one.seq), (other.session_id, other.seq)
+        result = await merged(store, *sides, as_id=new_id(), now=call.now, title=title)
+        if title is None:
+            name = free_title(result.snapshot.title, "merged", {meta.title for meta in metas})
+            result = result.evolve(snapshot=result.snapshot.evolve(title=name))
+        if not dry_run:
+            summary = f"merged {one.session_id} and {other.session_id}"
+            await save_new(call, store, result.snapshot, kind="merge", summary=summary)
+    return _merging(result, one, other, dry_run=dry_run)
+
+
+def _merging(result: Merged, one: Target, other: Target, *, dry_run: bool) -> Merging:
+    new = result.snapshot
+    return Merging(
+        session_id=None if dry_run else new.session_id,
+        title=new.title,
+        dry_run=dry_run,
+        first=one.session_id,
+        second=other.session_id,
+        messages=len(new.messages),
+        shared=result.shared,
+        from_first=result.from_first,
+        from_second=result.from_second,
+        conflicts=tuple(Conflict(path=clash.path, kept=clash.kept, other=clash.other) for clash in result.clashes),
+        resume=None if dry_run else f"asnap resume {shlex.quote(new.session_id)}",
+    )

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from snapshot_plugin.cli.branching import free_title
+from snapshot_plugin.cli.commands.fork import Forked
+from snapshot_plugin.model.snapshot import Metrics, Parent
+from snapshot_plugin.testing import make_snapshot
+from tests.cli.conftest import Asnap, saved
+from tests.cli.stored import loaded, operations, session_ids
+
+SESSION = make_snapshot(
+    "one", "two", "three", "four", session_id="talk", title="Talk", metrics=Metrics(total_tokens=9)
+)
+
+
+@pytest.mark.requirement("TERMINAL-BRANCH-ANYWHERE")
+@pytest.mark.parametrize("at", [0, 1, 3, 4])
+def test_a_session_is_branched_at_any_message_and_stays_as_it_is(asnap: Asnap, place: Path, at: int) -> None:
+    saved(place, SESSION)
+    done = asnap("fork", "talk", "--at", str(at), "--json").json
+
+    new = loaded(place, done["session_id"])
+    assert new.messages == SESSION.messages[:at]
+    assert new.parent == Parent(session_id="talk", seq=1, message_index=at)
+    assert loaded(place, "talk") == SESSION
+    jsonschema.validate(done, Forked.json_schema())
+
+
+def test_without_a_place_everything_is_taken_along_from_the_snapshot_that_is_named(
+    asnap: Asnap, place: Path
+) -> None:
+    saved(place, SESSION.evolve(messages=SESSION.messages[:2]), SESSION)
+
+    newest = asnap("fork", "talk", "--json").json
+    earlier = asnap("fork", "talk@1", "--json").json
+    assert (newest["messages"], newest["parent_seq"]) == (4, 2)
+    assert (earlier["messages"], earlier["parent_seq"]) == (2, 1)
+
+
+def test_the_id_alone_is_on_stdout_and_how_to_go_on_beside_it(asnap: Asnap, place: Path) -> None:
+    saved(place, SESSION)
+    done = asnap("fork", "latest")
+    (new,) = set(session_ids(place)) - {"talk"}
+    assert done.out == f"{new}\n"
+    assert f"asnap resume {new}" in done.err
+
+    assert asnap("fork", "talk", "-q").err == ""
+
+
+def test_a_fork_has_a_name_of_its_own_so_that_names_stay_references(asnap: Asnap, place: Path) -> None:
+    saved(place, SESSION)
+    titles = [asnap("fork", "talk", "--json").json["title"] for _ in range(2)]
+    assert titles == ["Talk (fork)", "Talk (fork 2)"]
+    assert asnap("fork", "talk", "--title", "mine", "--json").json["title"] == "mine"
+    assert asnap("fork", "Talk", "--json").code == 0
+
+
+def test_a_session_without_a_title_has_forks_without_one() -> None:
+    assert free_title(None, "fork", set()) is None
+
+
+def test_the_new_session_has_no_spool_of_the_old_one(asnap: Asnap, place: Path) -> None:
+    saved(place, SESSION.evolve(metadata={"spool": {"upto": 7}, "note": "kept"}))
+    assert loaded(place, asnap("fork", "talk", "--json").json["session_id"]).metadata == {"note": "kept"}
+
+
+def test_a_fork_is_written_down_for_undo(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, SESSION)
+    new = asnap("fork", "talk", "--json").json["session_id"]
+    (done,) = operations(home)
+    assert (done["kind"], done["steps"]) == ("fork", [{"do": "delete", "session_id": new}])
+
+
+def test_a_fork_that_cannot_be_written_down_for_undo_is_made_all_the_same(
+    asnap: Asnap, place: Path, home: Path
+) -> None:
+    saved(place, SESSION)
+    (home / "state").write_text("no directory")
+    done = asnap("fork", "talk", "-q")
+    assert (done.code, done.out.strip()) == (0, (set(session_ids(place)) - {"talk"}).pop())
+    assert "undo" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("talk", "--at", "5"), 2), (("talk", "--at", "-1"), 2), (("nobody",), 4), (("talk@9",), 4), ((), 2)],
+)
+def test_what_cannot_be_branched_is_refused_and_nothing_is_made(
+    asnap: Asnap, place: Path, words: tuple[str, ...], code: int
+) -> None:
+    saved(place, SESSION)
+    assert asnap("fork", *words).code == code
+    assert session_ids(place) == ["talk"]
+
+
+def test_without_a_store_or_its_key_nothing_is_made(asnap: Asnap, place: Path) -> None:
+    assert asnap("fork", "talk").code == 10
+    assert not place.exists()
+    saved(place, SESSION, key="secret")
+    assert asnap("fork", "talk").code == 7
+
+
+def test_what_strangers_wrote_in_a_title_does_nothing_to_the_terminal(asnap: Asnap, place: Path) -> None:
+    saved(place, SESSION.evolve(title="\x1b]0;owned\x07evil\x1b[31m"))
+    done = asnap("fork", "talk", "--color", "never")
+    assert "\x1b" not in done.out + done.err
