@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
 from snapshot_plugin.adapters.acp.wire import Message
 from snapshot_plugin.adapters.acp_sdk.contact import Contact, Handshake, Require, Restoration, as_json, contact
 from snapshot_plugin.adapters.acp_sdk.observe import Transport
@@ -85,6 +86,7 @@ class AcpProvider:
     ) -> None:
         if (command is None) == (connect is None):
             raise InvalidInput("an agent is either started by a command or reached by connect")
+        manager.add_reducer(PROVIDER, reduce_spool)  # the manager recovers a session before it asks for it here
         self._command, self._manager, self._client = tuple(command or ()), manager, client
         self._env, self._connect = env, connect
         self._handshake = handshake or Handshake()
