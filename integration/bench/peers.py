@@ -1,7 +1,7 @@
 """Everyone who keeps agent sessions on disk, side by side: the same session, durable after every turn.
 
 Run from the repository: ``python -m integration.bench.peers``, or with ``--quick`` for a first look. One table for
-each length of session, and the same as pictures with ``--svg DIR``. A contender that writes the whole state each time
+each length of session, and the same as pictures with ``--svg DIR``. One that writes the whole state each time
 grows with the square of the session; it gives up after ``--budget`` seconds, and its line says at which turn.
 """
 
