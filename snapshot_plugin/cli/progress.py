@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import cut
+from snapshot_plugin.cli.text import cut, plain
 
 __all__ = ["progress"]
 
@@ -46,6 +46,6 @@ def progress(
 def _draw(out: Output, what: str, done: int, total: int, name: str) -> None:
     filled = _BAR * done // total
     bar = "█" * filled + "░" * (_BAR - filled)
-    line = cut(f"{what} {bar} {done}/{total} {name}", out.columns - 1)
+    line = cut(f"{what} {bar} {done}/{total} {plain(name)}", out.columns - 1)
     sys.stderr.write(f"\r\x1b[K{line}")
     sys.stderr.flush()
