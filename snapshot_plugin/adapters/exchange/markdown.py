@@ -91,7 +91,7 @@ def _block(block: Block) -> Iterator[str]:
     if isinstance(block, TextBlock):
         yield harmless(block.text)
     elif isinstance(block, ThoughtBlock) and block.text:
-        yield from ("> " + line for line in ("*Thought:*", "", *harmless(block.text).split("\n")))
+        yield from ("*Thought:*", "", fenced(plain(block.text, lines=True)))
     elif isinstance(block, ToolCallBlock):
         yield f"**Tool call:** {_code(block.title or block.tool_call_id)} ({_inline(block.status or 'open')})"
         yield ""

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin import FilesystemStore, RetentionPolicy
+from snapshot_plugin.adapters.exchange.bundle import is_bundle, pack, unpack
+from snapshot_plugin.adapters.exchange.carrying import bring, collect
+from snapshot_plugin.codec.frame import MAGIC
+from snapshot_plugin.errors import (
+    InvalidInput,
+    InvalidSnapshotVersion,
+    LimitExceeded,
+    SnapshotCorrupted,
+    SnapshotError,
+    SnapshotNotFound,
+)
+from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.testing.build import make_snapshot
+from tests.exchange.sessions import fill, memory_store
+
+pytestmark = pytest.mark.anyio
+SESSION = "Fix/auth"
+
+
+async def bundle_of(store: LogStore, *, at: int | None = None) -> bytes:
+    return pack(await collect(store, SESSION, at=at))
+
+
+@pytest.mark.parametrize(
+    ("key", "other_key"), [(None, None), (None, "b" * 20), ("a" * 20, None), ("a" * 20, "b" * 20)]
+)
+async def test_a_bundle_that_was_imported_is_exported_again_byte_for_byte(
+    tmp_path: Path, key: str | None, other_key: str | None
+) -> None:
+    async with (
+        FilesystemStore(tmp_path / "a", key=key) as store,
+        FilesystemStore(tmp_path / "b", key=other_key) as other,
+    ):
+        await fill(store, rounds=5)
+        await store.forget(SESSION, RetentionPolicy(keep_last=2, keep_tags=("start",)))
+        await store.compact(SESSION)
+        bundle = await bundle_of(store)
+        await bring(other, unpack(bundle))
+
+        assert await bundle_of(other) == bundle
+        assert await bundle_of(store) == bundle
+        assert (await other.check()).findings == ()
+        numbers = [meta.seq for meta in await store.history(SESSION)]
+        assert [meta.seq for meta in await other.history(SESSION)] == numbers != [1, 2, 3]
+        for seq in numbers:
+            assert await other.load(SESSION, at=seq) == await store.load(SESSION, at=seq)
+        assert (await other.load(f"{SESSION}+memory")).memory == {"k": "v"}
+
+
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    texts=st.lists(st.text(max_size=20), max_size=4),
+    steps=st.lists(st.dictionaries(st.text(max_size=5), _json, max_size=3), min_size=1, max_size=4),
+)
+def test_whatever_a_session_holds_it_round_trips(texts: list[str], steps: list[dict[str, Any]]) -> None:
+    async def round_trip() -> None:
+        async with memory_store() as store, memory_store() as other:
+            for step in steps:
+                await store.save(make_snapshot(*texts, session_id=SESSION, metadata=step, memory=step), tags=["t"])
+            bundle = await bundle_of(store)
+            await bring(other, unpack(bundle))
+            assert await bundle_of(other) == bundle
+
+    anyio.run(round_trip)
+
+
+async def test_a_bundle_can_be_read_with_gzip_alone() -> None:
+    async with memory_store() as store:
+        await fill(store)
+        rest, lines = await bundle_of(store), []
+        while rest:
+            member = zlib.decompressobj(31)
+            lines += [json.loads(line) for line in member.decompress(rest).splitlines()]
+            assert member.eof
+            rest = member.unused_data
+
+        assert any(line.get("message", {}).get("content", [{}])[0].get("text") == "round 2" for line in lines)
+
+
+async def test_a_bundle_can_end_at_an_earlier_snapshot() -> None:
+    async with memory_store() as store, memory_store() as other:
+        await fill(store)
+        await bring(other, unpack(await bundle_of(store, at=2)))
+
+        assert [meta.seq for meta in await other.history(SESSION)] == [2, 1]
+        with pytest.raises(SnapshotNotFound):
+            await bundle_of(store, at=9)
+
+
+async def test_every_changed_byte_is_noticed() -> None:
+    async with memory_store() as store:
+        await fill(store, memory=False, rounds=1)
+        bundle = await bundle_of(store)
+    for at in range(len(bundle)):
+        changed = bytearray(bundle)
+        changed[at] ^= 0x20
+        with pytest.raises((SnapshotCorrupted, InvalidInput, InvalidSnapshotVersion)):
+            unpack(bytes(changed))
+
+
+async def test_every_cut_is_noticed() -> None:
+    async with memory_store() as store:
+        await fill(store, memory=False, rounds=1)
+        bundle = await bundle_of(store)
+    for length in range(len(bundle)):
+        with pytest.raises((SnapshotCorrupted, InvalidInput)):
+            unpack(bundle[:length])
+    with pytest.raises(SnapshotCorrupted):
+        unpack(bundle + b"\0")
+    with pytest.raises(SnapshotCorrupted):
+        unpack(bundle + bundle)
+
+
+def head(**about: Any) -> bytes:
+    text = json.dumps(about).encode()
+    return MAGIC + struct.pack("<H2sH", len(text) + 4, b"AB", len(text)) + text + b"\x03\x00" + bytes(8)
+
+
+@pytest.mark.parametrize("version", [2, 99, "1", None, 1.0])
+def test_a_bundle_of_another_version_is_refused_before_it_is_read(version: Any) -> None:
+    with pytest.raises(InvalidSnapshotVersion):
+        unpack(head(bundle=version, bytes=0, frames=0, sum="0" * 64))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x1f\x8b", b"PK\x03\x04", b"{}", bytes(range(256)), zlib.compress(b"x"), MAGIC + b"\0\0SN\0\0"]
+)
+def test_what_is_no_bundle_is_said_to_be_none(data: bytes) -> None:
+    assert not is_bundle(data)
+    with pytest.raises(InvalidInput):
+        unpack(data)
+
+
+async def test_a_bomb_is_not_unfolded() -> None:
+    async with memory_store() as store:
+        await store.save(make_snapshot("0" * 30_000_000, session_id=SESSION))
+        bomb = await bundle_of(store)
+    assert len(bomb) < 100_000
+    with pytest.raises(LimitExceeded):
+        unpack(bomb, limit=20_000_000)
+
+
+def resummed(bundle: bytes) -> bytes:
+    """The bundle with the checksum it should have: what an attacker does who has read the format."""
+    blank = re.sub(rb'"sum":"[0-9a-f]{64}"', b'"sum":"' + b"0" * 64 + b'"', bundle, count=1)
+    return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
+
+
+async def test_a_bundle_that_lies_about_its_length_is_refused() -> None:
+    async with memory_store() as store:
+        await fill(store, memory=False)
+        bundle = await bundle_of(store)
+    declared = bundle[-4:]
+    for lie in (b"\xff\xff\xff\x0f", b"\0\0\0\0", bytes([declared[0] ^ 1]) + declared[1:]):
+        with pytest.raises(SnapshotError):
+            unpack(resummed(bundle[:-4] + lie))
+
+
+async def test_snapshots_of_an_encrypted_store_do_not_pass_for_a_bundle(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, key="k" * 20) as store:
+        await store.save(make_snapshot("x", session_id=SESSION))
+    (file,) = [path async for path in anyio.Path(tmp_path).glob("sessions/*/*.snap.gz")]
+    body = await file.read_bytes()
+    forged = resummed(head(bundle=1, bytes=len(body), frames=1, sum="0" * 64).replace(b'": ', b'":') + body)
+    with pytest.raises(SnapshotError):
+        unpack(forged)
+
+
+async def test_frames_of_two_sessions_may_not_be_mixed() -> None:
+    async with memory_store() as store:
+        await fill(store, "a", memory=False)
+        await fill(store, "b", memory=False)
+        one, other = await store.take_out("a"), await store.take_out("b")
+    mixed = pack([one[:1], other, one[1:]])
+    with pytest.raises(SnapshotCorrupted):
+        unpack(mixed)

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+
+from snapshot_plugin import MemoryStore
+from snapshot_plugin.adapters.exchange.carrying import Arrival, as_copies, bring, carrier, collect
+from snapshot_plugin.adapters.exchange.edits import moved, redacted, renamed
+from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.store.transfer import Copied, verified
+from snapshot_plugin.testing.build import make_message, make_snapshot
+from tests.exchange.sessions import NOW, fill, memory_store
+
+pytestmark = pytest.mark.anyio
+SESSION = "Fix/auth"
+TOKEN = "ghp_" + "A1b2" * 9
+
+
+async def exported(*, memory: bool = True) -> list[Sequence[Copied]]:
+    async with memory_store() as store:
+        await fill(store, memory=memory)
+        return await collect(store, SESSION)
+
+
+async def ids(store: MemoryStore) -> set[str]:
+    return {meta.session_id for meta in await store.list()}
+
+
+def outcomes(arrivals: Sequence[Arrival]) -> list[tuple[str, str, str]]:
+    return [(arrival.outcome, arrival.source_id, arrival.session_id) for arrival in arrivals]
+
+
+# What is there already ---------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_there_with_the_same_content_is_left_alone() -> None:
+    async with memory_store() as store:
+        sessions = await exported()
+        await bring(store, sessions)
+        again = await bring(store, sessions)
+
+        assert outcomes(again) == [("already_there", SESSION, SESSION)]
+        assert again[0].made == ()
+        assert await ids(store) == {SESSION, f"{SESSION}+memory"}
+
+
+async def test_a_session_that_went_on_since_is_left_alone() -> None:
+    async with memory_store() as store:
+        sessions = await exported()
+        await bring(store, sessions)
+        await store.save((await store.load(SESSION)).append(make_message("mine")))
+
+        assert outcomes(await bring(store, sessions)) == [("already_there", SESSION, SESSION)]
+        assert (await store.load(SESSION)).messages[-1].text == "mine"
+
+
+async def test_a_session_that_is_there_with_other_content_wins_and_the_newcomer_gets_an_id() -> None:
+    async with memory_store() as store:
+        await store.save(make_snapshot("mine", session_id=SESSION))
+        numbers = count(1)
+        arrivals = await bring(store, await exported(), make_id=lambda: f"new-{next(numbers)}")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new-1")]
+        assert arrivals[0].made == ("new-1", "new-1+memory")
+        assert (await store.load(SESSION)).messages[0].text == "mine"
+        newcomer = await store.load("new-1")
+        assert newcomer.metadata["working_memory"]["session_id"] == "new-1+memory"
+        assert (await store.check()).findings == ()
+
+
+async def test_its_memory_alone_can_be_in_the_way() -> None:
+    async with memory_store() as store:
+        await store.save(make_snapshot(session_id=f"{SESSION}+memory", memory={"other": 1}))
+        arrivals = await bring(store, await exported(), make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new")]
+
+
+async def test_a_session_can_be_given_an_id() -> None:
+    async with memory_store() as store:
+        sessions = await exported()
+        assert outcomes(await bring(store, sessions, under="mine")) == [("imported", SESSION, "mine")]
+        assert outcomes(await bring(store, sessions, under="mine")) == [("already_there", SESSION, "mine")]
+        await store.save(make_snapshot("x", session_id="taken"))
+        with pytest.raises(Conflict):
+            await bring(store, sessions, under="taken")
+        with pytest.raises(InvalidSessionId):
+            await bring(store, sessions, under="..")
+
+
+async def test_two_sessions_cannot_both_be_given_one_id() -> None:
+    async with memory_store() as store:
+        other = await as_copies(make_snapshot("x", session_id="other"), now=NOW)
+        with pytest.raises(InvalidInput):
+            await bring(store, [*await exported(), other], under="mine")
+
+
+async def test_a_dry_run_says_the_same_and_does_nothing() -> None:
+    async with memory_store() as store:
+        dry = await bring(store, await exported(), dry_run=True)
+
+        assert (dry[0].outcome, dry[0].made, dry[0].snapshots) == ("imported", (SESSION, f"{SESSION}+memory"), 4)
+        assert await ids(store) == set()
+
+
+async def test_if_one_session_is_not_what_it_says_none_is_imported() -> None:
+    good = await as_copies(make_snapshot("x", session_id="good"), now=NOW)
+    bad = [copy._replace(payload=copy.payload.replace(b"hello", b"olleh")) for copy in (await exported())[0]]
+    async with memory_store() as store:
+        with pytest.raises(SnapshotCorrupted):
+            await bring(store, [good, bad])
+        assert await ids(store) == set()
+
+
+async def test_if_the_disk_refuses_half_way_what_was_imported_is_taken_back() -> None:
+    class Full(MemoryStore):
+        async def put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
+            if session_id.endswith("+memory"):
+                raise StoreUnavailable("full")
+            await super().put_in(session_id, copies)
+
+    async with Full() as store:
+        with pytest.raises(StoreUnavailable):
+            await bring(store, await exported())
+        assert await ids(store) == set()
+
+
+def test_a_store_without_histories_is_refused_in_words() -> None:
+    with pytest.raises(InvalidInput):
+        carrier(object())  # type: ignore[arg-type]
+
+
+# On the way --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paths", "cwd", "more"),
+    [
+        ({"/home/ann": "/Users/bob"}, "/Users/bob/shop", ["/Users/bob", "/srv"]),
+        ({"/home/ann/": "/Users/bob/"}, "/Users/bob/shop", ["/Users/bob", "/srv"]),
+        ({"/home/an": "/x"}, "/home/ann/shop", ["/home/ann", "/srv"]),
+        ({"/home": "/h", "/home/ann/shop": "/shop"}, "/shop", ["/h/ann", "/srv"]),
+        ({"/": "/mnt"}, "/mnt/home/ann/shop", ["/mnt/home/ann", "/mnt/srv"]),
+        ({"/home/ann/shop": "/"}, "/", ["/home/ann", "/srv"]),
+    ],
+)
+async def test_directories_can_be_elsewhere(paths: dict[str, str], cwd: str, more: list[str]) -> None:
+    async with memory_store() as store:
+        arrivals = await bring(store, await exported(), paths=paths)
+        snapshot = await store.load(SESSION)
+
+        assert snapshot.config.cwd == cwd == arrivals[0].newest.config.cwd
+        assert list(snapshot.config.additional_directories) == more
+        assert {meta.cwd for meta in await store.history(SESSION)} == {cwd}
+        assert (await store.check()).findings == ()
+
+
+async def test_moving_changes_nothing_that_was_said() -> None:
+    async with memory_store() as store:
+        await store.save(make_snapshot("see /home/ann", session_id="s", title="/home/ann"))
+        copies = moved(await store.take_out("s"), {"/home/ann": "/x"})
+
+    assert verified(copies).messages[0].text == "see /home/ann"
+    assert verified(copies).title == "/home/ann"
+
+
+async def test_secrets_go_from_every_snapshot_and_all_else_stays() -> None:
+    async with memory_store() as store:
+        first = make_snapshot(
+            f"my token is {TOKEN}", "fine", session_id="s", title=f"t {TOKEN}", memory={"k": TOKEN}
+        )
+        await store.save(first)
+        await store.save(first.append(make_message("on")).evolve(memory={}, title="clean"))
+        before = await store.take_out("s")
+        copies, report = redacted(before)
+
+    assert TOKEN.encode() not in b"".join(payload for _, payload in copies)
+    assert sum(report.counts.values()) >= 3
+    newest = verified(copies)
+    assert [message.text for message in newest.messages[1:]] == ["fine", "on"]
+    assert newest.memory == {}
+    assert [copy.header.hi for copy in copies] == [1, 2]
+    assert copies[1].payload == before[1].payload
+
+
+async def test_a_session_without_secrets_is_not_changed_by_looking_for_them() -> None:
+    (session, memory) = await exported()
+    assert redacted(session)[0] == list(session)
+    assert redacted(memory)[0] == list(memory)
+
+
+async def test_renaming_keeps_the_content() -> None:
+    (session, _) = await exported()
+    again = renamed(renamed(session, "other"), SESSION)
+    assert again == list(session)
+    assert verified(renamed(session, "other")).session_id == "other"
