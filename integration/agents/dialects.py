@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -97,20 +98,23 @@ def _chat(delta: Json, finish: str | None) -> str:
 
 
 def responses_events(pieces: Iterator[str], call: Call | None) -> Iterator[str]:
-    """The stream of a response, one SSE event at a time."""
-    yield _event("response.created", response={"id": "resp-scripted"})
-    message: Json = {"type": "message", "id": "msg-1", "role": "assistant", "content": []}
+    """The stream of a response, one SSE event at a time. Agents take what has an old id for the old message."""
+    number = uuid.uuid4().hex
+    yield _event("response.created", response={"id": f"resp-{number}"})
+    message: Json = {"type": "message", "id": f"msg-{number}", "role": "assistant", "content": []}
     yield _event("response.output_item.added", output_index=0, item=message)
     said = []
     for piece in pieces:
         said.append(piece)
-        yield _event("response.output_text.delta", item_id="msg-1", output_index=0, content_index=0, delta=piece)
+        yield _event(
+            "response.output_text.delta", item_id=message["id"], output_index=0, content_index=0, delta=piece
+        )
     done = {**message, "content": [{"type": "output_text", "text": "".join(said)}]}
     yield _event("response.output_item.done", output_index=0, item=done)
     if call:
         yield from _response_call(call)
     usage = {"input_tokens": 10, "output_tokens": 10, "total_tokens": 20}
-    yield _event("response.completed", response={"id": "resp-scripted", "output": [], "usage": usage})
+    yield _event("response.completed", response={"id": f"resp-{number}", "output": [], "usage": usage})
 
 
 def _response_call(call: Call) -> Iterator[str]:

@@ -16,7 +16,8 @@ from acp import start_tool_call
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.manager.spool import read_spool
+from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.manager.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import Json, allow, connected, words
@@ -217,3 +218,22 @@ async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
         answer = await peer.answer_to(await peer.begin("session/list", {}))
         assert "error" in answer
     assert logging.WARNING in {entry.levelno for entry in caplog.records}
+
+
+async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(ScriptedAgent(tmp_path)) as peer:
+        await peer.initialize()
+        session_id = await peer.new_session()
+        with monkeypatch.context() as full:
+            full.setattr(Spool, "append", refuse)
+            assert await peer.prompt(session_id, "one") == "heard one"
+        assert await peer.prompt(session_id, "two") == "heard two"
+    async with connected(ScriptedAgent(tmp_path)) as peer:
+        await peer.initialize()
+        assert "".join(text for _, text in words((await peer.load(session_id))[1])) == "oneheard onetwoheard two"
+
+
+def refuse(_spool: Spool, _record: Json) -> int:
+    raise StoreUnavailable("no space left")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals, recover_all
@@ -55,19 +58,19 @@ class Desk:
         return self._open.get(session_id)
 
     async def write(self, journal: Journal | None, entry: Entry | None, *, checkpoint: bool = False) -> None:
-        """Write an entry down before what it is about goes on. Only what has to reach the disk leaves the loop."""
+        """Write an entry down before what it is about goes on, which it does in any case.
+
+        Only what has to reach the disk leaves the loop.
+        """
         if journal is None or entry is None:
             return
-        if not entry.durable and not checkpoint:
-            journal.record(entry.event)
-            return
-
-        def record() -> None:
-            journal.record(entry.event, durable=entry.durable)
-            if checkpoint:
-                journal.checkpoint()
-
-        await self._in_thread(record)
+        try:
+            if entry.durable or checkpoint:
+                await self._in_thread(_record, journal, entry, checkpoint)
+            else:
+                journal.record(entry.event)
+        except Exception:
+            log.exception("session %s: something was not recorded", journal.session_id)
 
     async def begin(self, authors_id: str, first: Mapping[str, Any]) -> Journal | None:
         """Record a new session under the author's id, or under a new one if that is taken; durable on return.
@@ -77,7 +80,7 @@ class Desk:
         try:
             journals = await self._journals()
             return await self._in_thread(self._begin, journals, authors_id, first)
-        except (SnapshotError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 — the session matters more than its record
             log.warning("session %s is NOT recorded: %s", authors_id, error)
             return None
 
@@ -101,7 +104,7 @@ class Desk:
             return
         try:
             await self.run(Journals.finish_all)
-        except (SnapshotError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 — the connection ends in any case
             log.warning("not everything could be saved: %s", error)
         self._done.set()
         await self._host
@@ -117,23 +120,46 @@ class Desk:
 
     async def _keep_open(self, opened: asyncio.Future[Journals]) -> None:
         """The store, and the task group that saves in the background, from the first use to `close`."""
-        try:
-            store, is_ours = open_place(self._place)
-            assert isinstance(store, FilesystemStore)  # noqa: S101 — a path opens no other, and stores were checked
-        except Exception as error:  # noqa: BLE001 — whoever waits is told, and goes on
-            opened.set_exception(error)
-            return
-        try:
-            await _recover(store)
-            async with BlockingPortal() as portal:
-                journals = Journals(store, portal)
-                self._open = journals.open
-                opened.set_result(journals)
-                await self._done.wait()
-                await portal.stop(cancel_remaining=True)
-        finally:
-            if is_ours:
-                await store.aclose()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                store, is_ours = open_place(self._place)
+                assert isinstance(store, FilesystemStore)  # noqa: S101 — stores were checked, and a path is one
+                if is_ours:
+                    stack.push_async_callback(store.aclose)
+                await _recover(store)
+                portal = await stack.enter_async_context(BlockingPortal())
+                tasks = await stack.enter_async_context(anyio.create_task_group())
+                journals = Journals(store, cast("BlockingPortal", _Portal(portal, tasks)))
+            except Exception as error:  # noqa: BLE001 — whoever waits is told, and goes on
+                opened.set_exception(error)
+                return
+            self._open = journals.open
+            opened.set_result(journals)
+            await self._done.wait()
+            tasks.cancel_scope.cancel()
+            await portal.stop(cancel_remaining=True)
+
+
+class _Portal:
+    """A way into the loop that those who are in it already may take as well: updates are recorded there."""
+
+    def __init__(self, portal: BlockingPortal, tasks: TaskGroup) -> None:
+        self._portal, self._tasks, self._loops_thread = portal, tasks, threading.get_ident()
+        self.call = portal.call
+
+    def start_task_soon(
+        self, work: Callable[[Unpack[_Args]], Coroutine[Any, Any, Any]], *arguments: *_Args
+    ) -> None:
+        if threading.get_ident() == self._loops_thread:
+            self._tasks.start_soon(work, *arguments)
+        else:
+            self._portal.start_task_soon(work, *arguments)
+
+
+def _record(journal: Journal, entry: Entry, checkpoint: bool) -> None:
+    journal.record(entry.event, durable=entry.durable)
+    if checkpoint:
+        journal.checkpoint()
 
 
 async def _recover(store: FilesystemStore) -> None:
