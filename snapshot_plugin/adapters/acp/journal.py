@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from snapshot_plugin.adapters.acp.flusher import Flusher
 from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.labels import checked_label
@@ -48,27 +49,55 @@ def reduce_spool(snapshot: SessionSnapshot, records: Sequence[SpoolRecord]) -> S
 class Journal:
     """The record of one live session. Only its owner (by lease) has one."""
 
-    def __init__(self, base: SessionSnapshot, lease: Lease, spool: Spool, save: Callable[[Journal], None]) -> None:
+    def __init__(
+        self,
+        base: SessionSnapshot,
+        lease: Lease,
+        spool: Spool,
+        *,
+        save: Callable[[Journal], None],
+        recorded: Callable[[], None],
+    ) -> None:
         self.session_id = base.session_id
         self.lease = lease
         self._recording = Recording(base)
         self._spool = spool
-        self._save = save
+        self._save, self._recorded = save, recorded
         self._lock = threading.Lock()
         self._dirty = self._scheduled = False
+        self._unwritten = self._caught_up = 0
 
     def record(self, event: Mapping[str, Any], *, durable: bool = False) -> None:
-        """Write an event ahead, then take it in. A disk that refuses costs the write-ahead, never the session."""
+        """Write an event ahead, then take it in. A disk that refuses costs the write-ahead, never the session.
+
+        Then nothing more is written ahead until a snapshot holds what is missing, and that is tried soon: a spool
+        with a gap would be recovered as a conversation that never was.
+        """
         data = dict(event)
         with self._lock:
-            try:
-                self._spool.append(data)
-                if durable:
-                    self._spool.flush()
-            except SnapshotError as error:
-                log.warning("session %s: not written ahead: %s", self.session_id, error)
+            written = self._unwritten == self._caught_up and self._write_ahead(data)
+            self._unwritten += not written
+            if written and durable:
+                self.flush()
             self._recording.apply(data)
             self._dirty = True
+        if not durable:
+            self._recorded() if written else self.checkpoint()
+
+    def _write_ahead(self, data: dict[str, Any]) -> bool:
+        try:
+            self._spool.append(data)
+        except SnapshotError as error:
+            log.warning("session %s: not written ahead: %s", self.session_id, error)
+            return False
+        return True
+
+    def flush(self) -> None:
+        """Make what was written ahead safe from a power cut. A disk that refuses is only told of."""
+        try:
+            self._spool.flush()
+        except SnapshotError as error:
+            log.warning("session %s: not safe from a power cut yet: %s", self.session_id, error)
 
     @property
     def running(self) -> bool:
@@ -100,11 +129,12 @@ class Journal:
     async def save(self, store: FilesystemStore, trigger: str = "event", tags: Sequence[str] = ()) -> Outcome:
         """Save now. A failure is logged and told; the spool keeps everything until a save goes through."""
         with self._lock:
-            upto, self._dirty = self._spool.last, False
+            upto, unwritten, self._dirty = self._spool.last, self._unwritten, False
             snapshot = with_upto(self._recording.snapshot(datetime.now(UTC)), upto)
         try:
             ref = await store.save(snapshot, trigger=trigger, tags=tags)
             self._spool.truncate(upto)
+            self._caught_up = unwritten
         except Conflict as error:
             log.warning("session %s was changed by another writer: %s", self.session_id, error)
             return Outcome.failed(self.session_id, error)
@@ -139,6 +169,7 @@ class Journals:
     def __init__(self, store: FilesystemStore, portal: BlockingPortal) -> None:
         self.store, self._portal = store, portal
         self.open: dict[str, Journal] = {}
+        self._flusher = Flusher(self._flush)
         self.control: str | None = None
         """Where other processes can ask about these sessions; see `asked`."""
 
@@ -180,7 +211,7 @@ class Journals:
         except BaseException:
             lease.release()
             raise
-        journal = Journal(snapshot, lease, spool, self._schedule)
+        journal = Journal(snapshot, lease, spool, save=self._schedule, recorded=self._flusher.wake)
         if journal.running:  # whoever had it before went away in the middle of a turn
             journal.record({"interrupted": "the client hung up", "t": stamp()})
         self.open[session_id] = journal
@@ -191,6 +222,10 @@ class Journals:
             self.store, session_id, lease=lease, reducers={PROVIDER: reduce_spool}, now=datetime.now(UTC)
         )
         return await self.store.load(session_id)
+
+    def _flush(self) -> None:
+        for journal in tuple(self.open.values()):
+            journal.flush()
 
     def _schedule(self, journal: Journal) -> None:
         self._portal.start_task_soon(journal.save_soon, self.store)
