@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from snapshot_plugin.adapters.exchange.foreign.lines import Line, as_dict, as_list
+from snapshot_plugin.adapters.exchange.foreign.lines import Line, as_dict, as_list, as_text
 from snapshot_plugin.errors import InvalidSnapshot
 
 __all__ = ["is_claude_code", "read_claude_code"]
@@ -23,7 +23,8 @@ _ENVELOPE = frozenset({"type", "message", "timestamp", "uuid", "sessionId", "cwd
 def is_claude_code(lines: Sequence[Line]) -> bool:
     """Whether these lines are a session of Claude Code."""
     return any(
-        line.get("type") in ("user", "assistant") and "sessionId" in line and "uuid" in line for line in lines
+        as_text(line.get("type")) in ("user", "assistant") and "sessionId" in line and "uuid" in line
+        for line in lines
     )
 
 
@@ -74,31 +75,36 @@ def _spoken(lines: Sequence[Line], said: Sequence[Line]) -> list[Line]:
     while isinstance(at, str) and at in by_uuid and at not in path:
         path.add(at)
         at = by_uuid[at].get("parentUuid") or by_uuid[at].get("logicalParentUuid")
-    answers = {as_dict(line["message"]).get("id") for line in main if line.get("uuid") in path} - {None}
-    calls: set[Any] = set()
+    answers = {_answer(line) for line in main if as_text(line.get("uuid")) in path} - {None}
+    calls: set[str | None] = set()
     spoken = []
     for line in main:
         blocks = as_list(line["message"].get("content"))
-        results = {as_dict(block).get("tool_use_id") for block in blocks if _kind(block) == "tool_result"}
-        if line.get("uuid") in path or line["message"].get("id") in answers or (results and results <= calls):
-            calls |= {block.get("id") for block in blocks if _kind(block) == "tool_use"}
+        results = {as_text(as_dict(block).get("tool_use_id")) for block in blocks if _kind(block) == "tool_result"}
+        if as_text(line.get("uuid")) in path or _answer(line) in answers or (results and results <= calls):
+            calls |= {as_text(block.get("id")) for block in blocks if _kind(block) == "tool_use"}
             spoken.append(line)
     return spoken
 
 
-def _kind(block: Any) -> Any:
-    return as_dict(block).get("type")
+def _kind(block: Any) -> str | None:
+    return as_text(as_dict(block).get("type"))
+
+
+def _answer(line: Line) -> str | None:
+    """Which answer of the model a line belongs to."""
+    return as_text(line["message"].get("id")) if line["type"] == "assistant" else None
 
 
 def _messages(spoken: Sequence[Line]) -> list[Line]:
     messages: list[Line] = []
-    calls: dict[Any, Line] = {}
-    open_answer: Any = None
+    calls: dict[str | None, Line] = {}
+    open_answer: str | None = None
     for line in spoken:
         content = line["message"].get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
         ours = [block for block in (_block(each, line, calls) for each in blocks) if block is not None]
-        answer = line["message"].get("id") if line["type"] == "assistant" else None
+        answer = _answer(line)
         if answer is not None and answer == open_answer:
             messages[-1]["content"] += ours
         elif ours or not blocks:
@@ -122,18 +128,18 @@ def _message(line: Line, blocks: list[Line]) -> Line:
     }
 
 
-def _block(block: Any, line: Line, calls: dict[Any, Line]) -> Line | None:
+def _block(block: Any, line: Line, calls: dict[str | None, Line]) -> Line | None:
     """Our block for theirs; None for the result of a call, which belongs to the call."""
     raw = as_dict(block) or {"type": "text", "text": str(block)}
-    kind = raw.get("type")
+    kind = as_text(raw.get("type"))
     if kind == "thinking":
         rest = {name: value for name, value in raw.items() if name not in ("type", "thinking")}
         return {"type": "thought", "text": raw.get("thinking") or "", **rest}
     if kind == "tool_use":
         named: Line = {"type": "tool_call", "toolCallId": str(raw.get("id")), "title": str(raw.get("name") or "")}
-        calls[raw.get("id")] = call = {**named, "status": "pending", "rawInput": raw.get("input")}
+        calls[as_text(raw.get("id"))] = call = {**named, "status": "pending", "rawInput": raw.get("input")}
         return call
-    if kind == "tool_result" and raw.get("tool_use_id") in calls:
+    if kind == "tool_result" and as_text(raw.get("tool_use_id")) in calls:
         call = calls[raw["tool_use_id"]]
         call |= {"status": "failed" if raw.get("is_error") else "completed", "rawOutput": raw.get("content")}
         if line.get("toolUseResult") is not None:
@@ -160,7 +166,7 @@ def _model(spoken: Sequence[Line]) -> str | None:
 
 def _metrics(spoken: Sequence[Line]) -> Line:
     """Sums of what each answer cost; its lines all repeat the same numbers, of which the last is final."""
-    usages = {line["message"].get("id"): as_dict(line["message"].get("usage")) for line in spoken}
+    usages = {_answer(line): as_dict(line["message"].get("usage")) for line in spoken}
     usages.pop(None, None)
     numbers = {name: sum(_number(usage.get(name)) for usage in usages.values()) for name in _COUNTED}
     given = numbers["input_tokens"] + numbers["cache_creation_input_tokens"] + numbers["cache_read_input_tokens"]

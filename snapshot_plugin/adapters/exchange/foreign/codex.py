@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from snapshot_plugin.adapters.exchange.foreign.lines import Line, as_dict, as_list
+from snapshot_plugin.adapters.exchange.foreign.lines import Line, as_dict, as_list, as_text
 from snapshot_plugin.errors import InvalidSnapshot
 
 __all__ = ["is_codex", "read_codex"]
@@ -26,7 +26,7 @@ _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_
 
 def is_codex(lines: Sequence[Line]) -> bool:
     """Whether these lines are a rollout of Codex."""
-    if any(line.get("type") in _ENVELOPES and isinstance(line.get("payload"), dict) for line in lines):
+    if any(as_text(line.get("type")) in _ENVELOPES and isinstance(line.get("payload"), dict) for line in lines):
         return True
     return (
         bool(lines) and "id" in lines[0] and "timestamp" in lines[0] and any(_is_item(line) for line in lines[1:])
@@ -34,7 +34,7 @@ def is_codex(lines: Sequence[Line]) -> bool:
 
 
 def _is_item(line: Line) -> bool:
-    return line.get("type") in _ITEMS and "payload" not in line
+    return as_text(line.get("type")) in _ITEMS and "payload" not in line
 
 
 def read_codex(lines: Sequence[Line]) -> Line:
@@ -55,7 +55,11 @@ def _enveloped(line: Line, *, is_first: bool) -> Line:
         return line
     if is_first and "type" not in line:
         return {"timestamp": line.get("timestamp"), "type": "session_meta", "payload": line}
-    return {"type": "response_item", "payload": line} if _is_item(line) or line.get("type") in _OUTPUTS else line
+    return (
+        {"type": "response_item", "payload": line}
+        if _is_item(line) or as_text(line.get("type")) in _OUTPUTS
+        else line
+    )
 
 
 class _Reading:
@@ -68,10 +72,10 @@ class _Reading:
         self.messages: list[Line] = []
         self.other: list[Line] = []
         self.times: list[str] = []
-        self._calls: dict[Any, Line] = {}
+        self._calls: dict[str | None, Line] = {}
 
     def take(self, line: Line) -> None:
-        kind, payload = line.get("type"), as_dict(line.get("payload"))
+        kind, payload = as_text(line.get("type")), as_dict(line.get("payload"))
         if isinstance(line.get("timestamp"), str):
             self.times.append(line["timestamp"])
         if kind == "session_meta" and not self.about:
@@ -88,34 +92,34 @@ class _Reading:
     def _event(self, line: Line, payload: Line) -> None:
         if payload.get("type") == "token_count":
             self.tokens = as_dict(as_dict(payload.get("info")).get("total_token_usage")) or self.tokens
-        elif payload.get("type") not in ("user_message", "agent_message", "agent_reasoning"):
+        elif as_text(payload.get("type")) not in ("user_message", "agent_message", "agent_reasoning"):
             self.other.append(line)
 
     def _item(self, item: Line, when: Any) -> None:
-        kind = item.get("type")
+        kind = as_text(item.get("type"))
         if kind == "message":
             self._speak(_ROLES.get(str(item.get("role")), "system"), _contents(item), when)
-        elif kind in _OUTPUTS and item.get("call_id") in self._calls:
+        elif kind in _OUTPUTS and as_text(item.get("call_id")) in self._calls:
             self._calls[item["call_id"]].update(_outcome(item))
         else:
             self._speak("assistant", [self._block(item)], when)
 
     def _block(self, item: Line) -> Line:
-        kind = item.get("type")
+        kind = as_text(item.get("type"))
         if kind == "reasoning":
-            texts = [as_dict(part).get("text") or "" for part in as_list(item.get("summary"))]
+            texts = [as_text(as_dict(part).get("text")) or "" for part in as_list(item.get("summary"))]
             rest = {name: value for name, value in item.items() if name not in ("type", "summary")}
             return {"type": "thought", "text": "\n".join(texts), **rest}
         if kind not in _CALLS:
             return item
-        call = {
+        call: Line = {
             "type": "tool_call",
             "toolCallId": str(item.get("call_id") or item.get("id") or ""),
             "title": str(item.get("name") or "shell"),
             "status": "pending",
-            "rawInput": _parsed(item.get(_CALLS[str(kind)])),
+            "rawInput": _parsed(item.get(_CALLS[kind])),
         }
-        self._calls[item.get("call_id")] = call
+        self._calls[call["toolCallId"]] = call
         return call
 
     def _speak(self, role: str, blocks: list[Line], when: Any) -> None:
@@ -134,7 +138,9 @@ class _Reading:
         times = sorted([*self.times, *[t for t in [self.about.get("timestamp")] if isinstance(t, str)]])
         if not times:
             raise InvalidSnapshot("this Codex file does not say when anything was said", session_id=session_id)
-        counted = {name: self.tokens.get(name) or 0 for name in ("input_tokens", "output_tokens", "total_tokens")}
+        counted = {
+            name: _number(self.tokens.get(name)) for name in ("input_tokens", "output_tokens", "total_tokens")
+        }
         kept = {
             "session_meta": _without(self.about, "id", "cwd"),
             "turn_context": self.settings,
@@ -151,7 +157,7 @@ class _Reading:
             "config": {
                 "cwd": self.settings.get("cwd") or self.about.get("cwd"),
                 "model": self.settings.get("model"),
-                "instructions": _text_or_none(self.about.get("instructions")),
+                "instructions": as_text(self.about.get("instructions")),
             },
             "messages": self.messages,
             "metrics": {**counted, "turns": sum(message["role"] == "user" for message in self.messages)},
@@ -190,5 +196,5 @@ def _without(holder: Line, *names: str) -> Line:
     return {name: value for name, value in holder.items() if name not in names}
 
 
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _number(value: Any) -> int:
+    return value if type(value) is int else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from snapshot_plugin.errors import InvalidSnapshot
 
-__all__ = ["Line", "as_dict", "as_list", "parse_json", "parse_lines"]
+__all__ = ["Line", "as_dict", "as_list", "as_text", "parse_json", "parse_lines"]
 
 Line = dict[str, Any]
 
@@ -56,3 +56,8 @@ def as_dict(value: Any) -> Line:
 def as_list(value: Any) -> list[Any]:
     """*value* if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def as_text(value: Any) -> str | None:
+    """*value* if it is text; so what should be a name can be looked up, whatever it is."""
+    return value if isinstance(value, str) else None
