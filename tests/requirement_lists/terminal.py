@@ -21,7 +21,7 @@ _COMPONENTS = section(
     _PAGE + "Architecture: Components",
     done("TERMINAL-UI-LIST", "The interface shows the list of sessions."),
     done("TERMINAL-UI-RESTORED", "The interface says that a session was restored."),
-    to_do("TERMINAL-UI-SWITCH", "The interface switches between sessions."),
+    done("TERMINAL-UI-SWITCH", "The interface switches between sessions."),
     done("TERMINAL-UI-METADATA", "A front end knows the current session and its metadata."),
 )
 

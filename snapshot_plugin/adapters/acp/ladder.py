@@ -25,7 +25,7 @@ from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["AgentRefused", "Collect", "Connection", "Grade", "Restored", "Updates", "climb"]
+__all__ = ["AgentRefused", "Collect", "Connection", "Grade", "Restored", "Updates", "climb", "meets"]
 
 Grade = Literal["native-load", "native-resume", "context"]
 _MEETS = {
@@ -110,8 +110,13 @@ def climb(
     return Restored("context", str(result.get("sessionId", "")), result, note, tuple(tried))
 
 
+def meets(grade: str, require: str) -> bool:
+    """Whether a grade is as faithful as is demanded: ``exact``, ``history`` or ``context``."""
+    return grade in _MEETS[require]
+
+
 def _demanded(restored: Restored, record: SessionSnapshot, require: str) -> Restored:
-    if restored.grade not in _MEETS[require]:
+    if not meets(restored.grade, require):
         raise FidelityNotMet(
             f"session {record.session_id} came back only with grade {restored.grade}", session_id=record.session_id
         )

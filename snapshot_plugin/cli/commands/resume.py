@@ -1,0 +1,278 @@
+"""``asnap resume``: pick a session, see what will come back, go on with it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import click
+
+from snapshot_plugin.cli.about import About, about, context_line
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document
+from snapshot_plugin.cli.failures import with_next
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.refs import resolve
+from snapshot_plugin.cli.scope import Selection, here, select
+from snapshot_plugin.cli.sessions import SessionRow, rows_of
+from snapshot_plugin.cli.text import ago, plain
+from snapshot_plugin.cli.unexpected import tell_unexpected
+from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["Resume", "command"]
+
+_CACHED = timedelta(hours=1)
+"""How long providers keep what they have read, at most."""
+_GRADES = {
+    "native-load": "the agent loads it itself; what it shows is compared with the record",
+    "native-resume": "the agent takes it up itself",
+    "context": "a new session of the agent is told the conversation",
+}
+
+
+class Resume(Document):
+    """A session that can go on: what comes back, and the command that does it."""
+
+    kind: ClassVar[str] = "resume"
+    session: SessionRow
+    about: About
+    cold: bool
+    """Whether the provider has forgotten what it read: the first turn then reads the whole context anew."""
+    expected_grade: str | None
+    """native-load, native-resume or context; null if that is known only once the agent runs."""
+    restores: tuple[str, ...]
+    """What will be there again."""
+    cwd: str | None
+    command: tuple[str, ...]
+    as_of: datetime
+
+    @property
+    def shell_line(self) -> str:
+        """The command, to paste."""
+        line = shlex.join(self.command)
+        return f"cd {shlex.quote(self.cwd)} && {line}" if self.cwd else line
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        for line in self.story():
+            out.note(line)
+        out.line(self.shell_line)
+        if out.is_terminal:
+            out.note("\nIt speaks ACP on stdin and stdout: start it from your editor. In Zed, settings.json:")
+            out.note(self._zed())
+
+    def story(self) -> Iterator[str]:
+        """What a person should know before going on."""
+        row, known = self.session, self.about
+        yield f"{plain(row.title or '') or '(untitled)'} ({row.session_id})"
+        agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
+        yield f"  agent     {plain(agent)}, last changed {ago(row.changed_at, self.as_of)} ago, {row.turns} turns"
+        cold = ", cold: the first turn reads it anew" if self.cold else ""
+        yield f"  context   {context_line(known)}{cold}"
+        yield f"  restores  {plain(', '.join(self.restores))}"
+        how = _GRADES.get(self.expected_grade or "", "known once the agent runs")
+        yield f"  grade     {self.expected_grade or 'not known yet'}: {how}"
+        yield from (f"  repair    {plain(notice)}" for notice in known.notices)
+        yield from (f"  damaged   {plain(damage)}" for damage in known.skipped)
+        if row.ended_unexpectedly:
+            yield "  ended     unexpectedly; what was cut off is recovered first"
+        if self.cwd and not os.path.isdir(self.cwd):  # noqa: PTH112 — text
+            yield f"  missing   {plain(self.cwd)} is not there; give another place with --cwd"
+
+    def _zed(self) -> str:
+        import json  # noqa: PLC0415 — for people alone
+
+        name = json.dumps(plain(self.about.agent or "agent"))
+        server = json.dumps({"command": self.command[0], "args": self.command[1:]})
+        return f'  "agent_servers": {{\n    {name}: {server}\n  }}'
+
+
+class PrintedResume(Resume):
+    """The same, shown as the command alone."""
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        out.line(self.shell_line)
+
+
+@declare(
+    "resume",
+    section="Run",
+    answer=Resume,
+    examples=(
+        ("asnap resume", "pick one on a terminal; elsewhere the newest of this project"),
+        ("asnap resume 01jd --exec", "be the agent with that session: for an editor's settings"),
+        ("asnap resume latest --with 'opencode acp'", "go on in another agent"),
+        ("asnap resume tag:pre-deploy --require history --print", "the command alone, or exit code 9"),
+    ),
+    exits=(4, 5, 6, 7, 9, 10, 130),
+)
+@click.argument("ref", metavar="[REF]", required=False)
+@click.option("--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP here and now.")
+@click.option("--print", "only_print", is_flag=True, help="Only the command.")
+@click.option("--with", "agent", metavar="COMMAND", help="The agent to go on in.  [default: the one that had it]")
+@click.option("--cwd", metavar="DIR", help="Where to go on.  [default: where it was]")
+@click.option(
+    "--require", type=click.Choice(["exact", "history", "context"]), help="The least faithful restore to accept."
+)
+async def command(
+    call: Call,
+    *,
+    ref: str | None,
+    execute: bool,
+    only_print: bool,
+    agent: str | None,
+    cwd: str | None,
+    require: str | None,
+) -> Resume:
+    """Go on with a session: see what will come back, and how, then start its agent.
+
+    Without REF: a picker with search on a terminal, elsewhere the newest whole session of this project.
+    """
+    async with call.local() as store:
+        row = await _wanted(call, store, ref, may_pick=not execute)
+        _refuse_live(row, call.now)
+        stored = await store.read(row.session_id)
+    known = about(stored)
+    command_ = _agent_command(known, agent, row)
+    kind = PrintedResume if only_print else Resume
+    resume = kind(
+        session=row,
+        about=known,
+        cold=call.now - row.changed_at > _CACHED,
+        expected_grade=_expected(known, command_, require, row),
+        restores=tuple(_restores(row, known)),
+        cwd=_directory(cwd, row),
+        command=_run_line(call, row, command_, require),
+        as_of=call.now,
+    )
+    if execute:
+        _become(call, resume)
+    return resume
+
+
+# Which session -------------------------------------------------------------------------------------------
+
+
+async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pick: bool) -> SessionRow:
+    metas = await store.list()
+    rows = await rows_of(store, metas)
+    if ref is not None:
+        target = resolve(ref, metas)
+        if target.seq not in (None, target.meta.seq):
+            error = InvalidInput(
+                f"session {target.session_id} goes on from its newest snapshot, {target.meta.seq}",
+                session_id=target.session_id,
+                hint=f"branch it at snapshot {target.seq} and resume the branch",
+            )
+            raise with_next(error, f"asnap fork {target.session_id}@{target.seq}")
+        return next(row for row in rows if row.session_id == target.session_id)
+    tell_unexpected(call, rows)
+    if may_pick and call.may_ask and call.out.is_text and any(not row.is_memory for row in rows):
+        from snapshot_plugin.cli.picker import pick  # noqa: PLC0415 — a terminal library, for terminals
+
+        picked = await pick(call, store, rows)
+        if picked is None:
+            raise click.Abort
+        return picked
+    return _newest_here(rows)
+
+
+def _newest_here(rows: Sequence[SessionRow]) -> SessionRow:
+    place = here()
+    for row in select(rows, Selection(below=place)).shown:
+        if row.state == "ok" and not row.live:
+            return row
+    elsewhere = sum(not row.is_memory for row in rows)
+    raise SnapshotNotFound(
+        f"no session of {place} can go on",
+        hint=f"name one: the store has {elsewhere}" if elsewhere else "the store is empty",
+    )
+
+
+def _refuse_live(row: SessionRow, now: datetime) -> None:
+    if row.live:
+        who = f"process {row.live.pid} on {row.live.host}, for {ago(row.live.since, now)}"
+        command = " ".join(row.live.command)
+        error = SessionLocked(
+            f"session {row.session_id} is live: {who} has it" + (f" ({command})" if command else ""),
+            session_id=row.session_id,
+            hint="end that process, or go on from its newest snapshot in a branch",
+        )
+        raise with_next(error, f"asnap fork {row.session_id}")
+
+
+# How it goes on ------------------------------------------------------------------------------------------
+
+
+def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(given)) if given is not None else known.agent_command
+    except ValueError as error:
+        raise InvalidInput(f"--with {given!r} is no command: {error}") from error
+    if not words:
+        raise InvalidInput(
+            f"how the agent of session {row.session_id} is started was not recorded",
+            session_id=row.session_id,
+            hint=f"say so: asnap resume {row.session_id} --with 'agent command'",
+        )
+    return words
+
+
+def _expected(known: About, agent: Sequence[str], require: str | None, row: SessionRow) -> str | None:
+    from snapshot_plugin.adapters.acp.ladder import meets  # noqa: PLC0415 — commands import late
+
+    expected = known.expected_grade if tuple(agent) == known.agent_command else "context"
+    if require and expected and not meets(expected, require):
+        raise FidelityNotMet(
+            f"session {row.session_id} can come back as {expected}, and {require} is required",
+            session_id=row.session_id,
+            hint="allow a lower grade with --require context",
+        )
+    return expected
+
+
+def _restores(row: SessionRow, known: About) -> Iterator[str]:
+    yield f"{row.messages} messages"
+    if known.mode:
+        yield f"mode {known.mode}"
+    if known.model:
+        yield f"model {known.model}"
+    if known.plan_total:
+        yield f"plan ({known.plan_done} of {known.plan_total} done)"
+    if known.mcp_servers:
+        yield f"servers {', '.join(known.mcp_servers)} (from your editor)"
+
+
+def _directory(given: str | None, row: SessionRow) -> str | None:
+    if given is not None and not os.path.isdir(given):  # noqa: PTH112 — text
+        raise InvalidInput(f"--cwd {given} is no directory")
+    return os.path.abspath(given) if given is not None else row.cwd  # noqa: PTH100 — as above
+
+
+def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | None) -> tuple[str, ...]:
+    from snapshot_plugin.manager.places import default_storage_path  # noqa: PLC0415 — commands import late
+
+    place = call.config.storage_path
+    store = () if place == str(default_storage_path(call.environ)) else ("--store", os.path.abspath(place))  # noqa: PTH100 — as above
+    demand = ("--require", require) if require else ()
+    return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
+
+
+def _become(call: Call, resume: Resume) -> NoReturn:
+    """Replace this process; whoever started it talks to the agent from now on."""
+    for line in resume.story():
+        call.out.note(f"asnap: {line}")
+    if resume.cwd and os.path.isdir(resume.cwd):  # noqa: PTH112 — as above
+        os.chdir(resume.cwd)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "snapshot_plugin", *resume.command[1:]])  # noqa: S606 — that is the point

@@ -1,0 +1,171 @@
+"""Picking a session on a terminal: type to search, see what it is about, take it. Drawn on stderr."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import anyio
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, VSplit
+from prompt_toolkit.layout import Window as Pane
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.output import ColorDepth, create_output
+from prompt_toolkit.styles import Style
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.choices import Choices, Glimpse, glimpse_of
+from snapshot_plugin.cli.output import wants_colour
+from snapshot_plugin.cli.picker_view import footer, list_of, preview_of
+from snapshot_plugin.cli.remembered import recall, remember
+from snapshot_plugin.cli.scope import here
+from snapshot_plugin.cli.sessions import SessionRow
+from snapshot_plugin.cli.text import plain
+from snapshot_plugin.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["pick"]
+
+_STYLE = Style.from_dict({"at": "reverse", "id": "ansicyan", "dim": "ansibrightblack", "bad": "ansired"})
+_WIDE = 70
+"""From this many columns on, the preview is beside the list; else it is below."""
+_PREVIEW_LINES = 7
+_LEARN = 300
+"""How many conversations are looked into for their first and last words; the one under the cursor always is."""
+_PAGE = 10
+_FILE = "picker"
+
+
+async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> SessionRow | None:
+    """Have a person choose; None if they would rather not. The scope they chose is remembered."""
+    choices = Choices(rows, here(), everywhere=recall(call, _FILE).get("everywhere") is True)
+    if not choices.shown:
+        choices.toggle_scope()
+    picker = _Picker(choices, call.now, colour=wants_colour("auto", sys.stderr, call.environ))
+    async with anyio.create_task_group() as background:
+        background.start_soon(_learn, store, picker)
+        await picker.application.run_async()
+        background.cancel_scope.cancel()
+    remember(call, _FILE, {"everywhere": choices.everywhere})
+    return picker.taken
+
+
+async def _learn(store: SnapshotStore, picker: _Picker) -> None:
+    """Look into conversations one by one; when all that matter are known, wait for the cursor to move."""
+    while True:
+        picker.moved = anyio.Event()
+        session_id = picker.choices.to_learn(_LEARN)
+        if session_id is None:
+            await picker.moved.wait()
+            continue
+        try:
+            glimpse = glimpse_of(await store.load(session_id))
+        except SnapshotError as error:
+            glimpse = Glimpse(problem=plain(error.message))
+        picker.choices.learn(session_id, glimpse)
+        picker.application.invalidate()
+
+
+class _Picker:
+    """The screen: a line to type in, the sessions, what the one under the cursor is about, and the keys."""
+
+    def __init__(self, choices: Choices, now: datetime, *, colour: bool) -> None:
+        self.choices, self._now = choices, now
+        self.taken: SessionRow | None = None
+        self.moved = anyio.Event()
+        self._output = create_output(stdout=sys.stderr)
+        self.application: Application[None] = Application(
+            layout=Layout(self._layout()),
+            key_bindings=self._keys(),
+            style=_STYLE,
+            full_screen=True,
+            min_redraw_interval=0.05,
+            output=self._output,
+            color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
+        )
+        self.application.ttimeoutlen = 0.05  # Esc alone is told from an arrow key within this time
+
+    # What is seen ----------------------------------------------------------------------------------------
+
+    def _layout(self) -> HSplit:
+        is_wide = Condition(lambda: self._size.columns >= _WIDE)
+        search = Buffer(on_text_changed=self._typed, multiline=False)
+        field = Pane(BufferControl(search, input_processors=[BeforeInput("resume> ", "bold")]), height=1)
+        listed = Pane(FormattedTextControl(self._list), width=lambda: self._list_columns)
+        beside = VSplit([Pane(width=1, char="│", style="class:dim"), self._preview_pane()])
+        below = HSplit([Pane(height=1, char="─", style="class:dim"), self._preview_pane(_PREVIEW_LINES)])
+        return HSplit(
+            [
+                field,
+                VSplit([listed, ConditionalContainer(beside, is_wide)]),
+                ConditionalContainer(below, ~is_wide),
+                Pane(FormattedTextControl(self._footer), height=1),
+            ]
+        )
+
+    def _preview_pane(self, lines: int | None = None) -> Pane:
+        return Pane(FormattedTextControl(self._preview), wrap_lines=True, height=lines)
+
+    @property
+    def _size(self) -> Size:
+        return self._output.get_size()
+
+    @property
+    def _list_columns(self) -> int:
+        columns = self._size.columns
+        return columns * 3 // 5 if columns >= _WIDE else columns
+
+    def _list(self) -> StyleAndTextTuples:
+        taken = 2 if self._size.columns >= _WIDE else 3 + _PREVIEW_LINES
+        lines = max(1, self._size.rows - taken)
+        return [*list_of(self.choices, self._now, columns=self._list_columns, lines=lines)]
+
+    def _preview(self) -> StyleAndTextTuples:
+        row = self.choices.chosen
+        glimpse = self.choices.glimpse(row.session_id) if row else None
+        columns = self._size.columns - (self._list_columns + 1 if self._size.columns >= _WIDE else 0)
+        return [*preview_of(row, glimpse, self._now, columns=columns)]
+
+    def _footer(self) -> StyleAndTextTuples:
+        return [*footer(self.choices, columns=self._size.columns)]
+
+    # What is typed ---------------------------------------------------------------------------------------
+
+    def _typed(self, buffer: Buffer) -> None:
+        self.choices.type(buffer.text)
+        self.moved.set()
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        moves = {"up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE, "pagedown": _PAGE}
+        for key, by in moves.items():
+            self._bind(keys, key, functools.partial(self.choices.move, by))
+        self._bind(keys, "tab", self.choices.toggle_scope)
+        self._bind(keys, "enter", self._take)
+        for key in ("escape", "c-c", "c-d"):
+            self._bind(keys, key, self._leave)
+        return keys
+
+    def _bind(self, keys: KeyBindings, key: str, act: Callable[[], None]) -> None:
+        @keys.add(key, eager=True)
+        def _(_event: object) -> None:
+            act()
+            self.moved.set()
+
+    def _leave(self) -> None:
+        self.application.exit()
+
+    def _take(self) -> None:
+        self.taken = self.choices.chosen
+        if self.taken:
+            self.application.exit()

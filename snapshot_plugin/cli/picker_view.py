@@ -1,0 +1,83 @@
+"""What a picker draws, as styled pieces of text. Pure: sizes and the time come in."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from datetime import datetime
+
+from snapshot_plugin.cli.choices import Choices, Glimpse
+from snapshot_plugin.cli.sessions import SessionRow, marks
+from snapshot_plugin.cli.text import ago, count, cut, pad, plain, width
+
+__all__ = ["Fragment", "footer", "list_of", "preview_of"]
+
+Fragment = tuple[str, str]
+"""A style and a text."""
+
+_ROOM_FOR_AGENT = 56
+_AGENT = 12
+_AGE = 4
+
+
+def list_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> list[Fragment]:
+    """The sessions around the cursor, one a line; each line fits, and ids are whole."""
+    shown, position = choices.shown, choices.position
+    if not shown:
+        scope = "Tab shows all" if not choices.everywhere else "nothing fits"
+        return [("class:dim", f"  no session here fits; {scope}" if choices.total else "  no sessions")]
+    start = max(0, min(position - lines // 2, len(shown) - lines))
+    visible = shown[start : start + max(1, lines)]
+    widest = max(width(row.short_id) for row in visible)
+    fragments: list[Fragment] = []
+    for number, row in enumerate(visible, start):
+        fragments += _line(row, now, columns, widest, is_at=number == position)
+    return fragments
+
+
+def _line(row: SessionRow, now: datetime, columns: int, widest: int, *, is_at: bool) -> Iterator[Fragment]:
+    style = "class:at " if is_at else ""
+    agent = pad(cut(plain(row.agent or ""), _AGENT), _AGENT) + " " if columns >= _ROOM_FOR_AGENT else ""
+    mark = next((mark.split()[0] for mark in marks(row)), "")
+    tail = f" {agent}{pad(ago(row.changed_at, now), _AGE, right=True)} {pad(mark, 9)}"
+    room = columns - widest - width(tail) - 3
+    title = plain(row.title or "") or "(untitled)"
+    yield style, "> " if is_at else "  "
+    yield f"{style}class:id", pad(row.short_id, widest)
+    yield style, " " + pad(cut(title, room), max(0, room))
+    yield f"{style}class:dim", tail + "\n"
+
+
+def preview_of(row: SessionRow | None, glimpse: Glimpse | None, now: datetime, *, columns: int) -> list[Fragment]:
+    """What the session under the cursor is about."""
+    pieces = _about(row, now) + _words(glimpse) if row else []
+    return [(style, "\n".join(textwrap.wrap(text, max(10, columns))) + "\n") for style, text in pieces]
+
+
+def _about(row: SessionRow, now: datetime) -> list[Fragment]:
+    facts = [plain(row.agent or ""), f"{row.turns} turns", f"{count(row.tokens)} tokens" if row.tokens else ""]
+    return [
+        ("bold", plain(row.title or "") or "(untitled)"),
+        ("", " · ".join(fact for fact in (*facts, f"{ago(row.changed_at, now)} ago") if fact)),
+        ("class:dim", plain(row.cwd or "")),
+        ("class:bad" if row.state != "ok" else "", ", ".join(marks(row))),
+    ]
+
+
+def _words(glimpse: Glimpse | None) -> list[Fragment]:
+    if glimpse is None:
+        return [("class:dim", "…")]
+    if glimpse.problem:
+        return [("class:bad", glimpse.problem)]
+    last = glimpse.last if glimpse.last != glimpse.first else ""
+    return [("", glimpse.first), ("class:dim", "…" if last else ""), ("", last)]
+
+
+def footer(choices: Choices, *, columns: int) -> list[Fragment]:
+    """How many there are, and the keys."""
+    scope, other = ("all", "here") if choices.everywhere else ("here", "all")
+    known = f"{len(choices.shown)} of {choices.total} ({scope})"
+    text = f"{known} · ↑↓ move · Tab {other} · Enter resume · Esc quit"
+    if width(text) > columns:
+        text = f"{len(choices.shown)}/{choices.total} Tab {other} Enter resume Esc quit"
+    return [("class:dim", cut(text, columns))]
