@@ -40,7 +40,7 @@ footer { color: var(--dim); font-size: .85rem; margin: 3rem 0 1rem }
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; base-uri 'none'; form-action 'none'"
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*\Z")
+_BASE64 = re.compile(r"\s*[A-Za-z0-9+/][A-Za-z0-9+/\s]*={0,2}\s*\Z")
 _FENCES = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
 
 
