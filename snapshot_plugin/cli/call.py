@@ -115,7 +115,7 @@ class Call:
 
         name: str = getattr(store, "store_id", "") or self.config.storage_path
         keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
-        return OperationLog(log_path(user_state_dir(self.environ), name), keys=keys, clock=lambda: self.now)
+        return OperationLog(log_path(user_state_dir(self.environ), name), keys=keys)
 
     def key(self) -> KeySource | None:
         """What opens an encrypted store: the environment's key, or the words a person types when asked."""

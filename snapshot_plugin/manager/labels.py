@@ -7,18 +7,14 @@ moment; one that is live is its owner's, who is asked through its control socket
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import anyio.to_thread
-
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
+from snapshot_plugin.manager.borrow import borrowed
 from snapshot_plugin.manager.control import Answer, ask_owner
-from snapshot_plugin.manager.lease import Lease, Owner, owner_of
+from snapshot_plugin.manager.lease import Owner
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.recovery import LocalStore
-from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import JsonObject, Value, rfc3339
 from snapshot_plugin.store.base import SnapshotStore
@@ -33,6 +29,7 @@ __all__ = [
     "checked_label",
     "label",
     "label_of",
+    "typed_label",
 ]
 
 LABELS: Final = ("title", "tags", "pinned", "note")
@@ -86,19 +83,19 @@ def label_of(snapshot: SessionSnapshot) -> dict[str, Any]:
 def apply_label(snapshot: SessionSnapshot, request: Mapping[str, Any]) -> SessionSnapshot:
     """*snapshot* with those of `LABELS` that *request* names; everything else in *request* means nothing here.
 
-    A title or note of None, or without a visible character, is taken away. When the session last changed stays: a
-    new name makes an old session no younger. Returns *snapshot* itself if nothing is different.
+    Values are taken as they are, so that what was there can always be put back; what people type goes through
+    `checked_label` first. When the session last changed stays: a new name makes an old session no younger. Returns
+    *snapshot* itself if nothing is different.
 
     Raises:
-        InvalidInput: a value is of the wrong kind, too long, or holds control characters.
+        InvalidInput: a value is of the wrong kind.
     """
-    wanted = checked_label(request)
     before = label_of(snapshot)
-    changes = {name: value for name, value in wanted.items() if before[name] != value}
+    changes = {name: value for name, value in typed_label(request).items() if before[name] != value}
     if "note" in changes:
         others = {name: value for name, value in snapshot.metadata.items() if name != _NOTE}
         note = changes.pop("note")
-        changes["metadata"] = {**others, _NOTE: note} if note else others
+        changes["metadata"] = others if note is None else {**others, _NOTE: note}
     return snapshot.evolve(**changes) if changes else snapshot
 
 
@@ -108,39 +105,51 @@ def carried_over(before: SessionSnapshot, now: SessionSnapshot) -> dict[str, Any
     return {name: value for name, value in old.items() if value and not new[name]}
 
 
+def typed_label(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `LABELS` that *request* names. `InvalidInput` if one is of the wrong kind."""
+    kinds = {"title": _is_text, "tags": _are_tags, "pinned": _is_flag, "note": _is_text}
+    for name, is_right in kinds.items():
+        if name in request and not is_right(request[name]):
+            raise InvalidInput(f"the {name} of a session cannot be a {type(request[name]).__name__}")
+    return {name: request[name] for name in LABELS if name in request}
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_tags(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
+
+
 def checked_label(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `LABELS` that *request* names, as they are stored. Raises as `apply_label`."""
-    checks = {"title": _title, "tags": _tags, "pinned": _pinned, "note": _note}
-    return {name: check(request[name]) for name, check in checks.items() if name in request}
+    """A label as people may set it: names and tags in one line, nothing a terminal would obey, of sensible length.
+
+    A title or note without a visible character is none.
+
+    Raises:
+        InvalidInput: it is not like that.
+    """
+    wanted = typed_label(request)
+    if "title" in wanted:
+        wanted["title"] = _line("name", wanted["title"] or "") or None
+    if "tags" in wanted:
+        wanted["tags"] = list(dict.fromkeys(_line("tag", tag) for tag in wanted["tags"]))
+        if "" in wanted["tags"] or len(wanted["tags"]) > _MAX_TAGS:
+            raise InvalidInput(f"a session has at most {_MAX_TAGS} tags, each with a visible character")
+    if len(wanted.get("note") or "") > _MAX_NOTE:
+        raise InvalidInput(f"a note has at most {_MAX_NOTE} characters")
+    if "note" in wanted:
+        wanted["note"] = (wanted["note"] or "").strip() or None
+    return wanted
 
 
-def _title(value: Any) -> str | None:
-    return _line("name", value) or None if value is not None else None
-
-
-def _tags(value: Any) -> list[str]:
-    if not isinstance(value, list | tuple) or len(value) > _MAX_TAGS:
-        raise InvalidInput(f"tags are a list of at most {_MAX_TAGS} words")
-    tags = [_line("tag", tag) for tag in value]
-    if "" in tags:
-        raise InvalidInput("a tag has at least one visible character")
-    return list(dict.fromkeys(tags))
-
-
-def _pinned(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput("a session is pinned or not: true or false")
-    return value
-
-
-def _note(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or len(value) > _MAX_NOTE):
-        raise InvalidInput(f"a note is text of at most {_MAX_NOTE} characters")
-    return value.strip() or None if value is not None else None
-
-
-def _line(what: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_NAME or _UNSEEN.search(value):
+def _line(what: str, value: str) -> str:
+    if len(value) > _MAX_NAME or _UNSEEN.search(value):
         raise InvalidInput(f"a {what} is one line of at most {_MAX_NAME} characters")
     return value.strip()
 
@@ -161,9 +170,9 @@ async def label(
     Raises:
         SnapshotNotFound, Damaged: there is no such session, or its newest snapshot is not whole.
         SessionLocked: another process has the session and cannot be asked; the text says who and since when.
-        InvalidInput: as `apply_label`.
+        InvalidInput: what is to change is of the wrong kind.
     """
-    async with _borrowed(store, session_id, clock) as owner:
+    async with borrowed(store, session_id, clock) as owner:
         found = await store.read(session_id, strict=True)
         before = label_of(found.snapshot)
         wanted = change(found.snapshot)
@@ -176,32 +185,6 @@ async def label(
             return done.evolve(seq=seq, owner=owner)
         ref = await store.save(changed, trigger=TRIGGER, base=found.ref.seq)
         return done.evolve(seq=ref.seq)
-
-
-@asynccontextmanager
-async def _borrowed(store: SnapshotStore, session_id: str, clock: Clock) -> AsyncIterator[Owner | None]:
-    """Hold the session for a moment. Yields its owner instead, if it has one."""
-    held: Lease | Owner | None = None
-    if isinstance(store, LocalStore):
-        held = await anyio.to_thread.run_sync(_lease_or_owner, store, session_id, Owner.this_process(since=clock()))
-    try:
-        yield held if isinstance(held, Owner) else None
-    finally:
-        if isinstance(held, Lease):
-            held.hand_back()
-
-
-def _lease_or_owner(store: LocalStore, session_id: str, us: Owner) -> Lease | Owner | None:
-    if not (store.path / "sessions" / dirname_of(session_id)).is_dir():
-        return None
-    directory = store.session_dir(session_id)
-    try:
-        return Lease.acquire(directory, us)
-    except SessionLocked:
-        owner = owner_of(directory)
-        if owner is None:  # it ended just now
-            raise
-        return owner
 
 
 async def _ask(owner: Owner, session_id: str, wanted: Mapping[str, Any], timeout: float) -> int:  # noqa: ASYNC109 — as above

@@ -13,7 +13,7 @@ import anyio
 from snapshot_plugin.errors import Conflict, InvalidSnapshot, SnapshotError
 from snapshot_plugin.manager.claim import Claim
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.labels import apply_label, carried_over, checked_label
+from snapshot_plugin.manager.labels import apply_label, carried_over, typed_label
 from snapshot_plugin.manager.ports import Adapted, Snapshottable
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import batch_of
@@ -129,7 +129,7 @@ class LiveSession:
         Raises:
             InvalidInput: it is no label. Nothing has changed.
         """
-        self._label = {**self._label, **checked_label(request)}
+        self._label = {**self._label, **typed_label(request)}
 
     async def save(self, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef:
         """Make the session as it is now durable. Raises what `take` and the store raise."""

@@ -20,7 +20,8 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,24 +108,44 @@ class OperationLog:
         lines = await anyio.to_thread.run_sync(self._lines)
         return _told(tuple(found for line in lines if (found := self._decoded(line))))[::-1]
 
+    async def forget(self, gone: Callable[[Operation], bool]) -> int:
+        """Drop the operations for which *gone* holds, for good. Returns how many."""
+        return await anyio.to_thread.run_sync(self._forget, gone)
+
     # Writing ---------------------------------------------------------------------------------------------
 
-    def _append(self, done: Operation) -> None:
-        line = self._encoded(done) + b"\n"
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keep other writers out."""
         with disk_errors("writing down what was done, for undo,"):
             make_private_dir(self.path.parent)
             guard = self.path.with_name(self.path.name + ".lock")
             with locked(guard, session_id="(operation log)", timeout=_LOCK_TIMEOUT):
-                fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-                try:
-                    size = os.fstat(fd).st_size
-                    torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-                    write_all(fd, b"\n" + line if torn else line)
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
-                if size + len(line) > self._max_bytes:
-                    self._shorten()
+                yield
+
+    def _append(self, done: Operation) -> None:
+        line = self._encoded(done) + b"\n"
+        with self._writing():
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                size = os.fstat(fd).st_size
+                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                write_all(fd, b"\n" + line if torn else line)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            if size + len(line) > self._max_bytes:
+                self._shorten()
+
+    def _forget(self, gone: Callable[[Operation], bool]) -> int:
+        if not self.path.exists():
+            return 0
+        with self._writing():
+            lines = self._lines()
+            kept = [line for line in lines if not ((known := self._decoded(line)) and gone(known))]
+            if len(kept) < len(lines):
+                replace_file(self.path, b"".join(line + b"\n" for line in kept))
+            return len(lines) - len(kept)
 
     def _shorten(self) -> None:
         kept: list[bytes] = []

@@ -186,7 +186,7 @@ _SECURITY = section(
     done("TERMINAL-SECURITY-TRAVERSAL", "No id leads outside the store."),
     done("TERMINAL-LIMIT-SESSION", "A session over 100 MB is reported, never cut."),
     done("TERMINAL-LIMIT-MESSAGE", "A message over 1 MB is reported, never cut."),
-    to_do("TERMINAL-LIMIT-SESSIONS", "Over 1000 sessions can be cleaned up automatically."),
+    done("TERMINAL-LIMIT-SESSIONS", "Over 1000 sessions can be cleaned up automatically."),
 )
 
 TERMINAL = (

@@ -21,7 +21,7 @@ from anyio.from_thread import BlockingPortal
 from snapshot_plugin.adapters.acp.flusher import Flusher
 from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
-from snapshot_plugin.manager.labels import checked_label
+from snapshot_plugin.manager.labels import typed_label
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.outcome import Outcome
 from snapshot_plugin.manager.predeploy import Asked
@@ -157,7 +157,7 @@ class _Recorded(NamedTuple):
     store: FilesystemStore
 
     def relabel(self, request: Mapping[str, Any]) -> None:
-        self.journal.record({"label": checked_label(request), "t": stamp()}, durable=True)
+        self.journal.record({"label": typed_label(request), "t": stamp()}, durable=True)
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
         return await self.journal.save(self.store, trigger, tags)

@@ -26,9 +26,10 @@ What asnap forget keeps; what several rules keep is kept once, and everything sa
   --keep-last N      the newest N snapshots
   --keep-within 7d   everything younger than that
   --keep-hourly N    the last of each hour, for N hours that have any; also -daily, -weekly, -monthly
-  --keep-tag TAG     whatever has the tag
+  --keep-tag TAG     whatever has the tag; without it, whatever has any tag
+  --keep-sessions N  of all sessions the N that changed last, whole
 
-The newest snapshot, pinned sessions and tagged snapshots always stay. A policy that keeps nothing is refused.
+The newest snapshot, pinned sessions and live sessions always stay. A policy that keeps nothing is refused.
 What is forgotten lies in the trash until asnap purge; asnap undo brings it back."""
 _FORMAT = """\
 A session is a directory of gzip files, one member per snapshot:

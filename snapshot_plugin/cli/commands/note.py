@@ -49,12 +49,15 @@ async def command(call: Call, *, ref: str, text: str | None) -> Label:
 
     It goes wherever the session goes: exports, forks, other machines. Without TEXT, the note is printed.
     """
+    from snapshot_plugin.manager.labels import checked_label  # noqa: PLC0415 — commands import late
+
     words = sys.stdin.read() if text == "-" else text
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a note")
         if words is None:
             return _Read(**dict(label_as_is(await store.read(session_id))))
-        return await relabel(call, store, session_id, lambda _: {"note": words}, kind="note", told=_told)
+        wanted = checked_label({"note": words})
+        return await relabel(call, store, session_id, lambda _: wanted, kind="note", told=_told)
 
 
 def _told(done: Labelled) -> str:

@@ -40,13 +40,16 @@ async def command(call: Call, *, ref: str, name: str) -> Label:
 
     Every command takes it in place of an id. A session that is live is renamed by the process that has it.
     """
+    from snapshot_plugin.manager.labels import checked_label  # noqa: PLC0415 — commands import late
+
+    wanted = checked_label({"title": name})
     if _TAKEN.match(name.strip()):
         raise InvalidInput(f"{name!r} cannot be a name: it means something else", hint="see asnap help refs")
     async with call.store() as store:
         metas = await store.list()
         session_id = whole_session(resolve(ref, metas), "a name")
         others = [meta.session_id for meta in metas if meta.title == name.strip() and meta.session_id != session_id]
-        done = await relabel(call, store, session_id, lambda _: {"title": name}, kind="rename", told=_told)
+        done = await relabel(call, store, session_id, lambda _: wanted, kind="rename", told=_told)
     if others and done.title:
         call.out.note(
             f"{len(others)} other session(s) have this name, so use ids for them: {', '.join(others[:3])}"

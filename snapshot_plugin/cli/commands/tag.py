@@ -77,10 +77,13 @@ async def command(call: Call, *, ref: str, tags: tuple[str, ...], remove: tuple[
     asnap list --tag, and tag:x wherever a session is named, find it by them. Suggestions come from the languages,
     tools and places it worked with; nothing is tagged unless you say so.
     """
+    from snapshot_plugin.manager.labels import checked_label  # noqa: PLC0415 — commands import late
+
+    added = checked_label({"tags": tags})["tags"]
     asked = not (tags or remove or suggested)
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a tag")
-        change = _Change(tags, remove, suggested=suggested)
+        change = _Change(added, remove, suggested=suggested)
         if asked:
             stored = await store.read(session_id)
             change(stored.snapshot)
@@ -94,7 +97,7 @@ class _Change:
     """Tags to add and to take away, once the session is known; keeps what its content suggests beside them."""
 
     def __init__(self, add: Sequence[str], remove: Sequence[str], *, suggested: bool) -> None:
-        self._add, self._remove, self._suggested = add, {tag.strip() for tag in remove}, suggested
+        self._add, self._remove, self._suggested = add, frozenset(remove), suggested
         self.suggestions: tuple[SuggestedTag, ...] = ()
 
     def __call__(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
@@ -103,7 +106,8 @@ class _Change:
         found = [SuggestedTag(tag=each.tag, about=each.kind, count=each.count) for each in suggest_tags(snapshot)]
         add = [*self._add, *(each.tag for each in found if self._suggested)]
         self.suggestions = tuple(each for each in found if each.tag not in add)
-        return {"tags": [tag for tag in (*snapshot.tags, *add) if tag.strip() not in self._remove]}
+        tags = dict.fromkeys((*snapshot.tags, *add))
+        return {"tags": [tag for tag in tags if tag not in self._remove]}
 
 
 def _told(done: Labelled) -> str:

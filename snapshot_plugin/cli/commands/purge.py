@@ -1,0 +1,121 @@
+"""``asnap purge``: empty the trash for good."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.moments import moment
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.text import ago, size
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
+
+__all__ = ["Purged", "command"]
+
+
+class Discarded(Part):
+    """Something in the trash."""
+
+    session_id: str
+    token: str
+    deleted_at: datetime
+    size_bytes: int
+    is_copy: bool
+    """Whether the session is still there: then this is a copy from before snapshots were dropped."""
+
+
+class Purged(Document):
+    """What was removed for ever, or would be."""
+
+    kind: ClassVar[str] = "purge"
+    rows: ClassVar[str] = "removed"
+    removed: tuple[Discarded, ...]
+    size_bytes: int
+    kept: int
+    """How many are not old enough, and stay."""
+    dry_run: bool
+    as_of: datetime
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if self.removed:
+            columns = (Column("SESSION"), Column("WHAT"), Column("AGE", right=True), Column("SIZE", right=True))
+            out.table(columns, [self._row(each) for each in self.removed])
+        if self.kept:
+            out.note(f"{self.kept} in the trash are younger, and stay")
+        if not self.removed:
+            out.note("nothing to remove")
+        elif self.dry_run:
+            out.note(f"would free {size(self.size_bytes)}; nothing was changed")
+        else:
+            out.note(f"removed for ever: {len(self.removed)}; {size(self.size_bytes)} are free")
+
+    def _row(self, each: Discarded) -> tuple[str, str, str, str]:
+        what = "dropped snapshots" if each.is_copy else "session"
+        return each.session_id, what, ago(each.deleted_at, self.as_of), size(each.size_bytes)
+
+
+@declare(
+    "purge",
+    section="Change",
+    answer=Purged,
+    examples=(
+        ("asnap purge", "what is in the trash goes for ever, after a question"),
+        ("asnap purge --older-than 30d --yes", "in cron: keep a month to change your mind"),
+        ("asnap purge -n", "what is in the trash, and how much it takes"),
+    ),
+    exits=(7, 10),
+)
+@click.option(
+    "--older-than", metavar="SPAN", default="0s", help="Only what was forgotten longer ago: 12h, 30d, 4w."
+)
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@yes_option
+async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
+    """Empty the trash for good.
+
+    What asnap forget and asnap secrets scan --fix took out lies there. Afterwards asnap undo cannot bring it back.
+    """
+    grace = max(timedelta(0), call.now - moment(older_than, call.now))
+    async with call.store() as store:
+        trash = await store.trash()
+        old = [each for each in trash if call.now - each.deleted_at >= grace]
+        freed = sum(each.size_bytes for each in old)
+        if old and not dry_run:
+            if not call.confirm(f"Remove {len(old)} from the trash for ever ({size(freed)})?"):
+                raise click.Abort
+            old = list(await store.purge(older_than=grace, now=call.now))
+            await _forget_operations(call, store, {each.token for each in old})
+        there = {meta.session_id for meta in await store.list()}
+    return Purged(
+        removed=tuple(_discarded(each, there) for each in old),
+        size_bytes=sum(each.size_bytes for each in old),
+        kept=len(trash) - len(old),
+        dry_run=dry_run,
+        as_of=call.now,
+    )
+
+
+def _discarded(each: Trashed, there: set[str]) -> Discarded:
+    return Discarded(
+        session_id=each.session_id,
+        token=each.token,
+        deleted_at=each.deleted_at,
+        size_bytes=each.size_bytes,
+        is_copy=each.session_id in there,
+    )
+
+
+async def _forget_operations(call: Call, store: SnapshotStore, tokens: set[str]) -> None:
+    """What cannot be taken back any more need not be written down: old names of what is gone are gone, too."""
+    await call.operations(store).forget(
+        lambda done: bool(done.steps) and all(step.get("token") in tokens for step in done.steps)
+    )

@@ -1,0 +1,137 @@
+"""What ``forget`` answers: each session with its fate and why, each snapshot with its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.failures import PARTIAL
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.text import ago, plain, size
+
+__all__ = ["Fate", "Forgotten", "ForgottenAsShown", "SnapshotFate"]
+
+
+class SnapshotFate(Part):
+    """One snapshot: whether it stays, and why."""
+
+    snapshot: int
+    saved_at: datetime
+    size_bytes: int
+    keep: bool
+    reasons: tuple[str, ...]
+    """Why it stays; none if it goes."""
+
+
+class Fate(Part):
+    """One session: the whole of it goes, or some of its snapshots, or it was skipped."""
+
+    session_id: str
+    title: str | None
+    what: Literal["session", "snapshots", "skipped"]
+    why: str
+    code: str | None = None
+    """The error that made it be skipped."""
+    size_bytes: int = 0
+    snapshots: tuple[SnapshotFate, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """How many of its snapshots go."""
+        return sum(not each.keep for each in self.snapshots)
+
+
+class Forgotten(Document):
+    """What was forgotten, or would be."""
+
+    kind: ClassVar[str] = "forget"
+    rows: ClassVar[str] = "sessions"
+    sessions: tuple[Fate, ...]
+    """Those something happens to, and those that were skipped."""
+    untouched: int = 0
+    """How many sessions were looked at of which everything stays."""
+    single: bool
+    """Whether one session was named, and not several or all."""
+    dry_run: bool
+    operation: str | None = None
+    """What `asnap undo` calls it."""
+    as_of: datetime
+
+    @property
+    def exit_code(self) -> int:
+        """3 if something was skipped."""
+        return PARTIAL if any(fate.what == "skipped" for fate in self.sessions) else 0
+
+    @property
+    def counted(self) -> str:
+        """What goes, in numbers."""
+        whole = sum(fate.what == "session" for fate in self.sessions)
+        thinned = [fate.dropped for fate in self.sessions if fate.what == "snapshots"]
+        parts = [f"{whole} session(s)"] if whole else []
+        parts += [f"{sum(thinned)} snapshot(s) of {len(thinned)} session(s)"] if thinned else []
+        return " and ".join(parts) or "nothing"
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        self.show_table(out)
+        self.show_end(out)
+
+    def show_table(self, out: Output) -> None:
+        """What goes and why: snapshot by snapshot if one session was named, else a line for each session."""
+        if self.single and self.sessions and self.sessions[0].what == "snapshots":
+            columns = (Column("SNAPSHOT", right=True), Column("AGE", right=True), Column("FATE"), Column("WHY"))
+            out.table(columns, _snapshots(self.sessions[0], self.as_of))
+        elif self.sessions:
+            columns = (
+                Column("SESSION"),
+                Column("TITLE", flexible=True, rank=1),
+                Column("FATE"),
+                Column("WHY", flexible=True),
+            )
+            out.table(columns, (_row(fate) for fate in self.sessions))
+
+    def show_end(self, out: Output) -> None:
+        """What was done, and how to take it back."""
+        if self.untouched:
+            out.note(f"{self.untouched} session(s) lose nothing")
+        if self.dry_run:
+            out.note(f"would forget {self.counted}; nothing was changed")
+        elif self.operation:
+            out.note(f"forgot {self.counted}; to take it back: asnap undo")
+            out.note("  it lies in the trash, and takes up room, until asnap purge")
+        else:
+            out.note("nothing was forgotten")
+
+
+class ForgottenAsShown(Forgotten):
+    """The same after it was shown to be confirmed: only the end is left to say."""
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if self.exit_code:
+            self.show_table(out)
+        self.show_end(out)
+
+
+def _snapshots(fate: Fate, now: datetime) -> Iterator[tuple[str, ...]]:
+    for each in fate.snapshots:
+        why = ", ".join(each.reasons) if each.keep else "no rule keeps it"
+        yield str(each.snapshot), ago(each.saved_at, now), "keep" if each.keep else "drop", plain(why)
+
+
+def _row(fate: Fate) -> tuple[str, ...]:
+    title = plain(fate.title or "")
+    if fate.what != "snapshots":
+        told = {"session": f"trash, {size(fate.size_bytes)}", "skipped": "skipped"}[fate.what]
+        return fate.session_id, title, told, plain(fate.why)
+    kept = Counter(each.reasons[0].split()[0] for each in fate.snapshots if each.keep and each.reasons)
+    why = ", ".join(f"{count} {reason}" for reason, count in kept.most_common())
+    return (
+        fate.session_id,
+        title,
+        f"drop {fate.dropped} of {len(fate.snapshots)}",
+        plain(f"keeps {why}" if why else fate.why),
+    )

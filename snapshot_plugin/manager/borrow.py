@@ -1,0 +1,65 @@
+"""Holding a session for a moment, to change something about it that is not its conversation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+
+from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin.manager.lease import Lease, Owner, owner_of
+from snapshot_plugin.manager.ports import Clock
+from snapshot_plugin.manager.recovery import LocalStore
+from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["borrowed", "held_alone"]
+
+
+@asynccontextmanager
+async def borrowed(store: SnapshotStore, session_id: str, clock: Clock) -> AsyncIterator[Owner | None]:
+    """Hold the session for a moment. Yields its owner instead, if it has one; None means: it is ours meanwhile.
+
+    What a dead owner left in the spool stays, and stays known as left behind.
+    """
+    held: Lease | Owner | None = None
+    if isinstance(store, LocalStore):
+        held = await anyio.to_thread.run_sync(_lease_or_owner, store, session_id, Owner.this_process(since=clock()))
+    try:
+        yield held if isinstance(held, Owner) else None
+    finally:
+        if isinstance(held, Lease):
+            held.hand_back()
+
+
+def _lease_or_owner(store: LocalStore, session_id: str, us: Owner) -> Lease | Owner | None:
+    if not (store.path / "sessions" / dirname_of(session_id)).is_dir():
+        return None
+    directory = store.session_dir(session_id)
+    try:
+        return Lease.acquire(directory, us)
+    except SessionLocked:
+        owner = owner_of(directory)
+        if owner is None:  # it ended just now
+            raise
+        return owner
+
+
+@asynccontextmanager
+async def held_alone(store: SnapshotStore, session_id: str, clock: Clock, *, to: str) -> AsyncIterator[None]:
+    """The same for what cannot be done to a live session.
+
+    Raises:
+        SessionLocked: somebody has it; *to* do it, that process has to end first.
+    """
+    async with borrowed(store, session_id, clock) as owner:
+        if owner is not None:
+            raise SessionLocked(
+                f"session {session_id!r} is live: process {owner.pid} on {owner.host} has had it "
+                f"since {rfc3339(owner.since)}",
+                session_id=session_id,
+                hint=f"end that process first, then {to}",
+            )
+        yield

@@ -1,0 +1,108 @@
+"""``purge``: what is in the trash goes for ever, and only that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.cli.commands.purge import Purged
+from snapshot_plugin.testing import FixedClock
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session, valid
+from tests.cli.terminal import Terminal
+
+
+def forgotten(place: Path, session_id: str, *, days: int) -> None:
+    """Save a session and forget it so many days ago."""
+    clock = FixedClock(datetime.now(UTC) - timedelta(days=days))
+
+    async def forget() -> None:
+        async with FilesystemStore(place, background=False, clock=clock) as store:
+            await store.save(session(session_id))
+            await store.delete(session_id)
+
+    anyio.run(forget)
+
+
+def test_the_trash_is_emptied_for_good(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"), session("02bbbb", "2"), session("03cccc"))
+    asnap("forget", "01", "--yes")
+    asnap("forget", "02", "--keep-last", "1", "--yes")
+
+    ran = asnap("purge", "--yes", "--json")
+
+    done = valid(Purged, ran.json)
+    assert ran.code == 0
+    assert {each["session_id"]: each["is_copy"] for each in done["removed"]} == {"01aaaa": False, "02bbbb": True}
+    assert done["size_bytes"] == sum(each["size_bytes"] for each in done["removed"]) > 0
+    assert list((place / "trash").iterdir()) == []
+    assert asnap("undo").code == 4
+    assert sorted(path.name for path in (place / "sessions").iterdir()) == ["02bbbb", "03cccc"]
+
+
+def test_what_is_younger_stays(asnap: Asnap, place: Path) -> None:
+    forgotten(place, "01old", days=40)
+    forgotten(place, "02new", days=3)
+
+    done = asnap("purge", "--older-than", "30d", "--yes", "--json").json
+
+    assert ([each["session_id"] for each in done["removed"]], done["kept"]) == (["01old"], 1)
+    assert [path.name.partition(".")[0] for path in (place / "trash").iterdir()] == ["02new"]
+
+
+def test_a_dry_run_removes_nothing(asnap: Asnap, place: Path) -> None:
+    forgotten(place, "01old", days=40)
+
+    done = asnap("purge", "-n", "--json").json
+
+    assert (len(done["removed"]), done["dry_run"]) == (1, True)
+    assert len(list((place / "trash").iterdir())) == 1
+
+
+def test_in_a_script_it_has_to_be_said_twice(asnap: Asnap, place: Path) -> None:
+    forgotten(place, "01old", days=40)
+
+    assert asnap("purge").code == 2
+    assert len(list((place / "trash").iterdir())) == 1
+
+
+def test_an_empty_trash_is_nothing_to_ask_about(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+
+    ran = asnap("purge", "--json")
+
+    assert (ran.code, ran.json["removed"]) == (0, [])
+
+
+def test_names_of_what_is_gone_are_not_kept_for_undo(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"))
+    asnap("rename", "02", "still-here")
+    asnap("forget", "01aaaa", "--yes")
+
+    asnap("purge", "--yes")
+
+    written = b"".join(path.read_bytes() for path in (home / "state").rglob("*.jsonl"))
+    assert b"01aaaa" not in written
+    assert b"still-here" in written
+
+
+@pytest.mark.parametrize("span", ["soon", "-3d", ""])
+def test_a_span_that_is_none_is_refused(asnap: Asnap, place: Path, span: str) -> None:
+    forgotten(place, "01old", days=40)
+
+    assert asnap("purge", "--older-than", span, "--yes").code == 2
+    assert len(list((place / "trash").iterdir())) == 1
+
+
+def test_on_a_terminal_the_user_is_asked(place: Path) -> None:
+    forgotten(place, "01old", days=40)
+
+    with Terminal("purge") as terminal:
+        terminal.wait_for("for ever")
+        terminal.send("n\r")
+        assert terminal.end() == 130
+    assert len(list((place / "trash").iterdir())) == 1

@@ -1,0 +1,245 @@
+"""``undo``: what a command did is taken back, or it is said why it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin import FilesystemStore, SessionSnapshot
+from snapshot_plugin.cli.commands.undo import Undone
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.testing import FixedClock
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session, valid
+
+
+def loaded(place: Path, session_id: str) -> SessionSnapshot:
+    async def load() -> SessionSnapshot:
+        async with FilesystemStore(place, background=False) as store:
+            return await store.load(session_id)
+
+    return anyio.run(load)
+
+
+def names(place: Path) -> list[str]:
+    return sorted(path.name for path in (place / "sessions").iterdir())
+
+
+def states(asnap: Asnap) -> list[tuple[str, str]]:
+    """What was done and whether it stands, newest first."""
+    return [(each["operation"], each["state"]) for each in asnap("undo", "--list", "--json").json["operations"]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rename", "01", "new"),
+        ("tag", "01", "new"),
+        ("pin", "01"),
+        ("note", "01", "new"),
+        ("tag", "01", "--remove", "x"),
+    ],
+)
+def test_labels_are_taken_back(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
+    before = session("01aaaa", title="old", tags=("x", "y"), metadata={"note": "as it was"})
+    saved(place, before)
+    asnap(*words)
+    after = loaded(place, "01aaaa")
+    assert after != before
+
+    ran = asnap("undo", "--json")
+
+    done = valid(Undone, ran.json)
+    assert (ran.code, done["operations"][0]["operation"]) == (0, words[0])
+    assert loaded(place, "01aaaa") == before
+    assert asnap("undo", done["redo"]).code == 0
+    assert loaded(place, "01aaaa") == after
+
+
+def test_each_undo_goes_one_step_further_back(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+    for name in ("one", "two", "three"):
+        asnap("rename", "01", name)
+
+    found = []
+    for _ in range(3):
+        asnap("undo")
+        found.append(loaded(place, "01aaaa").title)
+
+    assert found == ["two", "one", None]
+    assert asnap("undo").code == 4
+
+
+def test_what_was_done_is_listed(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"))
+    asnap("rename", "01", "one")
+    asnap("forget", "02", "--yes")
+    asnap("pin", "01")
+    asnap("undo")
+    assert states(asnap) == [("undo", "done"), ("pin", "undone"), ("forget", "done"), ("rename", "done")]
+
+    lines = [line.split("\t") for line in asnap("undo", "--list").out.splitlines()]
+    assert [line[2] for line in lines] == ["undo", "pin", "forget", "rename"]
+    assert asnap("undo", lines[3][0]).code == 0
+    assert loaded(place, "01aaaa").title is None
+
+
+def test_nothing_done_is_nothing_to_list(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+
+    assert asnap("undo", "--list", "--json").json["operations"] == []
+    assert asnap("undo", "--json").error["code"] == "snapshot_not_found"
+
+
+def test_a_wrong_or_ambiguous_id_is_refused(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+    asnap("rename", "01", "one")
+    asnap("rename", "01", "two")
+
+    for wrong in ("zz", "0"):
+        ran = asnap("undo", wrong, "--json")
+        assert (ran.code, ran.error["next"]) == (4, "asnap undo --list")
+    assert loaded(place, "01aaaa").title == "two"
+
+
+def test_what_was_taken_back_is_not_taken_back_again(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+    done = asnap("rename", "01", "one", "--json").json
+    redo = asnap("undo", "--json").json["redo"]
+
+    ran = asnap("undo", done["operation"], "--json")
+
+    assert ran.code == 2
+    assert redo in ran.error["hint"]
+
+
+def test_what_was_purged_cannot_come_back_and_it_is_said(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"))
+    asnap("forget", "01", "--yes")
+    for trashed in (place / "trash").iterdir():
+        trashed.rename(place / "elsewhere")
+
+    assert states(asnap) == [("forget", "purged")]
+    ran = asnap("undo", "--json")
+    assert (ran.code, ran.error["next"]) == (4, "asnap undo --list")
+    assert "purged" in ran.error["message"]
+    assert states(asnap) == [("forget", "purged")]
+
+
+def test_a_session_whose_place_is_taken_stays_in_the_trash(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", "old"))
+    asnap("forget", "01", "--yes")
+    saved(place, session("01aaaa", "new"))
+
+    assert asnap("undo").code == 6
+    assert loaded(place, "01aaaa") == session("01aaaa", "new")
+
+
+def test_what_can_be_taken_back_is_and_the_rest_can_be_tried_again(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"))
+    asnap("forget", "01", "02", "--yes")
+    saved(place, session("01aaaa", "in the way"))
+
+    ran = asnap("undo", "--json")
+
+    assert ran.code == 3
+    done = valid(Undone, ran.json)
+    assert [each["code"] for each in done["problems"]] == ["conflict"]
+    assert names(place) == ["01aaaa", "02bbbb"]
+    (place / "sessions" / "01aaaa").rename(place / "elsewhere")
+    assert asnap("undo").code == 0
+    assert loaded(place, "01aaaa") == session("01aaaa")
+
+
+def recorded(place: Path, home: Path, steps: list[dict[str, Any]], kind: str = "import") -> None:
+    """Another command wrote down what it did."""
+    from snapshot_plugin.manager.operations import OperationLog, log_path  # noqa: PLC0415 — for this one
+
+    async def record() -> None:
+        async with FilesystemStore(place, background=False) as store:
+            path = log_path(home / "state" / "asnap", store.store_id)
+        await OperationLog(path).record(kind=kind, summary="a thing", steps=steps)
+
+    anyio.run(record)
+
+
+def test_what_was_made_goes_to_the_trash_and_back(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("01made"), session("02else"))
+    recorded(place, home, [{"do": "delete", "session_id": "01made"}])
+    asnap("rename", "01", "a label is no work")
+
+    operations = asnap("undo", "--list", "--json").json["operations"]
+    ran = asnap("undo", operations[1]["id"], "--json")
+
+    assert ran.code == 0
+    assert names(place) == ["02else"]
+    asnap("undo", ran.json["redo"])
+    assert names(place) == ["01made", "02else"]
+
+
+def test_what_was_worked_with_since_is_left_alone(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("01made"))
+    recorded(place, home, [{"do": "delete", "session_id": "01made"}])
+    saved(place, session("01made", "hello", "more"))
+
+    ran = asnap("undo", "--json")
+
+    assert (ran.code, ran.error["session_id"]) == (6, "01made")
+    assert names(place) == ["01made"]
+
+
+def test_a_live_session_is_left_alone(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("01made"))
+    recorded(place, home, [{"do": "delete", "session_id": "01made"}])
+    lease = Lease.acquire(place / "sessions" / "01made", Owner.this_process(since=FixedClock()()))
+
+    assert asnap("undo").code == 6
+    assert names(place) == ["01made"]
+    lease.release()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"do": "explode"},
+        {},
+        {"do": "delete"},
+        {"do": "delete", "session_id": 7},
+        {"do": "delete", "session_id": "../../x"},
+        {"do": "undelete", "token": "../sessions"},
+        {"do": "undelete", "token": None},
+        {"do": "label", "session_id": "01aaaa", "tags": "none"},
+        {"do": "restore", "session_id": "01aaaa", "token": "x"},
+        {"do": "drop", "session_id": "01aaaa", "seqs": ["x"]},
+        {"do": "drop", "session_id": "01aaaa", "seqs": 3},
+        {"do": "revert", "session_id": "01aaaa", "seq": 9},
+    ],
+)
+def test_steps_that_make_no_sense_do_no_harm(asnap: Asnap, place: Path, home: Path, step: dict[str, Any]) -> None:
+    saved(place, session("01aaaa"))
+    recorded(place, home, [step])
+
+    assert asnap("undo").code in (2, 4, 6)
+    assert loaded(place, "01aaaa") == session("01aaaa")
+
+
+def test_quiet_says_nothing(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+    asnap("rename", "01", "one")
+
+    ran = asnap("undo", "-q")
+
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", title="a\x1b]0;owned\x07b\x1b[2J"))
+    asnap("rename", "01", "new")
+
+    for words in (("undo", "--list"), ("undo",), ("undo", "--list")):
+        ran = asnap(*words)
+        assert ran.code == 0
+        assert "\x1b" not in ran.out + ran.err
