@@ -17,7 +17,7 @@ from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.manager.recovery import upto_of, with_upto
-from snapshot_plugin.manager.spool import Spool, read_spool
+from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
 __all__ = ["Claim", "Claims"]
@@ -78,8 +78,8 @@ class Claim:
     async def _secure(self, place: LocalPlace) -> None:
         lease = await anyio.to_thread.run_sync(lambda: Lease.acquire(self._directory(place), self._owner()))
         try:
-            if lease.previous is not None or not await anyio.to_thread.run_sync(self._is_clean, place):
-                await self._recover(self.session_id, lease)
+            # Even if the spool is empty: after a power cut it may have forgotten which numbers the head claims.
+            await self._recover(self.session_id, lease)
             spool = await anyio.to_thread.run_sync(self._open_spool, place)
         except BaseException:
             lease.release()
@@ -89,12 +89,6 @@ class Claim:
 
     def _directory(self, place: LocalPlace) -> Path:
         return place.session_dir(self.session_id)
-
-    def _is_clean(self, place: LocalPlace) -> bool:
-        """Whether the spool is there and holds nothing. If so, nobody need read the head, which may be large."""
-        directory, keys = self._directory(place), place.session_keys(self.session_id)
-        left = read_spool(directory, session_id=self.session_id, keys=keys)
-        return (directory / "live").exists() and not left.records and not left.damage
 
     def _open_spool(self, place: LocalPlace) -> Spool:
         keys = place.session_keys(self.session_id)
