@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.cli.document import Part
 from snapshot_plugin.cli.sessions import SessionRow, marks
-from snapshot_plugin.cli.text import ago, clock_time, count, money, pad, plain, size
+from snapshot_plugin.cli.text import ago, clock_time, count, money, pad, plain, several, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import StoredSnapshot
@@ -135,7 +135,12 @@ def _facts(row: SessionRow, known: About, now: datetime) -> Iterator[tuple[str, 
     yield "changed", f"{clock_time(row.changed_at)} ({ago(row.changed_at, now)} ago){begun}"
     yield (
         "size",
-        _dotted(f"{row.turns} turns", f"{row.messages} messages", _tokens(row), money(row.cost, known.currency)),
+        _dotted(
+            several(row.turns, "turn"),
+            several(row.messages, "message"),
+            _tokens(row),
+            money(row.cost, known.currency),
+        ),
     )
     yield "context", context_line(known)
     yield (
@@ -159,7 +164,9 @@ def _restore_facts(known: About) -> Iterator[tuple[str, str]]:
             "restored",
             plain(
                 _dotted(
-                    known.last_restore.grade, f"{known.last_restore.messages} messages", *known.last_restore.tried
+                    known.last_restore.grade,
+                    several(known.last_restore.messages, "message"),
+                    *known.last_restore.tried,
                 )
             ),
         )

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from snapshot_plugin.cli.choices import Choices, Glimpse
 from snapshot_plugin.cli.sessions import SessionRow, marks
-from snapshot_plugin.cli.text import ago, count, cut, pad, plain, width
+from snapshot_plugin.cli.text import ago, count, cut, pad, plain, several, width
 
 __all__ = ["Fragment", "footer", "list_of", "preview_of"]
 
@@ -55,7 +55,11 @@ def preview_of(row: SessionRow | None, glimpse: Glimpse | None, now: datetime, *
 
 
 def _about(row: SessionRow, now: datetime) -> list[Fragment]:
-    facts = [plain(row.agent or ""), f"{row.turns} turns", f"{count(row.tokens)} tokens" if row.tokens else ""]
+    facts = [
+        plain(row.agent or ""),
+        several(row.turns, "turn"),
+        f"{count(row.tokens)} tokens" if row.tokens else "",
+    ]
     return [
         ("bold", plain(row.title or "") or "(untitled)"),
         ("", " · ".join(fact for fact in (*facts, f"{ago(row.changed_at, now)} ago") if fact)),

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from snapshot_plugin.inert import plain
 
-__all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "size", "width"]
+__all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "several", "size", "width"]
 
 
 def width(text: str) -> int:
@@ -77,6 +77,11 @@ def count(number: int) -> str:
             value = number / limit
             return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"  # noqa: PLR2004 — as above
     return str(number)
+
+
+def several(number: int, thing: str) -> str:
+    """How many of something: ``1 turn``, ``2 turns``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def money(cost: float | None, currency: str | None = None) -> str:

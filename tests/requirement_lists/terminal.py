@@ -115,8 +115,8 @@ _INTEGRATION = section(
     _PAGE + "Integration Points",
     done("TERMINAL-BRIDGE-EXCHANGE", "After each exchange both messages are in the saved session."),
     to_do("TERMINAL-BRIDGE-TOKENS", "The answer's token count is recorded."),
-    to_do("TERMINAL-BRIDGE-RESTORE-FLAG", "A session can be restored by an option at start-up."),
-    to_do("TERMINAL-BRIDGE-RESTORE-SAID", "Restoring says how many messages came back."),
+    done("TERMINAL-BRIDGE-RESTORE-FLAG", "A session can be restored by an option at start-up."),
+    done("TERMINAL-BRIDGE-RESTORE-SAID", "Restoring says how many messages came back."),
 )
 
 _FEATURES = section(

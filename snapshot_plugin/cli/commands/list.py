@@ -14,7 +14,7 @@ from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here, select
 from snapshot_plugin.cli.sessions import SessionRow, marks, session_rows
-from snapshot_plugin.cli.text import ago, count, plain, size
+from snapshot_plugin.cli.text import ago, count, plain, several, size
 from snapshot_plugin.cli.unexpected import tell_unexpected
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class Listed(Document):
 
     def _footer(self) -> str:
         shown, total = len(self.sessions), self.total
-        parts = [
-            f"{shown} of {total} sessions" if shown != total else f"{total} sessions" if total != 1 else "1 session"
-        ]
+        parts = [f"{shown} of {total} sessions" if shown != total else several(total, "session")]
         hidden = [f"{number} {_BY[by]}" for by, number in self.hidden.items()]
         if hidden:
             parts.append("hidden: " + ", ".join(hidden))

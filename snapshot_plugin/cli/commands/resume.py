@@ -20,7 +20,7 @@ from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.refs import resolve
 from snapshot_plugin.cli.scope import Selection, here, select
 from snapshot_plugin.cli.sessions import SessionRow, rows_of
-from snapshot_plugin.cli.text import ago, plain
+from snapshot_plugin.cli.text import ago, plain, several
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 
@@ -74,7 +74,8 @@ class Resume(Document):
         row, known = self.session, self.about
         yield f"{plain(row.title or '') or '(untitled)'} ({row.session_id})"
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
-        yield f"  agent     {plain(agent)}, last changed {ago(row.changed_at, self.as_of)} ago, {row.turns} turns"
+        age = f"last changed {ago(row.changed_at, self.as_of)} ago"
+        yield f"  agent     {plain(agent)}, {age}, {several(row.turns, 'turn')}"
         cold = ", cold: the first turn reads it anew" if self.cold else ""
         yield f"  context   {context_line(known)}{cold}"
         yield f"  restores  {plain(', '.join(self.restores))}"
@@ -241,7 +242,7 @@ def _expected(known: About, agent: Sequence[str], require: str | None, row: Sess
 
 
 def _restores(row: SessionRow, known: About) -> Iterator[str]:
-    yield f"{row.messages} messages"
+    yield several(row.messages, "message")
     if known.mode:
         yield f"mode {known.mode}"
     if known.model:

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.cli.commands.resume import Resume
+from snapshot_plugin.cli.unexpected import news_of
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.testing import make_snapshot
+from tests.acp.client import AGENT, Client
+from tests.acp.proxied import UNABLE, proxied
+from tests.cli.conftest import Asnap, saved
+from tests.cli.terminal import Terminal
+from tests.cli.test_picker import row
+
+NOW = datetime.now(UTC)
+
+
+def session(name: str = "01jd", *, age: float = 0.0, **fields: Any) -> SessionSnapshot:
+    """A session that last changed *age* hours ago, here."""
+    when = NOW - timedelta(hours=age)
+    defaults = {
+        "created_at": when,
+        "updated_at": when,
+        "config": {"cwd": str(Path.cwd()), "mode": "code", "model": "gpt"},
+        "agent": {"name": "codex", "command": ["codex-acp", "--quiet mode"]},
+        "agent_session_id": "agent-1",
+        "metrics": {"turns": 1},
+    }
+    return make_snapshot("hello", "there", session_id=name, **{**defaults, **fields})
+
+
+@contextmanager
+def held(place: Path, name: str) -> Iterator[None]:
+    lease = Lease.acquire(place / "sessions" / name, Owner.this_process(since=NOW))
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+# What it says --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("TERMINAL-BRIDGE-RESTORE-SAID")
+def test_what_comes_back_is_told_before_it_does(asnap: Asnap, place: Path) -> None:
+    saved(
+        place,
+        session(metadata={"acp": {"capabilities": {"load": True}, "context": {"used": 45_000, "size": 90_000}}}),
+    )
+
+    done = asnap("resume", "01jd", "--json")
+
+    jsonschema.validate(done.json, Resume.json_schema())
+    document = done.json
+    assert (document["expected_grade"], document["cold"]) == ("native-load", False)
+    assert document["about"]["context_tokens"] == 45_000
+    assert document["restores"] == ["2 messages", "mode code", "model gpt"]
+    said = asnap("resume", "01jd").err
+    for text in ("codex", "45k of 90k tokens", "2 messages", "mode code", "model gpt", "native-load"):
+        assert text in said
+
+
+def test_stdout_is_the_command_and_print_says_nothing_else(asnap: Asnap, place: Path) -> None:
+    saved(place, session())
+
+    done = asnap("resume", "01jd", "--print")
+
+    here, line = done.out.rstrip("\n").split(" && ")
+    assert shlex.split(here) == ["cd", str(Path.cwd())]
+    assert shlex.split(line) == ["asnap", "run", "--session", "01jd", "--", "codex-acp", "--quiet mode"]
+    assert done.err == ""
+    assert asnap("resume", "01jd").out == done.out
+
+
+def test_a_store_of_its_own_is_part_of_the_command(asnap: Asnap, tmp_path: Path) -> None:
+    saved(tmp_path / "own", session())
+
+    line = asnap("resume", "01jd", "--store", tmp_path / "own", "--json").json["command"]
+
+    assert line[2:4] == ["--store", str(tmp_path / "own")]
+
+
+def test_an_old_session_is_cold(asnap: Asnap, place: Path) -> None:
+    saved(place, session("old", age=3), session("new", age=0.5))
+
+    assert asnap("resume", "old", "--json").json["cold"] is True
+    assert asnap("resume", "new", "--json").json["cold"] is False
+    assert "cold" in asnap("resume", "old").err
+
+
+def test_open_tool_calls_and_missing_directories_are_mentioned(asnap: Asnap, place: Path) -> None:
+    call = {"type": "tool_call", "toolCallId": "t", "title": "rm", "status": "in_progress"}
+    config = {"cwd": "/not/there"}
+    saved(place, session(messages=(Message(role="assistant", content=[call]),), config=config))
+
+    done = asnap("resume", "01jd")
+
+    assert "repair" in done.err
+    assert "/not/there is not there" in done.err
+    assert asnap("resume", "01jd", "--cwd", "/", "--json").json["cwd"] == "/"
+    assert asnap("resume", "01jd", "--cwd", "/not/there").code == 2
+
+
+# Which one -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_it_is_the_newest_whole_one_here(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("far", config={"cwd": str(home / "far")}), session("live"))
+    saved(place, session("damaged", age=1), session("good", age=2), session("older", age=3))
+    file = next((place / "sessions" / "damaged").glob("*.snap.gz"))
+    file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
+
+    with held(place, "live"):
+        assert asnap("resume", "--json").json["session"]["session_id"] == "good"
+
+
+def test_nothing_here_names_what_to_do(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("far", config={"cwd": str(home / "far")}))
+
+    done = asnap("resume", "--json")
+
+    assert (done.code, done.error["code"], done.error["next"]) == (4, "snapshot_not_found", "asnap list --all")
+
+
+def test_a_live_session_is_refused_with_its_owner_and_a_way_out(asnap: Asnap, place: Path) -> None:
+    saved(place, session())
+
+    with held(place, "01jd"):
+        done = asnap("resume", "01jd", "--json")
+
+    assert (done.code, done.error["code"], done.error["next"]) == (6, "locked", "asnap fork 01jd")
+    assert "process" in done.error["message"]
+
+
+def test_an_older_snapshot_is_for_a_fork(asnap: Asnap, place: Path) -> None:
+    saved(place, session(), session().append(Message(role="user", content="more")))
+
+    done = asnap("resume", "01jd@1", "--json")
+
+    assert (done.code, done.error["next"]) == (2, "asnap fork 01jd@1")
+    assert asnap("resume", "01jd@2").code == 0
+
+
+def test_bad_references_stores_keys_and_damage_have_their_exit_codes(asnap: Asnap, place: Path) -> None:
+    assert asnap("resume").code == 10
+    saved(place, session())
+    assert asnap("resume", "zzz").code == 4
+    file = next((place / "sessions" / "01jd").glob("*.snap.gz"))
+    file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
+    assert asnap("resume", "01jd").code == 5
+
+
+def test_an_encrypted_store_needs_its_key(asnap: Asnap, place: Path) -> None:
+    saved(place, session(), key="words")
+
+    assert asnap("resume").code == 7
+
+
+# In which agent ------------------------------------------------------------------------------------------
+
+
+def test_another_agent_gets_it_as_context(asnap: Asnap, place: Path) -> None:
+    saved(place, session(metadata={"acp": {"capabilities": {"load": True}}}))
+
+    document = asnap("resume", "01jd", "--with", "opencode acp", "--json").json
+
+    assert document["command"][-3:] == ["--", "opencode", "acp"]
+    assert document["expected_grade"] == "context"
+
+
+@pytest.mark.parametrize(
+    ("able", "require", "code"),
+    [
+        ({"load": True}, "exact", 0),
+        ({"load": False, "resume": True}, "history", 0),
+        ({"load": False, "resume": True}, "exact", 9),
+        ({"load": False, "resume": False}, "history", 9),
+        ({"load": False, "resume": False}, "context", 0),
+        ({}, "exact", 0),
+    ],
+)
+def test_a_demand_that_cannot_be_met_is_refused_before_anything_starts(
+    asnap: Asnap, place: Path, able: dict[str, bool], require: str, code: int
+) -> None:
+    saved(place, session(metadata={"acp": {"capabilities": able}}))
+
+    done = asnap("resume", "01jd", "--require", require, "--print")
+
+    assert done.code == code
+    assert (f"--require {require}" in done.out) == (code == 0)
+
+
+def test_a_session_without_a_command_asks_for_one(asnap: Asnap, place: Path) -> None:
+    saved(place, session(agent=None))
+
+    done = asnap("resume", "01jd", "--json")
+
+    assert done.code == 2
+    assert "--with" in done.error["hint"]
+    assert asnap("resume", "01jd", "--with", "unbalanced '").code == 2
+
+
+def test_what_agents_wrote_is_inert_and_quoted(asnap: Asnap, place: Path) -> None:
+    hostile = "\x1b]0;x\x07$(touch pwned); evil"
+    config = {"cwd": hostile, "mode": hostile, "model": hostile}
+    saved(place, session(title=hostile, config=config, agent={"name": hostile, "command": ["a", hostile]}))
+
+    done = asnap("resume", "01jd")
+
+    assert not set("\x1b\x07") & set(done.err)
+    assert shlex.split(done.out.rstrip("\n").partition(" && ")[2])[-2:] == ["a", hostile]
+
+
+# Going on ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("TERMINAL-BRIDGE-RESTORE-FLAG", "TERMINAL-BRIDGE-RESTORE-SAID")
+@pytest.mark.parametrize("flags", [(), UNABLE])
+def test_exec_becomes_the_agent_with_the_session_back(
+    asnap: Asnap, place: Path, home: Path, flags: tuple[str, ...]
+) -> None:
+    agent = (*AGENT, "--state", str(home / "agent.json"), *flags)
+    with proxied(place, agent=agent) as client:
+        client.initialize()
+        session_id = client.new_session(home / "work")
+        client.prompt(session_id, "say hello")
+
+    line = (sys.executable, "-m", "snapshot_plugin", "resume", session_id, "--store", str(place), "--exec")
+    with Client(line) as client:
+        client.initialize()
+        result = client.request("session/new", {"cwd": str(home / "work"), "mcpServers": []})
+        assert result["sessionId"] == session_id
+        report = result["_meta"]["asnap"]["restored"]
+        assert (report["messages"], report["grade"]) == (2, "context" if flags else "native-load")
+        client.wait_for_stderr("2 messages")
+
+    about = asnap("show", session_id, "--json").json["about"]
+    assert about["last_restore"]["grade"] == report["grade"]
+    assert about["expected_grade"] == report["grade"]
+
+
+def test_on_a_terminal_the_command_and_the_editors_settings_are_shown(place: Path) -> None:
+    saved(place, session(title="fix auth"))
+
+    with Terminal("resume", "01jd", columns=300, lines=40) as terminal:
+        assert terminal.end() == 0
+        assert "asnap run --session 01jd -- codex-acp '--quiet mode'" in terminal.text
+        assert '"agent_servers"' in terminal.text
+        assert "fix auth (01jd)" in terminal.text
+
+
+# Crashes are mentioned once ------------------------------------------------------------------------------
+
+
+def test_an_end_is_news_once_whether_it_is_seen_before_or_after_recovery() -> None:
+    crashed = row("a").model_copy(update={"ended_unexpectedly": True, "last_sign": NOW})
+    recovered = row("a", trigger="recovered").model_copy(update={"changed_at": NOW, "seq": 4})
+    later = NOW + timedelta(minutes=5)
+
+    first = news_of([crashed], {}, later)
+    assert [each.session_id for each in first.rows] == ["a"]
+    assert news_of([crashed], first.told, later).rows == ()
+    then = news_of([recovered], first.told, later)
+    assert then.rows == ()
+    assert news_of([recovered], then.told, later).rows == ()
+    assert [each.session_id for each in news_of([recovered], {}, later).rows] == ["a"]
+
+
+def test_another_end_of_the_same_session_is_news_again() -> None:
+    later = NOW + timedelta(minutes=5)
+    crashed = row("a").model_copy(update={"ended_unexpectedly": True, "last_sign": NOW})
+    told = news_of([crashed], {}, later).told
+
+    again = crashed.model_copy(update={"last_sign": later + timedelta(minutes=1)})
+
+    assert len(news_of([again], told, later + timedelta(minutes=2)).rows) == 1
+
+
+def test_an_end_of_long_ago_is_no_news_and_nonsense_in_the_file_is_ignored() -> None:
+    crashed = row("a").model_copy(update={"ended_unexpectedly": True, "last_sign": NOW})
+
+    assert news_of([crashed], {}, NOW + timedelta(days=30)).rows == ()
+    for nonsense in (None, 3, [], ["x"], ["never", 1], {"at": 1}):
+        assert len(news_of([crashed], {"a": nonsense}, NOW).rows) == 1
