@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from acp.agent.router import build_agent_router
 
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.adapters.acp.recorded import expected_grade, last_restore
 from snapshot_plugin.adapters.acp_sdk import agent_wire
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import Peer, Refused, connected, words
@@ -130,6 +132,16 @@ class TestLoad:
             before = len(peer.received)
             await peer.request("session/list")
             assert peer.updates(session_id, since=before) == []
+
+    async def test_how_it_came_back_is_in_the_record(self, tmp_path: Path) -> None:
+        session_id = await a_session(tmp_path, "one")
+        async with connected(ScriptedAgent(tmp_path)) as peer:
+            await peer.initialize()
+            result, _ = await peer.load(session_id)
+        async with FilesystemStore(tmp_path) as store:
+            record = await store.load(session_id)
+        assert last_restore(record) == result["_meta"]["asnap"]["restored"]
+        assert expected_grade(record) == "native-load"
 
     async def test_resume_shows_nothing_and_goes_on(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")

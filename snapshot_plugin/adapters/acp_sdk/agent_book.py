@@ -36,8 +36,8 @@ class Book:
         return {"agent": self.has_it(authors_id), "new": stored_setup(params), "config": result}
 
     def has_it(self, authors_id: str) -> Json:
-        """That this agent has the session now, and by which id its code knows it."""
-        return {"sessionId": authors_id, "info": self.agent.raw()}
+        """That this agent has the session now, by which id its code knows it, and that it can bring it back."""
+        return {"sessionId": authors_id, "info": self.agent.raw(), "able": {"load": True, "resume": True}}
 
     def bind(self, session_id: str, authors_id: str) -> None:
         """From now on our *session_id* is the author's *authors_id*."""

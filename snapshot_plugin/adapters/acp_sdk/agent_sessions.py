@@ -140,8 +140,10 @@ class AgentSessions:
             except AgentRefused:
                 await self._desk.run(Journals.finish, record.session_id)
                 raise
-        result = {key: value for key, value in restored.result.items() if key != "sessionId"}
         report = {**restored.report(record), "differences": differences}
+        how = Entry({"config": restored.result, "restored": report})
+        await self._desk.write(journal, how, checkpoint=True)
+        result = {key: value for key, value in restored.result.items() if key != "sessionId"}
         return journal, {**named, **result, "_meta": {**(result.get("_meta") or {}), "asnap": {"restored": report}}}
 
     def _name(self, session_id: str) -> Message:
@@ -168,7 +170,6 @@ class AgentSessions:
             await self._desk.write(journal, has_it)
             await self._wire.bind(record.session_id, authors_id, is_new=False)
         result, differences = await self._reapply(record, authors_id, result)
-        await self._desk.write(journal, Entry({"config": result}), checkpoint=True)
         note = note_about(record, remembered=remembered)
         if note:
             self._book.notes[record.session_id] = note
