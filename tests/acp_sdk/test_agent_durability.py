@@ -16,6 +16,7 @@ from acp import start_tool_call
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
+from snapshot_plugin.adapters.acp.journal import Journal
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.manager.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
@@ -233,6 +234,18 @@ async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         assert "".join(text for _, text in words((await peer.load(session_id))[1])) == "oneheard onetwoheard two"
+
+
+async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(ScriptedAgent(tmp_path)) as peer:
+        peer.answers["session/request_permission"] = permit
+        await peer.initialize()
+        session_id = await peer.new_session()
+        with monkeypatch.context() as broken:
+            broken.setattr(Journal, "record", lambda *_, **__: 1 / 0)
+            assert await peer.prompt(session_id, "use a tool") == "heard use a tool"
 
 
 def refuse(_spool: Spool, _record: Json) -> int:

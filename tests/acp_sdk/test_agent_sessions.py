@@ -4,6 +4,7 @@
 # The SDK's agents leave methods out.
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,14 @@ class TestLoad:
             assert words(first[1]) == words(second[1]) == SAID
             assert agent.asked == [("new", "0")]
 
+    async def test_loaded_twice_at_once_it_is_one_session(self, tmp_path: Path) -> None:
+        session_id = await a_session(tmp_path, "one")
+        agent = ScriptedAgent(tmp_path)
+        async with connected(agent) as peer:
+            await peer.initialize()
+            await asyncio.gather(peer.about("session/resume", session_id), peer.about("session/resume", session_id))
+        assert agent.asked == [("new", "0")]
+
     async def test_what_the_sdk_does_not_know_is_in_the_record(self, tmp_path: Path) -> None:
         block = {"type": "text", "text": "one", "future": {"deep": [1]}}
         async with connected(ScriptedAgent(tmp_path)) as peer:
@@ -189,13 +198,13 @@ class TestLoad:
         session_id = await a_session(tmp_path, "one")
         agent = ScriptedAgent(tmp_path)
         agent.refuses_sessions = True
-        async with connected(agent) as peer:
+        async with connected(agent) as peer, connected(ScriptedAgent(tmp_path)) as other:
             await peer.initialize()
+            await other.initialize()
             with pytest.raises(Refused) as caught:
                 await peer.load(session_id)
             assert caught.value.code == -32000
-            agent.refuses_sessions = False
-            assert words((await peer.load(session_id))[1]) == SAID
+            assert words((await other.load(session_id))[1]) == SAID
 
     async def test_what_an_agent_says_of_a_new_session_is_kept_and_not_repeated(self, tmp_path: Path) -> None:
         greeting = ScriptedAgent(tmp_path)
@@ -236,6 +245,12 @@ class TestIds:
             assert words((await peer.load(old))[1]) == SAID
             assert await peer.prompt(old, "three") == "heard three"
             assert words((await peer.load(new))[1]) == [("user", "two"), ("agent", "heard two")]
+
+    async def test_many_at_once_do_not_wait_for_each_other_for_ever(self, tmp_path: Path) -> None:
+        async with connected(ScriptedAgent(tmp_path)) as peer:
+            await peer.initialize()
+            ids = await asyncio.gather(*(peer.new_session() for _ in range(60)))
+            assert len(set(ids)) == 60
 
     async def test_nor_that_of_one_that_lives_elsewhere(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as one, connected(ScriptedAgent(tmp_path)) as other:
