@@ -99,8 +99,12 @@ async def new_session(connection: Any, cwd: str = "/") -> str:
     return str((await connection.new_session(cwd=cwd, mcp_servers=[])).session_id)
 
 
+def text_block(text: str) -> schema.TextContentBlock:
+    return schema.TextContentBlock(type="text", text=text)
+
+
 async def prompt(connection: Any, session_id: str, text: str) -> Any:
-    asked = connection.prompt(session_id=session_id, prompt=[acp.text_block(text)])
+    asked = connection.prompt(session_id=session_id, prompt=[text_block(text)])
     return await asyncio.wait_for(asked, PATIENCE)
 
 

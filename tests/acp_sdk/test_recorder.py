@@ -35,6 +35,7 @@ from tests.acp_sdk.orchestrator import (
     said,
     shown,
     spawned,
+    text_block,
     timeless,
 )
 
@@ -277,7 +278,7 @@ async def test_a_cancellation_does_not_overtake_the_prompt_it_is_for(
     wire = Wire(log)
     connection = await opened(wire, manager, quiet)
     log.clear()
-    asked = asyncio.ensure_future(connection.prompt(session_id="s-1", prompt=[acp.text_block("go")]))
+    asked = asyncio.ensure_future(connection.prompt(session_id="s-1", prompt=[text_block("go")]))
     await asyncio.sleep(0)
     await connection.cancel(session_id="s-1")
     assert [line for line in log if line.startswith("sent")] == ["sent session/prompt", "sent session/cancel"]
@@ -291,7 +292,7 @@ async def test_a_caller_who_gives_up_does_not_tear_record_and_prompt_apart(
 ) -> None:
     wire = Wire(log)
     connection = await opened(wire, manager, quiet)
-    asked = asyncio.ensure_future(connection.prompt(session_id="s-1", prompt=[acp.text_block("go")]))
+    asked = asyncio.ensure_future(connection.prompt(session_id="s-1", prompt=[text_block("go")]))
     await asyncio.sleep(0)
     asked.cancel()
     request = await wire.heard("session/prompt")

@@ -16,7 +16,7 @@ from acp._transport import memory_transport_pair
 
 from snapshot_plugin.adapters.acp_sdk import record, resume_over
 from snapshot_plugin.manager.manager import SnapshotManager
-from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt, said
+from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt, said, text_block
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,8 @@ class Parrot(acp.Agent):
 
     async def prompt(self, session_id: str, prompt: list[Any], **_kwargs: Any) -> schema.PromptResponse:
         self.heard += [block.text for block in prompt]
-        update = acp.update_agent_message_text(f"You said: {prompt[-1].text}")
+        said_it = text_block(f"You said: {prompt[-1].text}")
+        update = schema.AgentMessageChunk(session_update="agent_message_chunk", content=said_it)
         await self.connection.session_update(session_id=session_id, update=update)
         return schema.PromptResponse(stop_reason="end_turn")
 
@@ -60,7 +61,7 @@ async def in_memory() -> AsyncIterator[Any]:
 async def served() -> AsyncIterator[int]:
     """The parrot behind the SDK's own server, on a port of this machine."""
     uvicorn = pytest.importorskip("uvicorn")
-    from acp.http import create_asgi_app  # noqa: PLC0415 — not in every environment
+    from acp.http.asgi import create_asgi_app  # noqa: PLC0415 — not in every environment
 
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(create_asgi_app(parrot), log_level="error", lifespan="off", timeout_graceful_shutdown=1)

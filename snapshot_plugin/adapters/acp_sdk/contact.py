@@ -172,6 +172,6 @@ def check_require(require: str) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """A model of the SDK's as JSON; JSON as it is."""
+    """A model of the SDK's as JSON; JSON as it is. The SDK's own defaults are not all what its models say."""
     dump = getattr(value, "model_dump", None)
-    return dump(mode="json", by_alias=True, exclude_none=True) if dump else value
+    return dump(mode="json", by_alias=True, exclude_none=True, warnings=False) if dump else value
