@@ -1,0 +1,56 @@
+"""The search index as commands use it: in the user's cache, with a bar while it is brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.text import cut, plain
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["ask_index", "tell_unreadable"]
+
+T = TypeVar("T")
+_NAMED = 3
+
+
+async def ask_index(
+    call: Call,
+    store: SnapshotStore,
+    metas: Sequence[SnapshotMeta],
+    question: Callable[[sqlite3.Connection], T],
+    *,
+    only: Collection[str] | None = None,
+    rebuild: bool = False,
+) -> tuple[T, tuple[str, ...]]:
+    """Put a question to the index of *store*, which lists *metas*; see `SearchIndex.ask`."""
+    from snapshot_plugin.cli.progress import progress  # noqa: PLC0415 — as commands do
+    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.search.index import opened_index  # noqa: PLC0415 — as above
+
+    cache, name = user_cache_dir(call.environ), _name(call, store)
+    async with opened_index(store, cache, name=name, rebuild=rebuild) as index:
+        return await index.ask(
+            question, metas, only=only, progress=lambda total: progress(call.out, "indexing", total)
+        )
+
+
+def _name(call: Call, store: SnapshotStore) -> str:
+    """What tells this store from others: its id where it has one, or else where it is."""
+    from snapshot_plugin.store.filesystem import FilesystemStore, read_marker  # noqa: PLC0415 — loaded by then
+
+    return str(read_marker(store.path)["id"]) if isinstance(store, FilesystemStore) else call.config.storage_path
+
+
+def tell_unreadable(call: Call, unreadable: Sequence[str]) -> None:
+    """Say which sessions could not be looked into; being quiet about it would be a lie."""
+    if unreadable:
+        names = ", ".join(cut(plain(name), 40) for name in unreadable[:_NAMED])
+        more = " …" if len(unreadable) > _NAMED else ""
+        call.out.warn(f"{len(unreadable)} cannot be read: {names}{more}; see asnap check", fg="yellow")

@@ -1,0 +1,167 @@
+"""The index as a file: made, opened, thrown away when it is not what it should be.
+
+For a plain store it is an SQLite file that only its owner can read. For an encrypted one it lives in memory and is
+kept on disk sealed under a key of the store: the words of its sessions are never on a disk in the clear.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snapshot_plugin.codec.keys import NONCE_BYTES
+from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.store.files import make_private_dir, replace_file
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+
+__all__ = ["WORDS", "Database", "transaction"]
+
+_APPLICATION = 0x61534E50
+_VERSION = 1
+"""Raised when the tables or what is put into them change; an index of another version is made anew."""
+_PLACE = b"asnap search index 1"
+_PATIENCE = 30.0
+WORDS = "body, tools, role, tokenize = 'unicode61 remove_diacritics 2'"
+"""How texts are taken apart into words."""
+_TABLES = f"""
+CREATE TABLE store (id TEXT NOT NULL);
+CREATE TABLE session (
+    key INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL UNIQUE,
+    seq INTEGER NOT NULL, root TEXT NOT NULL, changed INTEGER NOT NULL, facts TEXT NOT NULL
+);
+CREATE TABLE chunk (row INTEGER PRIMARY KEY, texts BLOB NOT NULL);
+CREATE TABLE said (row INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '');
+"""
+
+
+class Database:
+    """One index: a connection, and where it is kept. Without a *path* it is forgotten when it is closed.
+
+    A file that is damaged, of another version, or of another store is thrown away without a word: everything
+    in it can be had again.
+    """
+
+    def __init__(self, path: Path | None, *, store_id: str, keys: SessionKeys | None = None) -> None:
+        self._path, self._store_id, self._keys = path, store_id, keys
+        self.connection = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._checked(self._connected())
+        except (sqlite3.DatabaseError, SnapshotError, ValueError):
+            self._remove()
+            return self._checked(self._connected())
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._path is None:
+            return _connect(":memory:")
+        make_private_dir(self._path.parent)
+        if self._keys is None:
+            _make_private(self._path)
+            connection = _connect(str(self._path))
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            return connection
+        connection = _connect(":memory:")
+        with contextlib.suppress(FileNotFoundError):
+            connection.deserialize(_unsealed(self._path.read_bytes(), self._keys))
+        return connection
+
+    def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        try:
+            if _is_empty(connection):
+                with transaction(connection):
+                    if _is_empty(connection):  # of several who come first, one makes it
+                        _create(connection, self._store_id)
+            _check_identity(connection, self._store_id)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def throw_away(self) -> None:
+        """Begin anew, with an empty index."""
+        self.connection.close()
+        self._remove()
+        self.connection = self._opened()
+
+    def _remove(self) -> None:
+        if self._path:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    def keep(self, random: Callable[[int], bytes] = os.urandom) -> None:
+        """Put on disk what is not there by itself."""
+        if self._path is None or self._keys is None:
+            return
+        nonce, kid = random(NONCE_BYTES), self._keys.primary.encode()
+        sealed = self._keys.seal(nonce, self.connection.serialize(), _PLACE)
+        replace_file(self._path, bytes([len(kid)]) + kid + nonce + sealed)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is done inside, or nothing; others wait for their turn to write."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _connect(place: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA temp_store = MEMORY")  # on disk, what an encrypted store says would be in the clear
+    return connection
+
+
+def _create(connection: sqlite3.Connection, store_id: str) -> None:
+    for statement in filter(str.strip, _TABLES.split(";")):
+        connection.execute(statement)
+    connection.execute("INSERT INTO store VALUES (?)", (store_id,))
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+def _check_identity(connection: sqlite3.Connection, store_id: str) -> None:
+    marks = tuple(_pragma(connection, name) for name in ("application_id", "user_version"))
+    owner = connection.execute("SELECT id FROM store").fetchone()
+    if (*marks, owner) != (_APPLICATION, _VERSION, (store_id,)):
+        raise sqlite3.DatabaseError("an index of something else")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    found: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return found
+
+
+def _make_private(path: Path) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+def _unsealed(data: bytes, keys: SessionKeys) -> bytes:
+    start = 1 + data[0] if data else 1
+    body = start + NONCE_BYTES
+    return keys.open(data[1:start].decode(), data[start:body], data[body:], _PLACE)

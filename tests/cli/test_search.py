@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from snapshot_plugin.cli.commands.search import Searched
+from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import AgentInfo, Message, SessionConfig, SessionSnapshot
+from snapshot_plugin.testing import make_message, make_snapshot
+from tests.cli.conftest import Asnap, Ran, saved
+from tests.cli.terminal import Terminal
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+EVIL = "\x1b[2J\x1b]0;owned\x07\u202e"
+
+
+def session(
+    name: str, *texts: str, day: int = 0, agent: str = "gemini", cwd: str = "/p", **fields: Any
+) -> SessionSnapshot:
+    return make_snapshot(
+        *texts, session_id=name, updated_at=NOON + timedelta(days=day), agent=AgentInfo(name=agent),
+        config=SessionConfig(cwd=cwd), **fields,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def talks(place: Path) -> None:
+    """Three sessions that speak of a walrus, each in its own way."""
+    tool = Message(
+        role="assistant",
+        content=(TextBlock(text="a walrus"), ToolCallBlock(tool_call_id="c", title="bash: ls", status="completed")),
+    )
+    saved(
+        place,
+        session("first", "the walrus", "and the carpenter", title="Beach", cwd="/p/sea", tags=("poem",)),
+        session("second", "no animal", title="Walrus", day=1, agent="codex"),
+        session("third", "hello", day=2).append(tool),
+    )
+
+
+def found(done: Ran) -> list[tuple[str, int | None]]:
+    return [(hit["session_id"], hit["message"]) for hit in done.json["hits"]]
+
+
+@pytest.mark.usefixtures("talks")
+def test_hits_are_messages_with_the_command_that_shows_them(asnap: Asnap) -> None:
+    done = asnap("search", "walrus", "--json")
+
+    assert found(done) == [("third", 2), ("second", None), ("first", 1)]
+    hit = done.json["hits"][2]
+    assert (hit["role"], hit["snippet"], hit["matches"]) == ("user", "the walrus", [[4, 10]])
+    assert hit["jump"] == "asnap show first --message 1"
+    assert "the walrus" in asnap(*hit["jump"].split()[1:]).out
+    assert done.json["hits"][1]["jump"] == "asnap show second"
+    jsonschema.validate(done.json, Searched.json_schema())
+
+
+@pytest.mark.usefixtures("talks")
+def test_all_words_have_to_be_in_the_same_message(asnap: Asnap) -> None:
+    assert found(asnap("search", "walrus the", "--json")) == [("first", 1)]
+    assert found(asnap("search", "walrus carpenter", "--json")) == []
+    assert found(asnap("search", '"the carpenter"', "--json")) == [("first", 2)]
+    assert found(asnap("search", "carp*", "--json")) == [("first", 2)]
+
+
+@pytest.mark.usefixtures("talks")
+@pytest.mark.requirement("TERMINAL-SEARCH-FILTER")
+@pytest.mark.parametrize(
+    ("words", "sessions"),
+    [
+        (("--agent", "codex"), ["second"]),
+        (("--cwd", "/p/sea"), ["first"]),
+        (("--tag", "poem"), ["first"]),
+        (("--tool", "bash"), ["third"]),
+        (("--role", "assistant"), ["third"]),
+        (("--role", "user"), ["first"]),
+        (("--since", "2026-03-03"), ["third", "second"]),
+        (("--until", "2026-03-02"), ["first"]),
+        (("--since", "2026-03-03", "--until", "2026-03-03"), ["second"]),
+        (("--limit", "1"), ["third"]),
+    ],
+)
+def test_a_search_is_narrowed_by_date_tag_agent_place_tool_and_role(
+    asnap: Asnap, words: tuple[str, ...], sessions: list[str]
+) -> None:
+    assert [name for name, _ in found(asnap("search", "walrus", "--json", *words))] == sessions
+
+
+@pytest.mark.usefixtures("talks")
+@pytest.mark.requirement("TERMINAL-SEARCH-WITHIN")
+def test_one_conversation_is_searched_on_its_own(asnap: Asnap) -> None:
+    done = asnap("search", "the", "Beach", "--json")
+    assert (found(done), done.json["searched"]) == ([("first", 1), ("first", 2)], 1)
+    assert found(asnap("search", "walrus", "second", "--json")) == [("second", None)]
+
+
+def test_of_one_among_many_only_the_first_hits_are_shown_and_how_to_see_the_rest(asnap: Asnap, place: Path) -> None:
+    saved(place, session("long", *["ape"] * 9, day=1), session("short", "ape"))
+    everywhere, within = asnap("search", "ape", "--json").json, asnap("search", "ape", "long", "--json").json
+
+    assert [hit["session_id"] for hit in everywhere["hits"]] == ["long"] * 5 + ["short"]
+    assert (everywhere["total_hits"], [each["hits"] for each in everywhere["sessions"]]) == (10, [9, 1])
+    assert len(within["hits"]) == 9
+
+
+@pytest.mark.usefixtures("talks")
+def test_what_was_not_searched_is_counted(asnap: Asnap, place: Path) -> None:
+    saved(place, session("first+memory", "walrus"))
+    assert asnap("search", "walrus", "--agent", "codex", "--json").json["hidden"] == {"agent": 2, "memory": 1}
+
+
+def test_the_index_follows_the_store(asnap: Asnap, place: Path) -> None:
+    saved(place, session("s", "one"))
+    assert found(asnap("search", "two", "--json")) == []
+    saved(place, session("s", "one", "two"))
+    assert found(asnap("search", "two", "--json")) == [("s", 2)]
+    assert found(asnap("search", "two", "--rebuild", "--json")) == [("s", 2)]
+
+
+@pytest.mark.usefixtures("talks")
+def test_the_index_is_in_the_cache_and_may_be_deleted(asnap: Asnap, home: Path) -> None:
+    asnap("search", "walrus")
+    (index,) = (home / "cache" / "asnap").glob("search-*.db")
+    index.unlink()
+    assert len(found(asnap("search", "walrus", "--json"))) == 3
+
+
+@pytest.mark.usefixtures("talks")
+def test_without_a_terminal_each_hit_is_a_line_of_fields(asnap: Asnap) -> None:
+    lines = [line.split("\t") for line in asnap("search", "the", "first", "-q").out.splitlines()]
+    assert lines[0] == ["first", "1", "user", "2026-03-02T12:00:00+00:00", "**the** walrus"]
+    assert asnap("search", "the", "-q").err == ""
+
+
+@pytest.mark.usefixtures("talks")
+def test_each_hit_is_a_document_of_its_own(asnap: Asnap) -> None:
+    lines = asnap("search", "walrus", "--jsonl").out.splitlines()
+    assert len(lines) == 3
+    assert all('"kind": "search.hits"' in line for line in lines)
+
+
+@pytest.mark.usefixtures("talks")
+@pytest.mark.parametrize("query", ["!!!", "", '"', "*"])
+def test_a_query_without_a_word_is_a_clear_error(asnap: Asnap, query: str) -> None:
+    done = asnap("search", query, "--json")
+    assert (done.code, done.error["code"]) == (2, "invalid_input")
+    assert "fts5" not in done.err.lower()
+
+
+@pytest.mark.usefixtures("talks")
+@pytest.mark.parametrize(
+    "query", ["a AND", "NOT", "(", 'x"y', "col:x", "^x", "NEAR(a b)", "a' OR 1=1 --", "\udcff x"]
+)
+def test_what_sqlite_would_take_for_syntax_is_just_words(asnap: Asnap, query: str) -> None:
+    if any(char.isalnum() for char in query):
+        assert asnap("search", "--", query).code == 0
+    else:
+        assert asnap("search", "--", query).code == 2
+
+
+@pytest.mark.usefixtures("talks")
+def test_nothing_found_is_no_error_and_is_said(asnap: Asnap) -> None:
+    done = asnap("search", "unicorn")
+    assert (done.code, done.out) == (0, "")
+    assert "0 hits" in done.err
+
+
+@pytest.mark.usefixtures("talks")
+def test_two_words_without_quotes_get_advice(asnap: Asnap) -> None:
+    done = asnap("search", "walrus", "carpenter", "--json")
+    assert (done.code, done.error["code"]) == (4, "snapshot_not_found")
+    assert "asnap search 'walrus carpenter'" in done.error["hint"]
+
+
+@pytest.mark.usefixtures("talks")
+def test_a_single_snapshot_cannot_be_searched(asnap: Asnap) -> None:
+    assert asnap("search", "walrus", "first@1").code == 2
+
+
+def test_exit_codes_without_a_store_or_its_key(asnap: Asnap, place: Path) -> None:
+    assert asnap("search", "x").code == 10
+    saved(place, session("s", "walrus"), key="secret")
+    assert asnap("search", "x").code == 7
+
+
+def test_an_encrypted_store_is_searched_and_leaves_no_words_on_disk(
+    asnap: Asnap, place: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(place, session("s", "the walrus"), key="secret")
+    monkeypatch.setenv("ASNAP_KEY", "secret")
+    for _ in range(2):
+        assert found(asnap("search", "walrus", "--json")) == [("s", 1)]
+    assert not [file for file in (home / "cache").rglob("*") if file.is_file() and b"walrus" in file.read_bytes()]
+
+
+def test_a_damaged_session_is_named_and_the_others_are_searched(asnap: Asnap, place: Path) -> None:
+    saved(place, session("good", "walrus"), session("bad", "walrus"))
+    (file,) = (place / "sessions" / "bad").glob("*.snap.gz")
+    file.write_bytes(b"nonsense")
+    done = asnap("search", "walrus", "--json", "-q")
+    assert (found(done), done.json["unreadable"], done.json["searched"]) == ([("good", 1)], ["bad"], 1)
+    assert "asnap check" in done.err
+
+
+def test_what_strangers_wrote_does_nothing_to_the_terminal(asnap: Asnap, place: Path) -> None:
+    saved(place, session("s", f"walrus {EVIL} word", agent=f"a{EVIL}", title=f"t{EVIL}"))
+    done = asnap("search", "walrus", "--color", "never")
+    assert "walrus" in done.out
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.out + done.err)
+    assert "\x1b" not in asnap("search", "walrus", "--json").json["hits"][0]["snippet"]
+
+
+def test_searches_in_several_processes_at_once_all_answer(home: Path, place: Path) -> None:
+    saved(place, *(session(f"s{n}", "walrus", f"number {n}") for n in range(20)))
+    line = [sys.executable, "-m", "snapshot_plugin", "search", "walrus", "--jsonl", "-n", "100"]
+    running = [subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    outputs = [process.communicate(timeout=60) for process in running]
+    assert [len(out.splitlines()) for out, _ in outputs] == [20] * 3
+    assert [err for _, err in outputs] == [b""] * 3
+
+
+# On a terminal -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_on_a_terminal_the_match_is_in_view_and_nothing_is_wider_than_it(
+    home: Path, place: Path, columns: int
+) -> None:
+    talk = session("talk", "word " * 30 + "walrus " + "word " * 30, title=f"A long title {EVIL} " * 4)
+    saved(place, talk.append(make_message(f"the walrus {EVIL}", timestamp=NOON)))
+    with Terminal("search", "walrus", columns=columns) as terminal:
+        terminal.wait_for("2 hits in 1 session")
+        assert terminal.text.count("walrus") == 2
+        assert "asnap show talk --message 2" in terminal.text
+        assert all(len(line) <= columns for line in terminal.lines)
+        assert b"\x1b[2J" not in terminal.received
+        assert b"owned" not in terminal.received
+
+
+def test_while_sessions_are_indexed_a_bar_shows_how_far_it_is(home: Path, place: Path) -> None:
+    saved(place, *(session(f"s{n}", *["words of a walrus " * 50] * 40, title=f"t{EVIL}") for n in range(8)))
+    with Terminal("search", "walrus") as terminal:
+        terminal.wait_for("hits in 8 sessions")
+        assert b"indexing" in terminal.received
+        assert b"owned" not in terminal.received
+    with Terminal("search", "walrus") as again:
+        again.wait_for("hits in 8 sessions")
+        assert b"indexing" not in again.received

@@ -1,0 +1,434 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from snapshot_plugin import FilesystemStore, MemoryStore, SessionSnapshot
+from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.manager.search.content import all_facts
+from snapshot_plugin.manager.search.database import Database
+from snapshot_plugin.manager.search.facts import Facts, pack, unpack
+from snapshot_plugin.manager.search.find import END, START, Found, Question
+from snapshot_plugin.manager.search.index import opened_index
+from snapshot_plugin.manager.search.query import expression
+from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import Message, PlanEntry
+from snapshot_plugin.model.statistics import Slot
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.testing import make_message, make_snapshot
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "AKIAIOSFODNN7EXAMPLZ"
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+class Reads:
+    """Counts the sessions an index has read."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    @contextmanager
+    def __call__(self, total: int) -> Iterator[Callable[[str], None]]:
+        yield self.names.append
+
+
+@asynccontextmanager
+async def stored(
+    tmp_path: Path, *sessions: SessionSnapshot, key: str | None = None
+) -> AsyncIterator[FilesystemStore]:
+    with anyio.fail_after(30):
+        async with FilesystemStore(tmp_path / "store", key=key, background=False) as store:
+            for session in sessions:
+                await store.save(session)
+            yield store
+
+
+async def found(
+    store: SnapshotStore, cache: Path, query: str, reads: Reads | None = None, **options: Any
+) -> tuple[Found, tuple[str, ...]]:
+    """One search, as a command makes it."""
+    metas = await store.list()
+    names = options.pop("sessions", [meta.session_id for meta in metas])
+    asked = {
+        "limit": 50,
+        "each": 50,
+        **{k: v for k, v in options.items() if k in ("limit", "each", "since", "until")},
+    }
+    question = Question(expression=expression(query), sessions=names, **asked)
+    async with opened_index(store, cache, name="s", rebuild=options.get("rebuild", False)) as index:
+        return await index.ask(question, metas, only=options.get("only"), progress=reads or Reads())
+
+
+async def places(store: SnapshotStore, cache: Path, query: str, **options: Any) -> list[tuple[str, int]]:
+    result, _ = await found(store, cache, query, **options)
+    return [(hit.session_id, hit.number) for hit in result.hits]
+
+
+def index_file(cache: Path) -> Path:
+    (file,) = (file for file in cache.iterdir() if file.suffix in (".db", ".sealed"))
+    return file
+
+
+# What is found -----------------------------------------------------------------------------------------------
+
+
+async def test_everything_that_was_said_and_done_is_found_where_it_stands(tmp_path: Path) -> None:
+    call = ToolCallBlock(
+        tool_call_id="c", title="Run grep", kind="execute", raw_input={"command": "rg walrus"},
+        content=[{"type": "content", "content": {"type": "text", "text": "a penguin"}}],
+        locations=[{"path": "src/otter.py"}], raw_output={"deep": [{"er": "a seal"}]},
+    )  # fmt: skip
+    said = Message(role="assistant", content=(ThoughtBlock(text="a gull"), call, TextBlock(text="a tern")))
+    session = make_snapshot("an orca", session_id="zoo", title="Whales", plan=(PlanEntry(content="feed dolphins"),))
+    async with stored(tmp_path, session.append(said, current_task="clean krill", tags=("plankton",))) as store:
+        for word in ("walrus", "penguin", "otter", "seal", "gull", "tern", "grep"):
+            assert await places(store, tmp_path, word) == [("zoo", 2)], word
+        assert await places(store, tmp_path, "orca") == [("zoo", 1)]
+        for word in ("whales", "dolphins", "krill", "plankton"):
+            assert await places(store, tmp_path, word) == [("zoo", 0)], word
+
+
+async def test_bytes_of_pictures_and_ids_of_calls_are_no_words(tmp_path: Path) -> None:
+    picture = ImageBlock(data="QUJDREVGRw", mime_type="image/png")
+    call = ToolCallBlock(tool_call_id="callidentity", status="completed")
+    message = Message(role="user", content=(picture, call, TextBlock(text="look")))
+    async with stored(tmp_path, make_snapshot(session_id="s").append(message)) as store:
+        assert await places(store, tmp_path, "look") == [("s", 1)]
+        for word in ("QUJDREVGRw", "callidentity", "completed", "png"):
+            assert await places(store, tmp_path, word) == []
+
+
+async def test_the_session_that_changed_last_comes_first_and_its_messages_in_their_order(tmp_path: Path) -> None:
+    old, new = (make_snapshot("ape", "x", "ape", session_id=name, updated_at=NOON + timedelta(days=day))
+                for name, day in (("old", 0), ("new", 1)))  # fmt: skip
+    async with stored(tmp_path, new, old) as store:
+        assert await places(store, tmp_path, "ape") == [("new", 1), ("new", 3), ("old", 1), ("old", 3)]
+        result, _ = await found(store, tmp_path, "ape", each=1, limit=5)
+        assert [(hit.session_id, hit.number) for hit in result.hits] == [("new", 1), ("old", 1)]
+        assert result.counts == {"new": 2, "old": 2}
+        assert await places(store, tmp_path, "ape", limit=3) == [("new", 1), ("new", 3), ("old", 1)]
+
+
+async def test_a_snippet_marks_the_match_whatever_the_text_holds(tmp_path: Path) -> None:
+    text = f"before {START}{END}\x00 the NEEDLE after"
+    async with stored(tmp_path, make_snapshot(text, session_id="s")) as store:
+        result, _ = await found(store, tmp_path, "needle")
+        assert f"the {START}NEEDLE{END} after" in result.hits[0].snippet
+        assert result.hits[0].snippet.count(START) == 1
+
+
+async def test_scripts_without_spaces_are_shown_as_they_were_written(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot("全文搜索很好", session_id="s")) as store:
+        result, _ = await found(store, tmp_path, "搜索")
+        assert result.hits[0].snippet.replace(START, "").replace(END, "") == "全文搜索很好"
+
+
+async def test_dates_look_at_messages_and_at_the_session_where_they_have_none(tmp_path: Path) -> None:
+    timed = [make_message("ape", timestamp=NOON + timedelta(days=day)) for day in (0, 2, 4)]
+    session = make_snapshot(session_id="timed", updated_at=NOON + timedelta(days=9)).append(*timed)
+    untimed = make_snapshot("ape", session_id="untimed", updated_at=NOON + timedelta(days=3))
+    async with stored(tmp_path, session, untimed) as store:
+        since = await places(store, tmp_path, "ape", since=NOON + timedelta(days=1))
+        until = await places(store, tmp_path, "ape", until=NOON + timedelta(days=2))
+        assert since == [("timed", 2), ("timed", 3), ("untimed", 1)]
+        assert until == [("timed", 1), ("timed", 2)]
+
+
+async def test_secrets_are_never_in_the_index(tmp_path: Path) -> None:
+    call = ToolCallBlock(tool_call_id="c", raw_input={"password": "hunter2hunter"})
+    message = Message(role="assistant", content=(TextBlock(text=f"key {SECRET} here"), call))
+    session = make_snapshot(session_id="s", title=f"about {SECRET}").append(message)
+    async with stored(tmp_path, session) as store:
+        cache = tmp_path / "cache"
+        assert await places(store, cache, "here") == [("s", 1)]
+        for secret in (SECRET, "hunter2hunter"):
+            assert await places(store, cache, secret) == []
+        connection = sqlite3.connect(index_file(cache))
+        connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'message', 'row')")
+        words = {word for (word,) in connection.execute("SELECT term FROM temp.vocabulary")}
+        texts = b"".join(zlib.decompress(chunk) for (chunk,) in connection.execute("SELECT texts FROM chunk"))
+        facts = connection.execute("SELECT facts FROM session").fetchone()[0]
+        connection.close()
+        assert "here" in words
+        for secret in (SECRET, "hunter2hunter"):
+            assert secret.lower() not in words
+            assert secret.lower() not in texts.decode().lower() + facts.lower()
+
+
+# Following the store -----------------------------------------------------------------------------------------
+
+
+async def test_only_sessions_that_changed_are_read_again(tmp_path: Path) -> None:
+    sessions = [make_snapshot(f"word{n}", session_id=f"s{n}", title=f"s{n}") for n in range(4)]
+    async with stored(tmp_path, *sessions) as store:
+        first, second, third = Reads(), Reads(), Reads()
+        await found(store, tmp_path, "word0", first)
+        await found(store, tmp_path, "word0", second)
+        await store.save(sessions[2].append(make_message("appended")))
+        assert await places(store, tmp_path, "appended", only=None) == [("s2", 2)]
+        await found(store, tmp_path, "word0", third)
+        assert (sorted(first.names), second.names, third.names) == (["s0", "s1", "s2", "s3"], [], [])
+
+
+async def test_what_a_session_no_longer_says_is_no_longer_found(tmp_path: Path) -> None:
+    words = [f"w{n}x" for n in range(100)]
+    session = make_snapshot(*words, session_id="s")
+    async with stored(tmp_path, session) as store:
+        assert await places(store, tmp_path, "w70x") == [("s", 71)]
+        shorter = session.evolve(messages=(*session.messages[:40], make_message("summary"), *session.messages[90:]))
+        await store.save(shorter)
+
+        assert await places(store, tmp_path, "w70x") == []
+        assert await places(store, tmp_path, "summary") == [("s", 41)]
+        assert await places(store, tmp_path, "w95x") == [("s", 47)]
+        assert await places(store, tmp_path, "w5x") == [("s", 6)]
+
+
+async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path: Path) -> None:
+    async with stored(
+        tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
+    ) as store:
+        assert len(await places(store, tmp_path, "ape")) == 2
+        trashed = await store.delete("a")
+        assert await places(store, tmp_path, "ape") == [("b", 1)]
+        await store.undelete(trashed.token)
+        assert sorted(await places(store, tmp_path, "ape")) == [("a", 1), ("b", 1)]
+
+
+async def test_a_question_about_one_session_reads_no_other(tmp_path: Path) -> None:
+    sessions = [make_snapshot("ape", session_id=name, title=name) for name in ("a", "b", "c")]
+    async with stored(tmp_path, *sessions) as store:
+        reads = Reads()
+        result, _ = await found(store, tmp_path, "ape", reads, sessions=["b"], only={"b"})
+        assert (reads.names, list(result.counts)) == (["b"], ["b"])
+        assert len(await places(store, tmp_path, "ape")) == 3
+
+
+async def test_a_session_that_cannot_be_read_is_named_and_not_found_any_more(tmp_path: Path) -> None:
+    async with stored(
+        tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
+    ) as store:
+        await places(store, tmp_path / "cache", "ape")
+        (file,) = store.session_dir("a").glob("*.snap.gz")
+        file.write_bytes(b"nonsense")
+        result, unreadable = await found(store, tmp_path / "cache", "ape")
+        assert (unreadable, list(result.counts)) == (("a",), ["b"])
+
+
+async def test_a_store_that_has_no_files_is_searched_too(tmp_path: Path) -> None:
+    async with MemoryStore() as store:
+        await store.save(make_snapshot("ape", session_id="m"))
+        assert await places(store, tmp_path, "ape") == [("m", 1)]
+
+
+async def test_several_searches_at_once_all_find_everything(tmp_path: Path) -> None:
+    sessions = [make_snapshot("ape", f"only{n}", session_id=f"s{n}") for n in range(12)]
+    async with stored(tmp_path, *sessions) as store:
+        answers: list[int] = []
+
+        async def one() -> None:
+            answers.append(len(await places(store, tmp_path / "cache", "ape")))
+
+        async with anyio.create_task_group() as together:
+            for _ in range(6):
+                together.start_soon(one)
+        assert answers == [12] * 6
+        assert await places(store, tmp_path / "cache", "only7") == [("s7", 2)]
+
+
+# The file ----------------------------------------------------------------------------------------------------
+
+
+def _as_text(path: Path) -> None:
+    path.write_bytes(b"this is no database" * 1000)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _garbled(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    path.write_bytes(data)
+
+
+def _of_another_store(path: Path) -> None:
+    path.unlink()
+    Database(path, store_id="other").close()
+
+
+def _of_another_version(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def _without_tables(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE chunk")
+    connection.close()
+
+
+def _of_somebody_else(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE recipes (name)")
+    connection.close()
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _with_chunks_of_nonsense(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE chunk SET texts = x'00'")
+    connection.close()
+
+
+DAMAGE: Sequence[Callable[[Path], None]] = (
+    _as_text, _cut, _garbled, _of_another_store, _of_another_version, _without_tables, _of_somebody_else, _empty,
+    _with_chunks_of_nonsense,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_an_index_that_is_damaged_or_foreign_is_made_anew_without_a_word(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    sessions = [make_snapshot(*(f"ape number {n}" for n in range(60)), session_id=name) for name in ("a", "b")]
+    async with stored(tmp_path, *sessions) as store:
+        cache = tmp_path / "cache"
+        before = await places(store, cache, "ape")
+        damage(index_file(cache))
+        reads = Reads()
+        result, unreadable = await found(store, cache, "ape", reads)
+
+        assert [(hit.session_id, hit.number) for hit in result.hits] == before
+        assert unreadable == ()
+        assert len(reads.names) >= 2
+        again = Reads()
+        await found(store, cache, "ape", again)
+        assert again.names == []  # it is whole again
+
+
+async def test_rebuild_reads_everything_again(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
+        await places(store, tmp_path / "cache", "ape")
+        reads = Reads()
+        await found(store, tmp_path / "cache", "ape", reads, rebuild=True)
+        assert len(reads.names) == 1
+
+
+async def test_only_the_owner_can_read_the_index(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
+        cache = tmp_path / "cache"
+        await places(store, cache, "ape")
+        assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+        index_file(cache).chmod(0o644)
+        await places(store, cache, "ape")
+        assert stat.S_IMODE(index_file(cache).stat().st_mode) == 0o600
+
+
+async def test_a_cache_that_cannot_be_used_costs_time_and_no_answers(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no directory")
+    async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
+        assert await places(store, tmp_path / "cache", "ape") == [("a", 1)]
+
+
+async def test_an_index_that_another_process_never_lets_go_of_is_made_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapshot_plugin.manager.search.database._PATIENCE", 0.01)
+    async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
+        cache = tmp_path / "cache"
+        await places(store, cache, "ape")
+        await store.save(make_snapshot("ape", session_id="b"))
+        other = sqlite3.connect(index_file(cache), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            assert len(await places(store, cache, "ape")) == 2
+        finally:
+            other.close()
+        assert len(await places(store, cache, "ape")) == 2
+
+
+async def test_what_no_database_can_do_is_an_error_of_ours(tmp_path: Path) -> None:
+    def broken(_connection: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("no such module: fts5")
+
+    async with (
+        stored(tmp_path, make_snapshot("ape", session_id="a")) as store,
+        opened_index(store, tmp_path / "cache", name="s") as index,
+    ):
+        with pytest.raises(StoreUnavailable):
+            await index.ask(broken, await store.list())
+
+
+# Encrypted stores --------------------------------------------------------------------------------------------
+
+
+async def test_the_index_of_an_encrypted_store_is_sealed_and_used_again(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot("the walrus", session_id="a"), key="k") as store:
+        cache = tmp_path / "cache"
+        assert await places(store, cache, "walrus") == [("a", 1)]
+        reads = Reads()
+        result, _ = await found(store, cache, "walrus", reads)
+
+        assert (reads.names, len(result.hits)) == ([], 1)
+        assert [file.suffix for file in cache.iterdir()] == [".sealed"]
+        assert stat.S_IMODE(index_file(cache).stat().st_mode) == 0o600
+        data = index_file(cache).read_bytes()
+        assert not [word for word in (b"walrus", b"SQLite", b"session") if word in data]
+
+
+@pytest.mark.parametrize("damage", [_as_text, _cut, _garbled, _empty])
+async def test_a_sealed_index_that_was_touched_is_made_anew(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    async with stored(tmp_path, make_snapshot("walrus", session_id="a"), key="k") as store:
+        cache = tmp_path / "cache"
+        await places(store, cache, "walrus")
+        damage(index_file(cache))
+        assert await places(store, cache, "walrus") == [("a", 1)]
+
+
+async def test_an_index_sealed_under_an_older_key_still_opens_and_moves_to_the_new_one(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot("walrus", session_id="a"), key="k") as store:
+        cache = tmp_path / "cache"
+        await places(store, cache, "walrus")
+        before = index_file(cache).read_bytes()
+        await store.rotate_key()
+        await store.save(make_snapshot("walrus", session_id="b"))
+        assert len(await places(store, cache, "walrus")) == 2
+        assert index_file(cache).read_bytes()[:20] != before[:20]
+
+
+# Facts -------------------------------------------------------------------------------------------------------
+
+
+async def test_statistics_find_their_facts_in_the_index(tmp_path: Path) -> None:
+    session = make_snapshot("fix the parser", "ok", "parser again", session_id="a", updated_at=NOON)
+    async with stored(tmp_path, session.evolve(messages=session.messages[:1]), session) as store:
+        async with opened_index(store, tmp_path / "cache", name="s") as index:
+            facts, _ = await index.ask(all_facts, await store.list())
+
+        assert facts["a"].topics[0] == "parser"
+        assert sum(slot.messages for slot in facts["a"].slots) == 3
+        assert 0 < facts["a"].plain_bytes < facts["a"].copies_bytes
+
+
+async def test_facts_survive_being_packed() -> None:
+    facts = Facts((Slot(NOON, 1, 2, 3, 0.5),), ("parser",), 10, 20)
+    assert unpack(pack(facts)) == facts
