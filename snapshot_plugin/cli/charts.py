@@ -1,0 +1,90 @@
+"""Numbers as pictures: a line of blocks for a terminal, and an SVG file in which every text is escaped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+__all__ = ["Chart", "bar", "sparkline", "svg"]
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = "▏▎▍▌▋▊▉█"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One block for each value, as high as it is in proportion to the largest; nothing where it is nothing."""
+    top = max(values, default=0)
+    return "".join(_block(value / top) if value > 0 and top > 0 else " " for value in values)
+
+
+def _block(share: float) -> str:
+    return _BLOCKS[min(len(_BLOCKS) - 1, int(share * len(_BLOCKS)))]
+
+
+def bar(value: float, top: float, columns: int) -> str:
+    """A bar of at most so many columns; whatever is more than nothing can be seen."""
+    if value <= 0 or top <= 0 or columns <= 0:
+        return ""
+    eighths = max(1, round(min(1.0, value / top) * columns * 8))
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest - 1] if rest else "")
+
+
+class Chart(NamedTuple):
+    """Bars under a title: their names and values, and how a value is written."""
+
+    title: str
+    names: Sequence[str]
+    values: Sequence[float]
+    shown: Sequence[str]
+
+
+_WIDTH, _HEIGHT, _MARGIN, _GAP = 720, 140, 16, 56
+_STYLE = """
+svg { color-scheme: light dark }
+text { font: 12px system-ui, sans-serif; fill: #555 }
+.title { font-weight: 600; font-size: 14px }
+rect { fill: #4a86c5 }
+line { stroke: #999; stroke-width: 1 }
+@media (prefers-color-scheme: dark) { text { fill: #bbb } rect { fill: #6ea8e5 } line { stroke: #777 } }
+"""
+
+
+def svg(heading: str, charts: Sequence[Chart]) -> str:
+    """A picture that needs nothing else: no script, no font, no link, and no background of its own."""
+    height = _MARGIN * 2 + 20 + len(charts) * (_HEIGHT + _GAP)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">'
+    parts = [head, f"<title>{_text(heading)}</title>", f"<style>{_STYLE}</style>"]
+    parts.append(f'<text class="title" x="{_MARGIN}" y="{_MARGIN + 12}">{_text(heading)}</text>')
+    for number, chart in enumerate(charts):
+        parts += _bars(chart, _MARGIN + 20 + number * (_HEIGHT + _GAP))
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _bars(chart: Chart, top: int) -> Iterator[str]:
+    base, room = top + 24 + _HEIGHT - 20, _HEIGHT - 24
+    most = max(chart.values, default=0) or 1
+    step = (_WIDTH - 2 * _MARGIN) / max(1, len(chart.values))
+    yield f'<text x="{_MARGIN}" y="{top + 16}">{_text(chart.title)}</text>'
+    for n, (name, value, shown) in enumerate(zip(chart.names, chart.values, chart.shown, strict=True)):
+        tall = max(0.0, value) / most * room
+        x, wide = _MARGIN + n * step, max(0.5, min(step * 0.8, 40.0))
+        about = f"<title>{_text(name)}: {_text(shown)}</title>"
+        yield f'<rect x="{x:.1f}" y="{base - tall:.1f}" width="{wide:.1f}" height="{tall:.1f}">{about}</rect>'
+    yield f'<line x1="{_MARGIN}" y1="{base}" x2="{_WIDTH - _MARGIN}" y2="{base}"/>'
+    yield from _names(chart, base + 16, step)
+
+
+def _names(chart: Chart, y: int, step: float) -> Iterator[str]:
+    """As many names as there is room for, the first among them."""
+    every = max(1, -(-70 // max(1, int(step))))
+    for n in range(0, len(chart.names), every):
+        name = chart.names[n] if len(chart.names[n]) <= 24 else "…" + chart.names[n][-23:]  # noqa: PLR2004 — fits
+        yield f'<text x="{_MARGIN + n * step:.1f}" y="{y}">{_text(name)}</text>'
+
+
+def _text(text: str) -> str:
+    """*text* as XML may hold it: escaped, and without the characters that XML forbids."""
+    allowed = (char for char in text if char.isprintable())
+    return escape("".join(allowed), quote=True)

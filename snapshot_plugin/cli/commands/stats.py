@@ -1,0 +1,275 @@
+"""``asnap stats``: tokens, cost, activity and topics over time."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.indexed import ask_index, tell_unreadable
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.text import count, money, plain, size
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.search.facts import Facts
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.model.statistics import Counted, Group
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Statistics", "command"]
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_SHOWN = 31
+_DRAWN = 120
+_BAR = 24
+_BUSIEST = 3
+
+
+class GroupRow(Part):
+    """What one day, week, agent or project had. `sessions` are those in which anything happened."""
+
+    key: str
+    sessions: int
+    messages: int
+    turns: int
+    tokens: int
+    cost: float
+
+
+class Day(Part):
+    """A day, also one on which nothing happened."""
+
+    day: str
+    tokens: int
+    cost: float
+
+
+class TopicRow(Part):
+    """A word, and how many sessions are about it."""
+
+    term: str
+    sessions: int
+
+
+class Storage(Part):
+    """The whole store's size, against plain JSON: of the newest states alone, and of every snapshot in full."""
+
+    store_bytes: int
+    plain_bytes: int | None
+    copies_bytes: int | None
+
+
+class Statistics(Document):
+    """Where tokens and time went."""
+
+    kind: ClassVar[str] = "stats"
+    rows: ClassVar[str] = "groups"
+    by: str
+    since: datetime | None
+    total: GroupRow
+    groups: tuple[GroupRow, ...]
+    daily: tuple[Day, ...]
+    """Every day from the first to the last."""
+    hours: tuple[int, ...]
+    """Messages in each hour of the day, from midnight on, on the user's clock. Empty with --quick."""
+    weekdays: tuple[int, ...]
+    """Messages on each day of the week, from Monday on. Empty with --quick."""
+    topics: tuple[TopicRow, ...]
+    storage: Storage
+    unreadable: tuple[str, ...]
+    as_of: datetime
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if not out.is_terminal:
+            for group in self.groups:
+                cost = f"{group.cost:.6g}"
+                numbers = map(str, (group.sessions, group.turns, group.messages, group.tokens))
+                out.line("\t".join((plain(group.key), *numbers, cost)))
+            for line in self._about():
+                out.note(line)
+            return
+        for line in self._about():
+            for part in textwrap.wrap(line, out.columns, subsequent_indent=" " * 8, drop_whitespace=False):
+                out.line(part)
+        shown = self.groups[-_SHOWN:] if self.by in ("day", "week") else self.groups[:_SHOWN]
+        out.table(_columns(self.by), [_cells(group, max(g.tokens for g in shown)) for group in shown])
+        if len(shown) < len(self.groups):
+            out.note(f"{len(self.groups) - len(shown)} more with --json", dim=True)
+
+    def _about(self) -> Iterator[str]:
+        total = self.total
+        spent = f"{count(total.tokens)} tokens" + (f", {money(total.cost)}" if total.cost else "")
+        yield f"total   {total.sessions} session(s), {total.turns} turn(s), {total.messages} message(s), {spent}"
+        if len(self.daily) > 1:
+            line = sparkline([day.tokens for day in self.daily[-_DRAWN // 2 :]])
+            yield f"tokens  {line}  {self.daily[-len(line)].day} to {self.daily[-1].day}"
+        if any(self.hours):
+            yield f"hours   {sparkline(self.hours)}  0 to 23 h, most at {_busiest(self.hours, _hour_names())}"
+            yield f"days    {sparkline(self.weekdays)}  most on {_busiest(self.weekdays, _DAYS)}"
+        if self.topics:
+            yield "topics  " + ", ".join(f"{plain(topic.term)} ({topic.sessions})" for topic in self.topics)
+        yield f"store   {_savings(self.storage)}"
+
+
+def _hour_names() -> list[str]:
+    return [f"{hour} h" for hour in range(24)]
+
+
+def _busiest(values: Sequence[int], names: Sequence[str]) -> str:
+    order = sorted(range(len(values)), key=lambda place: -values[place])[:_BUSIEST]
+    return ", ".join(names[place] for place in order if values[place])
+
+
+def _savings(storage: Storage) -> str:
+    parts = [size(storage.store_bytes)]
+    for what, plain_size in (
+        ("as plain JSON", storage.plain_bytes),
+        ("as a copy per snapshot", storage.copies_bytes),
+    ):
+        if plain_size and storage.store_bytes:
+            parts.append(f"{size(plain_size)} {what} ({plain_size / storage.store_bytes:.1f}x)")
+    return "; ".join(parts)
+
+
+def _columns(by: str) -> tuple[Column, ...]:
+    return (
+        Column(by.upper(), flexible=by == "project"),
+        Column("SESSIONS", right=True, rank=3),
+        Column("TURNS", right=True, rank=4),
+        Column("MESSAGES", right=True, rank=2),
+        Column("TOKENS", right=True),
+        Column("COST", right=True, rank=5),
+        Column("", flexible=True, style={"fg": "blue"}, rank=1),
+    )
+
+
+def _cells(group: GroupRow, top: int) -> tuple[str, ...]:
+    numbers = (group.sessions, group.turns, group.messages, group.tokens)
+    cost = money(group.cost) if group.cost else ""
+    return (plain(group.key), *(count(number) for number in numbers), cost, bar(group.tokens, top, _BAR))
+
+
+@declare(
+    "stats",
+    section="Find",
+    answer=Statistics,
+    examples=(
+        ("asnap stats", "tokens and cost day by day, active hours, topics, savings"),
+        ("asnap stats --by project --since 30d", "which projects took the last month's tokens"),
+        ("asnap stats --by agent --json | jq .groups", "for a script"),
+        ("asnap stats --by week --svg tokens.svg", "and a picture"),
+    ),
+    exits=(7, 10),
+)
+@click.option(
+    "--by", type=click.Choice(["day", "week", "agent", "project"]), default="day", help="What to add up by."
+)
+@click.option("--since", metavar="WHEN", help="Only what happened since: 30d, 12h, yesterday, 2026-11-01.")
+@click.option(
+    "--svg", "picture", metavar="FILE", help="Also draw it: an SVG file that needs nothing else; - for stdout."
+)
+@click.option("--quick", is_flag=True, help="From the list alone: no conversation is opened, no hours and topics.")
+async def command(call: Call, *, by: Any, since: str | None, picture: str | None, quick: bool) -> Statistics | None:
+    """Show tokens and cost over time, by agent, project, day or week; active hours, topics, sizes and savings.
+
+    What a snapshot has more than the one before was spent when it was taken. Times and topics are kept in the
+    search index, so only sessions that changed since are opened.
+    """
+    from snapshot_plugin.cli.moments import moment  # noqa: PLC0415 — only what this command needs
+
+    start = moment(since, call.now) if since else None
+    async with call.store() as store:
+        metas = await store.list()
+        facts, unreadable = ({}, ()) if quick else await _facts(call, store, metas)
+    tell_unreadable(call, unreadable)
+    answer = _statistics(metas, facts, by=by, since=start, unreadable=unreadable, as_of=call.now)
+    if picture is None:
+        return answer
+    drawing = _drawn(answer).encode()
+    if picture == "-":
+        call.out.raw(drawing)
+        return None
+    await _written(picture, drawing)
+    call.out.note(f"drawn: {plain(picture)}")
+    return answer
+
+
+async def _facts(
+    call: Call, store: SnapshotStore, metas: Sequence[SnapshotMeta]
+) -> tuple[dict[str, Facts], tuple[str, ...]]:
+    from snapshot_plugin.manager.search.content import all_facts  # noqa: PLC0415 — as above
+
+    return await ask_index(call, store, metas, lambda connection: dict(all_facts(connection)))
+
+
+def _statistics(
+    metas: Sequence[SnapshotMeta], facts: dict[str, Facts], *, by: Any, since: datetime | None, **rest: Any
+) -> Statistics:
+    from snapshot_plugin.model.statistics import active_days, active_hours, daily, grouped, total  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.topics import common_topics  # noqa: PLC0415 — as above
+
+    sessions = list(_counted(metas, facts, since))
+    topics = common_topics([facts[s.meta.session_id].topics for s in sessions if s.meta.session_id in facts])
+    days = daily(grouped(sessions, "day"))
+    return Statistics(
+        by=by,
+        since=since,
+        total=_row(total(sessions)),
+        groups=tuple(map(_row, grouped(sessions, by))),
+        daily=tuple(Day(day=day.key, tokens=day.tokens, cost=day.cost) for day in days),
+        hours=tuple(active_hours(sessions)) if facts else (),
+        weekdays=tuple(active_days(sessions)) if facts else (),
+        topics=tuple(TopicRow(term=topic.term, sessions=topic.sessions) for topic in topics),
+        storage=Storage(
+            store_bytes=sum(meta.size_bytes for meta in metas),
+            plain_bytes=sum(each.plain_bytes for each in facts.values()) if facts else None,
+            copies_bytes=sum(each.copies_bytes for each in facts.values()) if facts else None,
+        ),
+        **rest,
+    )
+
+
+def _counted(metas: Sequence[SnapshotMeta], facts: dict[str, Facts], since: datetime | None) -> Iterator[Counted]:
+    """The sessions in which anything happened since; without facts, all of it when they last changed."""
+    from snapshot_plugin.cli.sessions import MEMORY  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.statistics import Counted, slots_of  # noqa: PLC0415 — as above
+
+    for meta in metas:
+        known = facts.get(meta.session_id)
+        slots = [slot for slot in (known.slots if known else slots_of([meta])) if not since or slot.start >= since]
+        if slots and not meta.session_id.endswith(MEMORY):
+            yield Counted(meta, slots)
+
+
+def _row(group: Group) -> GroupRow:
+    return GroupRow.model_validate(group._asdict())
+
+
+def _drawn(answer: Statistics) -> str:
+    groups = answer.groups[-_DRAWN:] if answer.by in ("day", "week") else answer.groups[:_DRAWN]
+    keys, tokens = [group.key for group in groups], [group.tokens for group in groups]
+    charts = [Chart(f"tokens by {answer.by}", keys, tokens, [count(number) for number in tokens])]
+    if any(group.cost for group in groups):
+        costs = [group.cost for group in groups]
+        charts.append(Chart(f"cost by {answer.by}", keys, costs, [money(cost) for cost in costs]))
+    if any(answer.hours):
+        charts.append(Chart("messages by hour", _hour_names(), answer.hours, list(map(str, answer.hours))))
+    heading = f"{answer.total.sessions} sessions, {count(answer.total.tokens)} tokens"
+    return svg(heading, charts)
+
+
+async def _written(place: str, drawing: bytes) -> None:
+    import anyio  # noqa: PLC0415 — loaded by then
+
+    from snapshot_plugin.store.files import disk_errors  # noqa: PLC0415 — as above
+
+    with disk_errors(f"writing {place}"):
+        await anyio.Path(place).write_bytes(drawing)

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+
+from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
+from snapshot_plugin.cli.commands.stats import Statistics
+from snapshot_plugin.model.snapshot import AgentInfo, Metrics, SessionConfig, SessionSnapshot
+from snapshot_plugin.testing import make_snapshot
+from tests.cli.conftest import Asnap, saved
+from tests.cli.terminal import Terminal
+
+MONDAY = datetime(2026, 3, 2, 9, 7, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def session(name: str, *texts: str, at: datetime = MONDAY, tokens: int = 0, cost: float | None = None,
+            agent: str | None = None, cwd: str | None = None, **fields: Any) -> SessionSnapshot:  # fmt: skip
+    made = make_snapshot(*texts, session_id=name, created_at=at, updated_at=at, **fields)
+    return made.evolve(
+        metrics=Metrics(turns=len(texts) // 2, total_tokens=tokens, cost=cost),
+        agent=AgentInfo(name=agent) if agent else None,
+        config=SessionConfig(cwd=cwd),
+        messages=tuple(message.evolve(timestamp=at) for message in made.messages),
+    )
+
+
+@pytest.fixture
+def week(place: Path) -> None:
+    """Two sessions that share a topic: one over two days, one on the day after."""
+    first = session("a", "fix the login form", "done", tokens=100, cost=0.5, agent="gemini", cwd="/p/shop")
+    later = session(
+        "a", "fix the login form", "done", "and the login page", "done",
+        at=MONDAY + timedelta(days=1, hours=5), tokens=250, cost=0.75, agent="gemini", cwd="/p/shop",
+    )  # fmt: skip
+    other = session(
+        "b",
+        "login tests with database",
+        "ok",
+        at=MONDAY + timedelta(days=3),
+        tokens=1000,
+        agent="codex",
+        cwd="/p/api",
+    )
+    saved(place, first, later, other)
+
+
+@pytest.mark.usefixtures("week")
+@pytest.mark.requirement("TERMINAL-USE-TOKENS", "TERMINAL-STATS-TOKENS")
+def test_tokens_and_cost_count_on_the_day_they_were_spent(asnap: Asnap) -> None:
+    found = asnap("stats", "--json").json
+
+    assert [(day["key"], day["tokens"], day["cost"]) for day in found["groups"]] == [
+        ("2026-03-02", 100, 0.5),
+        ("2026-03-03", 150, 0.25),
+        ("2026-03-05", 1000, 0.0),
+    ]
+    assert [day["tokens"] for day in found["daily"]] == [100, 150, 0, 1000]
+    assert (found["total"]["tokens"], found["total"]["sessions"], found["total"]["cost"]) == (1250, 2, 0.75)
+    jsonschema.validate(found, Statistics.json_schema())
+
+
+@pytest.mark.usefixtures("week")
+@pytest.mark.requirement("TERMINAL-STATS-TOKENS")
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("week", [("2026-W10", 1250)]),
+        ("agent", [("codex", 1000), ("gemini", 250)]),
+        ("project", [("/p/api", 1000), ("/p/shop", 250)]),
+    ],
+)
+def test_they_are_added_up_by_week_agent_and_project(asnap: Asnap, by: str, groups: list[tuple[str, int]]) -> None:
+    found = asnap("stats", "--by", by, "--json").json
+    assert [(group["key"], group["tokens"]) for group in found["groups"]] == groups
+
+
+@pytest.mark.usefixtures("week")
+@pytest.mark.requirement("TERMINAL-STATS-HOURS")
+def test_the_most_active_times_are_shown(asnap: Asnap) -> None:
+    found = asnap("stats", "--json").json
+    assert {hour: n for hour, n in enumerate(found["hours"]) if n} == {9: 2, 14: 4}
+    assert found["weekdays"] == [0, 4, 0, 2, 0, 0, 0]
+    assert "most at 14 h, 9 h" in asnap("stats").err
+
+
+@pytest.mark.usefixtures("week")
+@pytest.mark.requirement("TERMINAL-STATS-TOPICS")
+def test_common_topics_are_shown(asnap: Asnap) -> None:
+    assert asnap("stats", "--json").json["topics"] == [{"term": "login", "sessions": 2}]
+    assert "login (2)" in asnap("stats").err
+
+
+@pytest.mark.usefixtures("week")
+def test_since_leaves_out_what_happened_before(asnap: Asnap) -> None:
+    found = asnap("stats", "--since", "2026-03-04", "--json").json
+    assert (found["total"]["tokens"], found["total"]["sessions"]) == (1000, 1)
+
+
+@pytest.mark.usefixtures("week")
+def test_sizes_are_held_against_plain_json(asnap: Asnap, place: Path) -> None:
+    storage = asnap("stats", "--json").json["storage"]
+    assert storage["store_bytes"] == sum(f.stat().st_size for f in place.rglob("*.snap.gz"))
+    assert 0 < storage["plain_bytes"] < storage["copies_bytes"]
+
+
+def test_a_secret_is_no_topic(asnap: Asnap, place: Path) -> None:
+    saved(place, session("a", "use AKIAIOSFODNN7EXAMPLZ", "ok", "again AKIAIOSFODNN7EXAMPLZ"))
+    terms = [topic["term"] for topic in asnap("stats", "--json").json["topics"]]
+    assert not [term for term in terms if "akia" in term]
+
+
+@pytest.mark.usefixtures("week")
+def test_quick_opens_no_conversation(asnap: Asnap, home: Path) -> None:
+    found = asnap("stats", "--quick", "--json").json
+    assert (found["total"]["tokens"], found["hours"], found["topics"]) == (1250, [], [])
+    assert not list(home.glob("cache/asnap/search-*"))
+    jsonschema.validate(found, Statistics.json_schema())
+
+
+def test_a_session_that_cannot_be_read_counts_as_far_as_lists_know_it(asnap: Asnap, place: Path) -> None:
+    saved(place, session("a", "hello", "hi", tokens=100), session("b", "x", "y", tokens=50))
+    (file,) = (place / "sessions" / "b").glob("*.snap.gz")
+    file.write_bytes(b"nonsense")
+    done = asnap("stats", "--json", "-q")
+    assert (done.json["unreadable"], done.json["total"]["tokens"]) == (["b"], 100)
+    assert "b" in done.err
+
+
+def test_an_empty_store_has_nothing_to_count(asnap: Asnap, place: Path) -> None:
+    saved(place)
+    found = asnap("stats", "--json").json
+    assert (found["groups"], found["total"]["sessions"], found["daily"]) == ([], 0, [])
+    assert asnap("stats").code == 0
+
+
+def test_exit_codes_without_a_store_or_its_key(asnap: Asnap, place: Path) -> None:
+    assert asnap("stats").code == 10
+    saved(place, session("a", "hello"), key="secret")
+    assert asnap("stats").code == 7
+    assert asnap("stats", "--since", "whenever").code == 2
+
+
+@pytest.mark.usefixtures("week")
+def test_without_a_terminal_the_groups_alone_are_on_stdout_with_exact_numbers(asnap: Asnap) -> None:
+    assert [line.split("\t") for line in asnap("stats", "--by", "agent", "-q").out.splitlines()] == [
+        ["codex", "1", "1", "2", "1000", "0"],
+        ["gemini", "1", "2", "4", "250", "0.75"],
+    ]
+
+
+@pytest.mark.usefixtures("week")
+def test_on_a_terminal_there_are_bars_and_lines_of_blocks() -> None:
+    with Terminal("stats", columns=60, env={"TZ": "UTC"}) as terminal:
+        terminal.wait_for("2026-03-05")
+        terminal.wait_for("█")
+        assert "total" in terminal.text
+        assert all(len(line) <= 60 for line in terminal.lines)
+
+
+# The picture -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("week")
+def test_a_picture_is_drawn_that_needs_nothing_else(asnap: Asnap, home: Path) -> None:
+    assert asnap("stats", "--svg", home / "x.svg", "-q").code == 0
+    drawing = (home / "x.svg").read_text("utf-8")
+
+    rects = ET.fromstring(drawing).findall("{http://www.w3.org/2000/svg}rect")
+    assert len(rects) == 3 + 3 + 24
+    assert not [word for word in ("<script", "href", "url(", "@import", "<image") if word in drawing]
+
+
+@pytest.mark.usefixtures("week")
+def test_the_picture_goes_to_stdout_when_asked(asnap: Asnap) -> None:
+    assert ET.fromstring(asnap("stats", "--svg", "-").out).tag.endswith("svg")
+
+
+@pytest.mark.usefixtures("week")
+def test_a_picture_that_cannot_be_written_is_an_error(asnap: Asnap, home: Path) -> None:
+    done = asnap("stats", "--svg", home / "no" / "x.svg", "--json")
+    assert (done.code, done.error["code"]) == (1, "store_unavailable")
+
+
+def test_what_strangers_called_their_agent_is_inert_in_picture_and_terminal(
+    asnap: Asnap, place: Path, home: Path
+) -> None:
+    evil = "<script>alert(1)</script>\x1b[2J\"'&\x00\u202e"
+    saved(place, session("a", "hello", tokens=5, agent=evil.replace("\x00", "")))
+    out = asnap("stats", "--by", "agent", "--svg", home / "x.svg", "--color", "never")
+
+    drawing = (home / "x.svg").read_text("utf-8")
+    ET.fromstring(drawing)
+    assert "<script" not in drawing
+    assert not {"\x1b", "\u202e"} & set(out.out + out.err + drawing)
+
+
+def test_the_highest_value_has_the_highest_block_and_nothing_has_none() -> None:
+    assert sparkline([0, 1, 50, 100]) == " ▁▅█"
+    assert sparkline([]) == ""
+    assert sparkline([0, 0]) == "  "
+
+
+def test_a_bar_fits_its_columns_and_little_is_not_nothing() -> None:
+    assert (bar(100, 100, 4), bar(50, 100, 4), bar(0.001, 100, 4), bar(0, 100, 4)) == ("████", "██", "▏", "")
+    assert bar(1, 0, 4) == ""
+
+
+def test_a_picture_of_nothing_is_a_picture() -> None:
+    assert ET.fromstring(svg("nothing", [Chart("empty", [], [], [])])).tag.endswith("svg")
