@@ -13,7 +13,7 @@ _OVERVIEW = section(
     done("TERMINAL-USE-CONTINUE", "A previous conversation can be continued."),
     done("TERMINAL-USE-REVIEW", "Past interactions can be reviewed."),
     to_do("TERMINAL-USE-EXPORT", "Conversations can be exported to Markdown."),
-    to_do("TERMINAL-USE-TOKENS", "Token usage over time can be analysed."),
+    done("TERMINAL-USE-TOKENS", "Token usage over time can be analysed."),
     to_do("TERMINAL-USE-CONTEXT", "Context builds up over sessions."),
 )
 
@@ -133,17 +133,17 @@ _FEATURES = section(
 _ADVANCED = section(
     _PAGE + "Advanced Features (Future)",
     done("TERMINAL-SEARCH-TEXT", "Full text is searched across sessions."),
-    to_do("TERMINAL-SEARCH-FILTER", "A search can be narrowed by date and tags."),
-    to_do("TERMINAL-SEARCH-WITHIN", "A search can be made within one conversation."),
+    done("TERMINAL-SEARCH-FILTER", "A search can be narrowed by date and tags."),
+    done("TERMINAL-SEARCH-WITHIN", "A search can be made within one conversation."),
     done("TERMINAL-TAGS-SET", "Sessions can be tagged."),
     done("TERMINAL-TAGS-FILTER", "Sessions can be filtered by tag."),
     done("TERMINAL-TAGS-AUTO", "Tags are suggested from the content."),
-    to_do("TERMINAL-STATS-TOKENS", "Token usage is shown over time."),
-    to_do("TERMINAL-STATS-HOURS", "The most active times are shown."),
-    to_do("TERMINAL-STATS-TOPICS", "Common topics are shown."),
-    to_do("TERMINAL-BRANCH-ANYWHERE", "A branch can be made from any point of a conversation."),
-    to_do("TERMINAL-BRANCH-COMPARE", "Two branches can be compared."),
-    to_do("TERMINAL-BRANCH-MERGE", "Two branches can be merged."),
+    done("TERMINAL-STATS-TOKENS", "Token usage is shown over time."),
+    done("TERMINAL-STATS-HOURS", "The most active times are shown."),
+    done("TERMINAL-STATS-TOPICS", "Common topics are shown."),
+    done("TERMINAL-BRANCH-ANYWHERE", "A branch can be made from any point of a conversation."),
+    done("TERMINAL-BRANCH-COMPARE", "Two branches can be compared."),
+    done("TERMINAL-BRANCH-MERGE", "Two branches can be merged."),
 )
 
 _TESTS = section(
