@@ -1,0 +1,77 @@
+"""A claim: who waits for a flush waits for the disk; what was recorded comes back by its kind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin.manager import spool
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.spool import SpoolRecord
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.store import files
+from snapshot_plugin.store.filesystem import FilesystemStore
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 20.0
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[FilesystemStore]:
+    async with FilesystemStore(tmp_path / "store") as opened:
+        yield opened
+
+
+async def test_who_finds_a_flush_under_way_waits_until_the_disk_has_it(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the flush of what he recorded, begun by somebody else an instant ago."""
+    let_go, begun, done = threading.Event(), threading.Event(), []
+
+    def slow(fd: int) -> None:
+        begun.set()
+        assert let_go.wait(PATIENCE)
+        files.sync_data(fd)
+
+    manager = SnapshotManager(store)
+    async with manager.claiming("s") as claim:
+        await claim.secure()
+        monkeypatch.setattr(spool, "sync_data", slow)
+        assert manager.record("s", {"n": 1})
+
+        async def flush(who: str) -> None:
+            await claim.flush()
+            done.append(who)
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(flush, "first")
+                await anyio.to_thread.run_sync(begun.wait, PATIENCE)
+                tasks.start_soon(flush, "second")
+                await anyio.wait_all_tasks_blocked()
+                assert done == []
+                let_go.set()
+    assert sorted(done) == ["first", "second"]
+
+
+def apply_words(snapshot: SessionSnapshot, records: Sequence[SpoolRecord]) -> SessionSnapshot:
+    said = tuple(Message(role="user", content=record.data["word"]) for record in records)
+    return snapshot.evolve(messages=(*snapshot.messages, *said))
+
+
+async def test_a_manager_learns_how_records_of_a_provider_become_a_snapshot(store: FilesystemStore) -> None:
+    first = SnapshotManager(store)
+    async with first.claiming("s") as claim:
+        await claim.secure()
+        assert first.record("s", {"provider_type": "words", "word": "hello"})
+    manager = SnapshotManager(store)
+    manager.add_reducer("words", apply_words)
+    manager.add_reducer("words", lambda snapshot, _records: snapshot)  # one that is there stays
+    async with manager.claiming("s") as claim:
+        await claim.secure()
+        found = await manager.read("s")
+    assert [message.text for message in found.snapshot.messages] == ["hello"]
