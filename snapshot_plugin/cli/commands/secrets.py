@@ -1,0 +1,250 @@
+"""``asnap secrets``: find secrets in sessions, and take them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from snapshot_plugin.cli import refs
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.failures import PARTIAL
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.progress import progress
+from snapshot_plugin.cli.text import plain
+from snapshot_plugin.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.secrets import SessionSecrets
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Secrets", "command"]
+
+
+class SecretPlace(Part):
+    """A place in the newest snapshot that holds secrets of a kind."""
+
+    secret: str
+    path: str
+    count: int
+
+
+class LeakySession(Part):
+    """A session that holds secrets, or could not be looked through."""
+
+    session_id: str
+    title: str | None
+    secrets: dict[str, int]
+    """How many of each kind. Never what they are."""
+    places: tuple[SecretPlace, ...] = ()
+    snapshots: tuple[int, ...] = ()
+    """Every snapshot that holds any."""
+    not_searched: tuple[str, ...] = ()
+    """Files a repair set aside, which were not looked through."""
+    fixed: bool = False
+    snapshot: int | None = None
+    """The newest snapshot after the fix."""
+    dropped: tuple[int, ...] = ()
+    code: str | None = None
+    problem: str | None = None
+
+
+class Secrets(Document):
+    """What was found, and what was taken out."""
+
+    kind: ClassVar[str] = "secrets"
+    rows: ClassVar[str] = "sessions"
+    sessions: tuple[LeakySession, ...]
+    searched: int
+    operation: str | None = None
+    """What `asnap undo` calls the fix."""
+
+    @property
+    def exit_code(self) -> int:
+        """1 if there are secrets, 3 if some sessions could not be searched or fixed."""
+        if any(session.problem for session in self.sessions):
+            return PARTIAL
+        return 1 if any(session.secrets and not session.fixed for session in self.sessions) else 0
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        columns = (
+            Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("SECRET"),
+            Column("COUNT", right=True), Column("STATE"), Column("WHERE", flexible=True),
+        )  # fmt: skip
+        if self.sessions:
+            out.table(columns, [row for session in self.sessions for row in _rows(session)])
+        out.note(self._end())
+        for session in self.sessions:
+            if session.not_searched:
+                out.note(f"  not searched in {session.session_id}: {plain(', '.join(session.not_searched))}")
+        if self.operation:
+            out.note(
+                "  the snapshots that held them lie in the trash, for asnap undo; gone for good with: asnap purge"
+            )
+            out.note("  what was shared, and what the agent keeps itself, is as it was: replace these secrets")
+        elif self.exit_code == 1:
+            out.note("  to take them out: asnap secrets scan --all --fix")
+
+    def _end(self) -> str:
+        found = [session for session in self.sessions if session.secrets]
+        if not found:
+            return f"no secrets in {self.searched} session(s)"
+        fixed = sum(session.fixed for session in found)
+        taken = f", taken out of {fixed}" if fixed else ""
+        return f"secrets in {len(found)} of {self.searched} session(s){taken}"
+
+
+def _rows(session: LeakySession) -> Iterator[tuple[str, ...]]:
+    state = "fixed" if session.fixed else ""
+    for kind, count in session.secrets.items():
+        paths = [place.path for place in session.places if place.secret == kind]
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        where = paths[0] + more if paths else f"only in older snapshots ({len(session.snapshots)})"
+        yield session.session_id, plain(session.title or ""), plain(kind), str(count), state, plain(where)
+    if session.problem:
+        yield session.session_id, plain(session.title or ""), "?", "", "skipped", plain(session.problem)
+
+
+@click.group("secrets")
+def command() -> None:
+    """Find secrets in sessions, and take them out.
+
+    Kinds and places are told, never a secret itself.
+    """
+
+
+@declare(
+    "secrets scan",
+    section="Share",
+    answer=Secrets,
+    examples=(
+        ("asnap secrets scan", "which sessions hold keys, tokens or passwords, and where"),
+        ("asnap secrets scan latest --fix", "take them out of one"),
+        ("asnap secrets scan --all --fix --yes", "out of all, without a question"),
+    ),
+    exits=(3, 4, 5, 6, 7, 10),
+)
+@click.argument("ref", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every session; the same as no REF, but needed for --fix.")
+@click.option("--fix", is_flag=True, help="Save them without the secrets; drop the snapshots that hold any.")
+@yes_option
+async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> Secrets:
+    """Find keys, tokens and passwords in all snapshots of sessions. Exits with 1 if there are any.
+
+    With --fix, they are replaced by [redacted:kind]; what holds them goes to the trash, until asnap purge.
+    """
+    if ref and everything:
+        raise click.UsageError("REF and --all contradict each other.")
+    if fix and not ref and not everything:
+        raise click.UsageError("Say what to fix: REF or --all.")
+    async with call.store() as store:
+        metas = [await _named(store, ref)] if ref else await store.list()
+        job = _Search(call, store)
+        with progress(call.out, "searching", len(metas)) as step:
+            for meta in metas:
+                step(meta.session_id)
+                await job.look(meta, alone=ref is not None)
+        operation = await job.fix() if fix else None
+    return Secrets(sessions=tuple(job.found.values()), searched=len(metas), operation=operation)
+
+
+command.add_command(scan, "scan")
+scan.name = "scan"
+
+
+async def _named(store: SnapshotStore, ref: str) -> SnapshotMeta:
+    target = await refs.find(store, ref)
+    if target.seq is not None:
+        raise click.UsageError("All snapshots of a session are searched; leave out the @.")
+    return target.meta
+
+
+class _Search:
+    """What was found so far. A session that cannot be read costs the others nothing."""
+
+    def __init__(self, call: Call, store: SnapshotStore) -> None:
+        self._call, self._store = call, store
+        self._steps: list[Any] = []
+        self.found: dict[str, LeakySession] = {}
+
+    async def look(self, meta: SnapshotMeta, *, alone: bool) -> None:
+        from snapshot_plugin.manager.secrets import find_secrets  # noqa: PLC0415 — commands import late
+
+        session = LeakySession(session_id=meta.session_id, title=_safe_title(meta), secrets={})
+        try:
+            found = await find_secrets(self._store, meta.session_id)
+        except SnapshotError as error:
+            if alone:
+                raise
+            self.found[meta.session_id] = _with(session, code=error.code, problem=error.message)
+            return
+        if not found.is_clean or found.problem:
+            self.found[meta.session_id] = _leaky(found, session.title)
+
+    async def fix(self) -> str | None:
+        """Take out what was found; the name of the operation, if anything was."""
+        import anyio  # noqa: PLC0415 — loaded by then
+
+        todo = [session for session in self.found.values() if session.secrets]
+        if not todo:
+            return None
+        if not self._call.confirm(f"Take the secrets out of {len(todo)} session(s)?"):
+            raise click.Abort
+        try:
+            with progress(self._call.out, "fixing", len(todo)) as step:
+                for session in todo:
+                    step(session.session_id)
+                    await self._fix(session, alone=len(todo) == 1)
+        finally:  # whoever interrupts this can still undo what was done
+            with anyio.CancelScope(shield=True):
+                operation = await self._record()
+        return operation
+
+    async def _fix(self, session: LeakySession, *, alone: bool) -> None:
+        from snapshot_plugin.manager.secrets import take_secrets_out  # noqa: PLC0415 — commands import late
+
+        try:
+            done = await take_secrets_out(self._store, session.session_id)
+        except SnapshotError as error:
+            if alone:
+                raise
+            self.found[session.session_id] = _with(session, code=error.code, problem=error.message)
+            return
+        self._steps += done.steps
+        self.found[session.session_id] = _with(session, fixed=True, snapshot=done.snapshot, dropped=done.dropped)
+
+    async def _record(self) -> str | None:
+        if not self._steps:
+            return None
+        fixed = [session.session_id for session in self.found.values() if session.fixed]
+        summary = f"secrets taken out of {', '.join(fixed[:3])}" + (", …" if len(fixed) > 3 else "")  # noqa: PLR2004 — fits a line
+        log = self._call.operations(self._store)
+        return (await log.record(kind="secrets", summary=summary, steps=self._steps)).id
+
+
+def _with(session: LeakySession, **changes: Any) -> LeakySession:
+    return session.model_copy(update=changes)
+
+
+def _safe_title(meta: SnapshotMeta) -> str | None:
+    from snapshot_plugin.model.redact import redact  # noqa: PLC0415 — commands import late
+
+    return redact(meta.title)[0]
+
+
+def _leaky(found: SessionSecrets, title: str | None) -> LeakySession:
+    return LeakySession(
+        session_id=found.session_id,
+        title=title,
+        secrets=dict(found.kinds),
+        places=tuple(SecretPlace(secret=each.kind, path=each.path, count=each.count) for each in found.places),
+        snapshots=found.snapshots,
+        not_searched=found.not_searched,
+        problem=found.problem,
+    )

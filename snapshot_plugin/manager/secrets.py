@@ -1,0 +1,199 @@
+"""Secrets in stored sessions: which kinds, where, in which snapshots; and taking them out. Never a value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import anyio.to_thread
+
+from snapshot_plugin.codec.document import Document, parsed
+from snapshot_plugin.errors import Conflict, Damaged, InvalidInput
+from snapshot_plugin.manager.borrow import held_alone
+from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.manager.recovery import LocalStore
+from snapshot_plugin.manager.spool import read_spool
+from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
+from snapshot_plugin.model.value import JsonObject, Value
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.transfer import Copied
+
+__all__ = ["FIX", "SessionFixed", "SessionSecrets", "find_secrets", "take_secrets_out"]
+
+FIX: Final = "redact"
+"""The trigger of a snapshot from which secrets were taken out."""
+
+_NAMES: Final = frozenset({"session_id", "agent_session_id"})
+_ASIDE: Final = ("quarantine", "live.aside-")
+
+
+class SessionSecrets(Value):
+    """What was found in one session: the places in its newest snapshot, and every snapshot that holds a secret."""
+
+    session_id: str
+    places: tuple[Redaction, ...] = ()
+    kinds: JsonObject
+    """How many of each kind: in the newest snapshot, or at most in an older one."""
+    snapshots: tuple[int, ...] = ()
+    problem: str | None = None
+    """Why the older snapshots could not be looked through."""
+    not_searched: tuple[str, ...] = ()
+    """Files beside the snapshots that nobody reads any more, and that may hold anything."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.kinds
+
+
+class SessionFixed(Value):
+    """What was done to a session: its new snapshot, those that were dropped, and the steps that take it back."""
+
+    session_id: str
+    snapshot: int
+    dropped: tuple[int, ...] = ()
+    steps: tuple[JsonObject, ...] = ()
+
+
+async def find_secrets(store: SnapshotStore, session_id: str) -> SessionSecrets:
+    """Look through every snapshot of a session. Its newest one has to be readable.
+
+    Raises:
+        SnapshotError: as `SnapshotStore.read`.
+    """
+    found = await store.read(session_id)
+    report = redact(found.snapshot)[1]
+    older: dict[int, Counter[str]] = {}
+    problem = None
+    try:
+        older = await _older(store, session_id, is_clean=report.is_empty)
+    except Damaged as error:
+        problem = error.message
+    held = {**older, **({found.ref.seq: Counter(report.counts)} if not report.is_empty else {})}
+    if report.is_empty:
+        held.pop(found.ref.seq, None)
+    return SessionSecrets(
+        session_id=session_id,
+        places=report.redactions,
+        kinds=_most(held.values(), report),
+        snapshots=tuple(sorted(held)),
+        problem=problem,
+        not_searched=await anyio.to_thread.run_sync(_not_searched, store, session_id),
+    )
+
+
+async def take_secrets_out(store: SnapshotStore, session_id: str, *, clock: Clock = utc_now) -> SessionFixed:
+    """Save the session without its secrets, and drop every snapshot that holds one.
+
+    A copy of the session as it was goes to the trash: the secrets are gone for good once that is purged.
+
+    Raises:
+        SessionLocked: the session is live.
+        Conflict: what a killed process left is not in a snapshot yet.
+        Damaged: a snapshot cannot be read, so nobody knows what it holds.
+    """
+    if not isinstance(store, LogStore):
+        raise InvalidInput("this store keeps no copies, so what is taken out could not come back")
+    async with held_alone(store, session_id, clock, to="take secrets out"):
+        await anyio.to_thread.run_sync(_must_be_recovered, store, session_id)
+        found = await store.read(session_id, strict=True)
+        redacted, report = redact(found.snapshot)
+        seq, steps = found.ref.seq, list[dict[str, Any]]()
+        held = set(await _older(store, session_id, is_clean=report.is_empty))
+        if not report.is_empty:
+            held |= {seq}
+            seq = (await store.save(redacted, trigger=FIX, base=seq)).seq
+        dropped = tuple(sorted(held))
+        if dropped:
+            trashed = await store.drop(session_id, dropped)
+            steps.append({"do": "restore", "session_id": session_id, "token": trashed.token})
+        if not report.is_empty:
+            steps.append({"do": "revert", "session_id": session_id, "seq": found.ref.seq})
+    return SessionFixed(session_id=session_id, snapshot=seq, dropped=dropped, steps=tuple(steps))
+
+
+def _most(counts: Iterable[Counter[str]], newest: RedactionReport) -> dict[str, int]:
+    most: Counter[str] = Counter()
+    for each in counts:
+        most |= each
+    return dict(sorted({**most, **newest.counts}.items()))
+
+
+# Older snapshots -------------------------------------------------------------------------------------------------
+
+
+async def _older(store: SnapshotStore, session_id: str, *, is_clean: bool) -> dict[int, Counter[str]]:
+    """The snapshots that hold secrets, and how many of each kind. *is_clean*: the newest is known to hold none."""
+    if isinstance(store, LogStore):
+        copies = await store.take_out(session_id)
+        return await anyio.to_thread.run_sync(_held, copies, is_clean)
+    found: dict[int, Counter[str]] = {}
+    for meta in (await store.history(session_id))[1:]:
+        counts = redact(await store.load(session_id, at=meta.seq))[1].counts
+        if counts:
+            found[meta.seq] = Counter(counts)
+    return found
+
+
+def _held(copies: Sequence[Copied], is_clean: bool) -> dict[int, Counter[str]]:
+    """By lines, each looked at once: snapshots share most of theirs. A line of a clean newest snapshot is clean."""
+    known: dict[bytes, Counter[str]] = {line: Counter() for line in _lines(_last(copies))} if is_clean else {}
+    found: dict[int, Counter[str]] = {}
+    document = Document()
+    for copy in copies:
+        document.apply(*copy)
+        total: Counter[str] = Counter()
+        for line in _lines(document):
+            if line not in known:
+                known[line] = _kinds(line)
+            if known[line]:
+                total += known[line]
+        if total:
+            found[copy.header.hi] = total
+    return found
+
+
+def _last(copies: Sequence[Copied]) -> Document:
+    document = Document()
+    for copy in copies:
+        document.apply(*copy)
+    return document
+
+
+def _lines(document: Document) -> list[bytes]:
+    return [*document.sections.values(), *document.messages]
+
+
+def _kinds(line: bytes) -> Counter[str]:
+    entry = parsed(line)
+    if "message" in entry:
+        return Counter(redact(entry["message"])[1].counts)
+    name = entry["section"][-1]
+    return Counter() if name in _NAMES else Counter(redact({name: entry["value"]})[1].counts)
+
+
+# Files beside the snapshots --------------------------------------------------------------------------------------
+
+
+def _not_searched(store: SnapshotStore, session_id: str) -> tuple[str, ...]:
+    if not isinstance(store, LocalStore):
+        return ()
+    directory = store.path / "sessions" / dirname_of(session_id)
+    return tuple(sorted(path.name for path in directory.iterdir() if path.name.startswith(_ASIDE)))
+
+
+def _must_be_recovered(store: SnapshotStore, session_id: str) -> None:
+    if not isinstance(store, LocalStore):
+        return
+    left = read_spool(store.session_dir(session_id), session_id=session_id, keys=store.session_keys(session_id))
+    if left.records:
+        error = Conflict(
+            f"{len(left.records)} record(s) a killed process left of session {session_id} are in no snapshot yet",
+            session_id=session_id,
+            hint="recover them first",
+        )
+        error.run = "asnap recover"
+        raise error

@@ -1,0 +1,143 @@
+"""``secrets scan``: kinds and places, never a secret; and out of the session with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin import FilesystemStore, SessionSnapshot
+from snapshot_plugin.cli.commands.secrets import Secrets
+from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.testing import FixedClock
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session, valid
+
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+def loaded(place: Path, session_id: str) -> SessionSnapshot:
+    async def load() -> SessionSnapshot:
+        async with FilesystemStore(place, background=False) as store:
+            return await store.load(session_id)
+
+    return anyio.run(load)
+
+
+def test_what_is_found_is_told_without_the_secret(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", TOKEN, title=f"about {TOKEN}"), session("02bbbb"))
+
+    for words in ((), ("--all",), ("01",), ("--all", "-q")):
+        ran = asnap("secrets", "scan", *words)
+        assert ran.code == 1
+        assert TOKEN not in ran.out + ran.err
+        [line] = ran.out.splitlines()
+        assert line.split("\t")[:4] == ["01aaaa", "about [redacted:github-token]", "github-token", "3"]
+    assert asnap("secrets", "scan", "02").code == 0
+
+
+def test_the_document_names_kinds_places_and_snapshots(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("01aaaa", "hello", TOKEN), session("02bbbb"))
+
+    ran = asnap("secrets", "scan", "--json")
+
+    done = valid(Secrets, ran.json)
+    [found] = done["sessions"]
+    assert (done["searched"], found["secrets"], found["snapshots"]) == (2, {"github-token": 2}, [2])
+    assert [each["path"] for each in found["places"]] == [
+        "$.messages[2].content[0].text",
+        "$.messages[3].content[0].text",
+    ]
+    assert TOKEN not in ran.out
+
+
+def test_secrets_are_taken_out_and_gone_for_good_with_purge(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("01aaaa", "hello", TOKEN), session("02bbbb", TOKEN), session("03cccc"))
+
+    ran = asnap("secrets", "scan", "--all", "--fix", "--yes", "--json")
+
+    done = valid(Secrets, ran.json)
+    assert ran.code == 0
+    assert {each["session_id"]: each["dropped"] for each in done["sessions"]} == {"01aaaa": [2], "02bbbb": [1]}
+    assert loaded(place, "01aaaa").messages[2].text == "[redacted:github-token]"
+    assert asnap("secrets", "scan").code == 0
+    assert asnap("purge", "--yes").code == 0
+    assert asnap("undo").code == 4
+
+
+def test_a_fix_can_be_undone_until_then_and_only_fixed_again(asnap: Asnap, place: Path) -> None:
+    before = session("01aaaa", "hello", TOKEN)
+    saved(place, session("01aaaa"), before)
+    asnap("secrets", "scan", "01", "--fix", "--yes")
+    assert loaded(place, "01aaaa") != before
+
+    ran = asnap("undo", "--json")
+
+    assert (ran.code, ran.json["redo"]) == (0, None)
+    assert loaded(place, "01aaaa") == before
+    undo = asnap("undo", "--list", "--json").json["operations"][0]["id"]
+    assert asnap("undo", undo).code == 2
+    assert asnap("secrets", "scan", "01", "--fix", "--yes").code == 0
+    assert asnap("secrets", "scan").code == 0
+
+
+def test_a_fix_has_to_be_said_twice_in_a_script_and_for_whom(asnap: Asnap, place: Path) -> None:
+    before = session("01aaaa", TOKEN)
+    saved(place, before)
+
+    assert asnap("secrets", "scan", "01", "--fix").code == 2
+    assert asnap("secrets", "scan", "--fix", "--yes").code == 2
+    assert asnap("secrets", "scan", "01", "--all").code == 2
+    assert asnap("secrets", "scan", "01@1").code == 2
+    assert loaded(place, "01aaaa") == before
+
+
+def test_nothing_to_fix_is_nothing_to_ask(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+
+    ran = asnap("secrets", "scan", "--all", "--fix")
+
+    assert (ran.code, ran.out) == (0, "")
+
+
+def test_a_live_and_a_damaged_session_are_skipped_and_told(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01live", TOKEN), session("02broken"), session("03fine", TOKEN))
+    [file] = (place / "sessions" / "02broken").glob("*.snap.gz")
+    file.write_bytes(b"rubbish")
+    lease = Lease.acquire(place / "sessions" / "01live", Owner.this_process(since=FixedClock()()))
+
+    ran = asnap("secrets", "scan", "--all", "--fix", "--yes", "--json")
+
+    assert ran.code == 3
+    told = {each["session_id"]: (each["fixed"], each["code"]) for each in ran.json["sessions"]}
+    assert told == {"01live": (False, "locked"), "02broken": (False, "corrupted"), "03fine": (True, None)}
+    assert asnap("secrets", "scan", "02broken").code == 5
+    assert asnap("secrets", "scan", "01", "--fix", "--yes").code == 6
+    lease.release()
+
+
+def test_an_encrypted_store(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(place, session("01aaaa", TOKEN), key="correct horse")
+    assert asnap("secrets", "scan").code == 7
+
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "correct horse")
+    assert asnap("secrets", "scan").code == 1
+    assert asnap("secrets", "scan", "--all", "--fix", "--yes").code == 0
+    assert asnap("secrets", "scan").code == 0
+
+
+def test_unknown_sessions(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+
+    assert asnap("secrets", "scan", "nobody").code == 4
+
+
+def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
+    evil = "a\x1b]0;owned\x07b\x1b[2J"
+    saved(place, session("01aaaa", title=evil, memory={evil: {"password": "hunter2x"}}))
+
+    ran = asnap("secrets", "scan")
+
+    assert ran.code == 1
+    assert "\x1b" not in ran.out + ran.err
