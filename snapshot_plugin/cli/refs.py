@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from snapshot_plugin.cli.sessions import MEMORY
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.store.base import SnapshotStore
@@ -63,12 +64,17 @@ def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     if text.startswith("tag:"):
         return _tagged(text.removeprefix("tag:"), metas)
     for fits in (_has_id, _has_name, _begins, _has_name_in_any_case) if text else ():
-        found = [meta for meta in metas if fits(meta, text)]
+        found = [meta for meta in (metas if fits is _has_id else _own(metas)) if fits(meta, text)]
         if len(found) > 1:
             raise _ambiguous(text, found)
         if found:
             return found[0]
     raise _unknown(text, metas)
+
+
+def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
+    """Without what is only the working memory of another session: that is meant only by its whole id."""
+    return [meta for meta in metas if not meta.session_id.endswith(MEMORY)]
 
 
 def _has_id(meta: SnapshotMeta, text: str) -> bool:
@@ -88,7 +94,7 @@ def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
 
 
 def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
-    whole = [meta for meta in metas if meta.state == "ok"]  # latest means the latest that can be had
+    whole = [meta for meta in _own(metas) if meta.state == "ok"]  # latest means the latest that can be had
     if back < len(whole):
         return whole[back]
     name = f"latest~{back}" if back else "latest"
@@ -96,7 +102,7 @@ def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
 
 
 def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
-    found = [meta for meta in metas if tag in meta.tags or tag in meta.snapshot_tags]
+    found = [meta for meta in _own(metas) if tag in meta.tags or tag in meta.snapshot_tags]
     if len(found) > 1:
         raise _ambiguous(f"tag:{tag}", found)
     if found:

@@ -82,3 +82,12 @@ def test_short_ids_are_unique_beginnings_that_resolve() -> None:
     metas = [meta(name) for name in ids]
     assert {name: resolve(text, metas).session_id for name, text in short.items()} == {name: name for name in ids}
     assert short["01JD8BBBBBB"] == "01JD8B"
+
+
+def test_the_working_memory_of_a_session_is_meant_only_by_its_whole_id() -> None:
+    metas = (meta("01aaaa+memory", tags=("x",)), meta("01aaaa", tags=("x",)))
+
+    for text in ("01a", "latest", "tag:x", "01aaaa"):
+        assert resolve(text, metas).session_id == "01aaaa"
+    assert resolve("01aaaa+memory", metas).session_id == "01aaaa+memory"
+    assert resolve("01aaaa+memory@3", metas).session_id == "01aaaa+memory"

@@ -1,0 +1,195 @@
+"""``asnap import``: what comes in, under which name, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.adapters.exchange.bundle import pack
+from snapshot_plugin.cli.commands.import_ import Imported
+from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.testing.build import make_message
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session, valid
+
+FILES = Path(__file__).parents[1] / "exchange/files"
+KEY = "correct horse battery staple"
+
+
+@pytest.fixture
+def bundle(asnap: Asnap, tmp_path: Path) -> Path:
+    """A bundle from somebody else's store."""
+    there = tmp_path / "there"
+    first = session("01aaaa", "hello", title="Fix auth", config={"cwd": "/home/ann/shop"})
+    saved(there, first, first.append(make_message("more")), session("01aaaa+memory", memory={"k": 1}), tags=["t"])
+    assert asnap("export", "01aaaa", "--store", there, "-o", tmp_path / "b.asnap").code == 0
+    return tmp_path / "b.asnap"
+
+
+def listed(asnap: Asnap) -> set[str]:
+    ran = asnap("list", "--all", "--json")
+    return {each["session_id"] for each in ran.json["sessions"]} if ran.code == 0 else set()
+
+
+def test_a_bundle_comes_in_and_goes_out_the_same(asnap: Asnap, bundle: Path) -> None:
+    ran = asnap("import", bundle, "--json")
+    (row,) = valid(Imported, ran.json)["sessions"]
+
+    assert ran.code == 0
+    assert (row["outcome"], row["session_id"], row["snapshots"], row["messages"]) == ("imported", "01aaaa", 2, 3)
+    assert row["with_memory"]
+    assert asnap("export", "01aaaa", "-o", "again.asnap").code == 0
+    assert Path("again.asnap").read_bytes() == bundle.read_bytes()
+
+
+def test_importing_again_does_nothing(asnap: Asnap, bundle: Path) -> None:
+    asnap("import", bundle)
+    ran = asnap("import", bundle)
+
+    assert ran.code == 0
+    assert "already there" in ran.out
+    assert listed(asnap) == {"01aaaa"}
+
+
+def test_what_is_here_wins(asnap: Asnap, bundle: Path, place: Path) -> None:
+    saved(place, session("01aaaa", "mine"))
+    ran = asnap("import", bundle, "--json")
+    (row,) = ran.json["sessions"]
+
+    assert row["outcome"] == "renamed"
+    assert row["session_id"] != "01aaaa" == row["source_id"]
+    assert "mine" in asnap("export", "01aaaa", "--format", "markdown").out
+    assert "hello" in asnap("export", row["session_id"], "--format", "markdown").out
+
+
+def test_an_import_can_be_taken_back(asnap: Asnap, bundle: Path) -> None:
+    asnap("import", bundle)
+    assert asnap("undo").code == 0
+    assert listed(asnap) == set()
+
+
+def test_a_dry_run_makes_nothing_not_even_a_store(asnap: Asnap, bundle: Path, place: Path) -> None:
+    ran = asnap("import", bundle, "--dry-run", "--json")
+
+    assert ran.json["dry_run"]
+    assert ran.json["sessions"][0]["outcome"] == "imported"
+    assert not place.exists()
+    saved(place, session("01aaaa", "mine"))
+    assert asnap("import", bundle, "--dry-run", "--json").json["sessions"][0]["outcome"] == "renamed"
+    assert listed(asnap) == {"01aaaa"}
+
+
+def test_paths_and_ids_can_be_given(asnap: Asnap, bundle: Path) -> None:
+    ran = asnap("import", bundle, "--map", "/home/ann=/Users/bob", "--as", "shop", "--json")
+    (row,) = ran.json["sessions"]
+
+    assert (row["session_id"], row["cwd"]) == ("shop", "/Users/bob/shop")
+    assert listed(asnap) == {"shop"}
+
+
+@pytest.mark.parametrize("value", ["/home/ann", "=/x", "/x=", ""])
+def test_a_mapping_that_is_none_is_refused(asnap: Asnap, bundle: Path, value: str) -> None:
+    assert asnap("import", bundle, "--map", value).code == 2
+
+
+def test_an_id_that_is_taken_is_refused(asnap: Asnap, bundle: Path, place: Path) -> None:
+    saved(place, session("mine", "x"))
+    assert asnap("import", bundle, "--as", "mine").code == 6
+    assert asnap("import", bundle, "--as", "..").code == 2
+
+
+def test_standard_input_is_a_file_too(bundle: Path, asnap: Asnap) -> None:
+    line = [sys.executable, "-m", "snapshot_plugin", "import", "-", "--json"]
+    done = subprocess.run(line, input=bundle.read_bytes(), capture_output=True, timeout=60, check=True)
+
+    assert json.loads(done.stdout)["sessions"][0]["session_id"] == "01aaaa"
+    assert listed(asnap) == {"01aaaa"}
+
+
+def test_an_encrypted_store_takes_a_bundle_with_its_key(
+    asnap: Asnap, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "secret", session("x", "x"), key=KEY)
+    monkeypatch.setenv("ASNAP_STORE", str(tmp_path / "secret"))
+    assert asnap("import", bundle).code == 7
+    monkeypatch.setenv("ASNAP_KEY", KEY)
+    assert asnap("import", bundle).code == 0
+    assert asnap("export", "01aaaa", "-o", "again.asnap").code == 0
+    assert Path("again.asnap").read_bytes() == bundle.read_bytes()
+    assert asnap("check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "messages"),
+    [("claude-code.jsonl", "claude-code", 3), ("codex.jsonl", "codex", 3), ("opencode.json", "opencode", 2)],
+)
+def test_sessions_of_other_tools_come_in(asnap: Asnap, name: str, form: str, messages: int) -> None:
+    for wanted in ("auto", form):
+        document = asnap("import", FILES / name, "--format", wanted, "--dry-run", "--json").json
+        assert (document["format"], document["sessions"][0]["messages"]) == (form, messages)
+    assert asnap("import", FILES / name).code == 0
+    assert "already there" in asnap("import", FILES / name).out
+
+
+def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(asnap: Asnap, bundle: Path) -> None:
+    good = bundle.read_bytes()
+    bad = {
+        "empty": (b"", 2),
+        "junk": (bytes(range(256)) * 10, 2),
+        "cut": (good[:-7], 5),
+        "changed": (good[:-30] + b"?" + good[-29:], 5),
+        "newer": (good.replace(b'"bundle":1', b'"bundle":7', 1), 8),
+        "words": (b"hello there", 2),
+        "newer-document": (b'{"version": 99, "session_id": "x"}', 8),
+        "long": (b'{"a": "' + b"x" * 5_000_000 + b'"}', 2),
+    }
+    for name, (data, code) in bad.items():
+        Path(name).write_bytes(data)
+        ran = asnap("import", name, "--json")
+        assert ran.code == code, (name, ran.err)
+        assert ran.error["hint"]
+        assert ran.out == ""
+    assert listed(asnap) == set()
+
+
+def test_a_bomb_is_refused(asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "snapshot_plugin.adapters.exchange.reading.read_sessions.__kwdefaults__", {"wanted": None, "limit": 100}
+    )
+    ran = asnap("import", bundle, "--json")
+
+    assert (ran.code, ran.error["code"]) == (1, "limit_exceeded")
+    assert listed(asnap) == set()
+
+
+def test_a_file_that_is_larger_than_all_reason_is_not_read(
+    asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapshot_plugin.cli.commands.import_._MAX_FILE", 100)
+    assert asnap("import", bundle, "--json").error["code"] == "limit_exceeded"
+
+
+def test_files_that_cannot_be_read_are_said(asnap: Asnap, tmp_path: Path) -> None:
+    assert asnap("import", "nowhere.asnap").code == 4
+    assert asnap("import", tmp_path).code == 1
+
+
+def test_hostile_names_do_not_steer_the_terminal(asnap: Asnap, tmp_path: Path) -> None:
+    document = {"version": 2, "session_id": "a", "title": "\x1b[31m\u202ex", "created_at": "2026-01-01T00:00:00Z"}
+    (tmp_path / "f.json").write_text(json.dumps({**document, "updated_at": "2026-01-01T00:00:00Z"}))
+    ran = asnap("import", tmp_path / "f.json")
+
+    assert ran.code == 0
+    assert not {"\x1b", "\u202e"} & set(ran.out + ran.err)
+
+
+def test_a_bundle_of_nothing_is_no_crash(asnap: Asnap, tmp_path: Path) -> None:
+    sessions: list[list[Copied]] = []
+    (tmp_path / "none.asnap").write_bytes(pack(sessions))
+    ran = asnap("import", tmp_path / "none.asnap", "--json")
+
+    assert (ran.code, ran.json["sessions"]) == (0, [])
