@@ -85,8 +85,10 @@ def _store(key: str | None, mutate: Mutation, rounds: int, *, spread: bool = Fal
         for _ in range(rounds):
             work = partial(_save, key, chance)
             steps = [chance.randrange(1, 40) for _ in range(chance.choice((1, 1, 2)))]
-            acknowledged |= anyio.run(partial(lives, spread=spread), root, work, steps, chance, mutate)
+            heard = anyio.run(partial(lives, spread=spread), root, work, steps, chance, mutate)
+            acknowledged |= heard
             tally.rounds += 1
+            tally.acknowledged += len(heard)
             before = tally.broken
             anyio.run(_assess, root, key, acknowledged, tally, spread)
             if tally.broken > before or tally.rounds % 5 == 0:
@@ -104,7 +106,6 @@ async def _assess(root: Path, key: str | None, acknowledged: dict[int, int], tal
         return
     found = Tally()
     await assess(root, key, acknowledged, found, largest=_LARGEST)
-    tally.acknowledged += found.acknowledged
     tally.other["garbage seen and reported"] += found.wrong
     wrong = [detail for detail in found.details if "passes for damage" not in detail]
     if spread:

@@ -10,9 +10,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.store import files, lock, segments
+from snapshot_plugin.adapters.memory.files import MemoryFiles
+from snapshot_plugin.manager.spool import Spool
+from snapshot_plugin.model.meta import SnapshotRef
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store import files, filesystem, lock, segments
+from snapshot_plugin.store.engine import LogStore
 
-__all__ = ["Mutation", "no_directory_sync", "no_lock", "no_segment_entry_sync", "no_settling", "no_sync", "nothing"]
+__all__ = [
+    "Mutation",
+    "no_directory_sync",
+    "no_lock",
+    "no_segment_entry_sync",
+    "no_settling",
+    "no_spool",
+    "no_sync",
+    "no_write_loop",
+    "nothing",
+    "remembered_late",
+    "saved_late",
+    "written_in_place",
+]
 
 Mutation = Callable[[], None]
 _patched: Any = setattr
@@ -51,3 +69,58 @@ def no_settling() -> None:
 def no_lock() -> None:
     """Everybody gets the lock at once."""
     _patched(lock, "_wait", lambda _fd, _session_id, _deadline: None)
+
+
+def no_spool() -> None:
+    """What streams by is not written ahead."""
+    _patched(Spool, "append", lambda spool, _record: spool.last)
+
+
+def saved_late() -> None:
+    """A save returns at once; it happens when the next one is asked for."""
+    save: Any = LogStore.save
+    waiting: list[SessionSnapshot] = []
+
+    async def late(store: LogStore, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
+        waiting.append(snapshot)
+        if len(waiting) > 1:
+            await save(store, waiting.pop(0), **options)
+        return SnapshotRef(session_id=snapshot.session_id, seq=len(snapshot.messages), root="", size_bytes=0)
+
+    _patched(LogStore, "save", late)
+
+
+def remembered_late() -> None:
+    """An entry of the project memory is written when the next one is to be."""
+    write: Any = MemoryFiles.write
+    waiting: list[tuple[str, bytes]] = []
+
+    def late(memory: MemoryFiles, file: str, data: bytes) -> None:
+        waiting.append((file, data))
+        if len(waiting) > 1:
+            write(memory, *waiting.pop(0))
+
+    _patched(MemoryFiles, "write", late)
+
+
+def written_in_place() -> None:
+    """A file is replaced by writing over it."""
+
+    def over(path: Path, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        files.write_all(fd, data)
+        os.fsync(fd)
+        os.close(fd)
+
+    for module in (files, segments, filesystem):
+        _patched(module, "replace_file", over)
+
+
+def no_write_loop() -> None:
+    """Nobody looks how much was written."""
+
+    def once(fd: int, data: bytes) -> None:
+        os.write(fd, data)
+
+    for module in (files, segments):
+        _patched(module, "write_all", once)

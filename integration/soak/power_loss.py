@@ -1,8 +1,8 @@
 """The power goes in the middle of saving: a real file system, shut down without its journal, and mounted again.
 
-The shutdown may abort the journal under a sync that has passed the kernel's check already and that then returns
-as if all were well. So an acknowledgement counts only if a second sync succeeds after it: of a file that has nothing to
-write, so that it makes nothing durable.
+The shutdown may abort the journal under a sync that has passed the kernel's check already and that then returns as
+if all were well. So an acknowledgement counts only if a second sync succeeds after it: of a file that has nothing
+to write, so that it makes nothing durable.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Any
 
 import anyio
 
+from integration.soak.conversation import Conversation, Gone
 from integration.soak.disks import Disk, loop_disk, no_loop_disk
 from integration.soak.mutations import Mutation, no_directory_sync, no_settling, no_sync, nothing
 from integration.soak.processes import Child, Say
@@ -65,7 +67,10 @@ def _confirmed(directory: Path, say: Say) -> Iterator[Say]:
         sync(fd)
         say(what)
 
-    yield acknowledge
+    try:
+        yield acknowledge
+    finally:
+        os.close(fd)
 
 
 def _cut_while_saving(kind: str, key: str | None, mutate: Mutation, rounds: int) -> Tally:
@@ -74,8 +79,10 @@ def _cut_while_saving(kind: str, key: str | None, mutate: Mutation, rounds: int)
         path, newest, acknowledged = disk.root / "store", 0, dict[int, int]()
         for _ in range(rounds):
             with Child(partial(_save, path, key, mutate, newest + 1)) as child:
-                acknowledged |= {seq: seq for seq in _cut(disk, child, chance)}
+                heard = _cut(disk, child, chance)
+            acknowledged |= {seq: seq for seq in heard}
             tally.rounds += 1
+            tally.acknowledged += len(heard)
             before = tally.broken
             newest = anyio.run(partial(assess, largest=_LARGEST), path, key, acknowledged, tally)
             if tally.broken > before or tally.rounds % _LIVES == 0:
@@ -142,6 +149,7 @@ def _cut_after_kill(kind: str, key: str | None, mutate: Mutation, rounds: int) -
                 disk.power_off()
             disk.power_cycle()
             tally.rounds += 1
+            tally.acknowledged += len(acknowledged)
             anyio.run(partial(assess, largest=_LARGEST), path, key, acknowledged, tally)
             shutil.rmtree(path, ignore_errors=True)
             if mutate is not nothing and tally.broken:
@@ -199,6 +207,52 @@ def _cut_while_remembering(kind: str, mutate: Mutation, rounds: int) -> Tally:
     return tally
 
 
+# The proxy --------------------------------------------------------------------------------------------------------
+
+_OLD = 3.0
+"""Seconds after which what streams by must be safe: the promise is one, the rest is for a busy machine."""
+
+
+def _cut_while_streaming(kind: str, mutate: Mutation, rounds: int) -> Tally:
+    """Finished turns, and all but the last moments of an unfinished one, are there after a power cut."""
+    tally, chance = Tally(), random.Random(20261118)
+    with loop_disk(kind) as disk, tempfile.TemporaryDirectory(prefix="asnap-soak-") as folder:
+        talk = Conversation(Path(folder), store=disk.root / "store", mutate=mutate)
+        try:
+            talk.start()
+            talk.begin()
+            for _ in range(rounds):
+                until = _talk_and_cut(talk, disk, chance)
+                tally.rounds += 1
+                if not talk.come_back(tally, until=until):
+                    break
+        finally:
+            talk.end()
+    return tally
+
+
+def _talk_and_cut(talk: Conversation, disk: Disk, chance: random.Random) -> float:
+    """Returns the moment before which everything must be safe."""
+    with _confirmed(disk.root, lambda _what: None) as acknowledge:
+        for _ in range(chance.randrange(3)):
+            talk.hear(talk.say("say yes\nstream 30"))
+            acknowledge(None)
+        number = talk.say(f"stream {chance.randrange(100, 2000)} 2")
+        if chance.random() < 0.5:
+            talk.hear_some(chance.randrange(100))
+        else:
+            with contextlib.suppress(Gone):
+                talk.client.answer(number, chance.random() * 2 * _OLD)
+        talk.take_in()
+        with contextlib.suppress(OSError):
+            acknowledge(None)
+        before = time.monotonic()
+    disk.power_off()
+    talk.end()
+    disk.power_cycle()
+    return before - _OLD
+
+
 # ------------------------------------------------------------------------------------------------------------------
 
 
@@ -209,9 +263,13 @@ def _cases() -> Iterator[Case]:
             yield Case(f"{kind}, {mode}", partial(_cut_while_saving, kind, key, nothing), 200, 8, needs=needs)
         yield Case(f"{kind}, after kill -9", partial(_cut_after_kill, kind, None, nothing), 40, 8, needs=needs)
         yield Case(f"{kind}, project memory", partial(_cut_while_remembering, kind, nothing), 100, 5, needs=needs)
+        streaming = partial(_cut_while_streaming, kind, nothing)
+        yield Case(f"{kind}, proxy", streaming, 30, 2, needs=needs)
         for mode, key in MODES.items():
             saving = partial(_cut_while_saving, kind, key, no_sync)
             yield Case(f"{kind}, {mode}", saving, 10, 10, without="sync", needs=needs)
+        streaming = partial(_cut_while_streaming, kind, no_sync)
+        yield Case(f"{kind}, proxy", streaming, 3, 3, without="sync", needs=needs)
         killed = partial(_cut_after_kill, kind, None, no_settling)
         left = "sync of what a killed writer left"
         yield Case(f"{kind}, after kill -9", killed, 8, 8, without=left, needs=needs)

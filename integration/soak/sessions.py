@@ -52,7 +52,6 @@ async def assess(
 
     Everything acknowledged must load as it was, nothing may look damaged, and what is there unasked must be whole.
     """
-    tally.acknowledged += len(acknowledged)
     async with store_at(path, key) as store:
         try:
             newest = await store.read(SESSION)

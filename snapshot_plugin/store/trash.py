@@ -37,9 +37,8 @@ class TrashDir:
             (self._sessions / name).rename(self._trash / f"{name}.{stamp}")
             sync_dir(self._trash)
             sync_dir(self._sessions)
-        return _entry(self._trash / f"{name}.{stamp}") or Trashed(
-            session_id=session_id, token=stamp, deleted_at=now
-        )
+            found = _entry(self._trash / f"{name}.{stamp}")
+        return found or Trashed(session_id=session_id, token=stamp, deleted_at=now)
 
     def copy(
         self, session_id: str, *, linked: Sequence[str], copied: Sequence[str], token: str, now: datetime
@@ -60,7 +59,8 @@ class TrashDir:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 raise
             sync_dir(self._trash)
-        return _entry(target) or Trashed(session_id=session_id, token=stamp, deleted_at=now)
+            found = _entry(target)
+        return found or Trashed(session_id=session_id, token=stamp, deleted_at=now)
 
     def find(self, token: str) -> tuple[Trashed, Path]:
         """What is in the trash under *token*, and where."""
