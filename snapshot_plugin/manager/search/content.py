@@ -1,14 +1,8 @@
-"""What is in the index: each session's head and facts, the words of each message, and its text, compressed.
-
-The table of words keeps no text of its own, which would take most of the room; the text is kept in chunks of a few
-messages, to be shown, and to tell the words what to forget.
-"""
+"""What is put into the index: of each session its head, its facts, and the words and text of its messages."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
@@ -18,6 +12,7 @@ import anyio.to_thread
 
 from snapshot_plugin.manager.search.facts import Facts, facts_of, pack, unpack
 from snapshot_plugin.manager.search.query import indexable
+from snapshot_plugin.manager.search.rows import CHUNK, Text, packed, rows_of, texts_of
 from snapshot_plugin.model.searchable import passages
 
 if TYPE_CHECKING:
@@ -25,22 +20,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["ROOM", "Entry", "Text", "all_facts", "drop", "heads", "put", "read_entry", "rows_of", "text_of"]
-
-ROOM = 24
-"""A row's number is the session's key, then this many bits for the message."""
-
-_CHUNK = 32
-_LEVEL = 4
-
-
-class Text(NamedTuple):
-    """What is indexed of one message; `at` is in seconds since 1970."""
-
-    body: str
-    tools: str
-    role: str
-    at: int | None
+__all__ = ["Entry", "all_facts", "drop", "put", "read_entry"]
 
 
 class Entry(NamedTuple):
@@ -73,51 +53,10 @@ def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-# Reading ---------------------------------------------------------------------------------------------------
-
-
-def heads(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
-    """Which snapshot of each session is indexed."""
-    found = connection.execute("SELECT session_id, seq, root FROM session")
-    return {session_id: (seq, root) for session_id, seq, root in found}
-
-
 def all_facts(connection: sqlite3.Connection) -> Mapping[str, Facts]:
-    """The facts of every session."""
+    """The facts of every session in the index."""
     found = connection.execute("SELECT session_id, facts FROM session")
     return {session_id: unpack(facts) for session_id, facts in found}
-
-
-def rows_of(key: int) -> tuple[int, int]:
-    """The first and the last number that rows of a session can have."""
-    return key << ROOM, ((key + 1) << ROOM) - 1
-
-
-def text_of(connection: sqlite3.Connection, row: int) -> Text:
-    """The text of one row."""
-    chunk = row - row % _CHUNK
-    (data,) = connection.execute("SELECT texts FROM chunk WHERE row = ?", (chunk,)).fetchone()
-    return _unpacked(data)[row - chunk]
-
-
-def _texts(connection: sqlite3.Connection, key: int) -> Iterator[Text]:
-    select = "SELECT texts FROM chunk WHERE row BETWEEN ? AND ? ORDER BY row"
-    for (data,) in connection.execute(select, rows_of(key)).fetchall():
-        yield from _unpacked(data)
-
-
-def _packed(texts: Sequence[Text]) -> bytes:
-    return zlib.compress(json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode(), _LEVEL)
-
-
-def _unpacked(data: bytes) -> list[Text]:
-    try:
-        return [Text(*each) for each in json.loads(zlib.decompress(data))]
-    except (ValueError, TypeError, zlib.error) as error:
-        raise sqlite3.DatabaseError("a chunk of texts is damaged") from error
-
-
-# Writing ---------------------------------------------------------------------------------------------------
 
 
 def put(connection: sqlite3.Connection, entry: Entry) -> None:
@@ -143,7 +82,7 @@ def drop(connection: sqlite3.Connection, session_id: str) -> None:
 
 
 def _replace(connection: sqlite3.Connection, key: int, texts: Sequence[Text]) -> None:
-    there = list(_texts(connection, key))
+    there = list(texts_of(connection, key))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(there, texts, strict=False)))
     first, last = rows_of(key)
     forget = "INSERT INTO message (message, rowid, body, tools, role) VALUES ('delete', ?, ?, ?, ?)"
@@ -153,7 +92,7 @@ def _replace(connection: sqlite3.Connection, key: int, texts: Sequence[Text]) ->
     connection.executemany(learn, _numbered(texts, first, same))
     times = [(first + n, text.at) for n, text in enumerate(texts[same:], same) if text.at is not None]
     connection.executemany("INSERT INTO said (row, at) VALUES (?, ?)", times)
-    _replace_chunks(connection, rows_of(key), texts, same - same % _CHUNK)
+    _replace_chunks(connection, rows_of(key), texts, same - same % CHUNK)
 
 
 def _numbered(texts: Sequence[Text], first: int, start: int) -> Iterator[tuple[int, str, str, str]]:
@@ -164,5 +103,5 @@ def _replace_chunks(
     connection: sqlite3.Connection, rows: tuple[int, int], texts: Sequence[Text], start: int
 ) -> None:
     connection.execute("DELETE FROM chunk WHERE row BETWEEN ? AND ?", (rows[0] + start, rows[1]))
-    chunks = ((rows[0] + n, _packed(texts[n : n + _CHUNK])) for n in range(start, len(texts), _CHUNK))
+    chunks = ((rows[0] + n, packed(texts[n : n + CHUNK])) for n in range(start, len(texts), CHUNK))
     connection.executemany("INSERT INTO chunk (row, texts) VALUES (?, ?)", chunks)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from snapshot_plugin.manager.search.content import ROOM, rows_of, text_of
 from snapshot_plugin.manager.search.database import WORDS
+from snapshot_plugin.manager.search.rows import ROOM, rows_of, text_of
 
 __all__ = ["END", "START", "Found", "Hit", "Question"]
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.manager.search.content import Entry, drop, heads, put, read_entry
 from snapshot_plugin.manager.search.database import Database, transaction
+from snapshot_plugin.manager.search.rows import heads
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.manager.search.content import Entry
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
@@ -135,6 +136,8 @@ class SearchIndex:
         return tuple(unreadable)
 
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
+        from snapshot_plugin.manager.search.content import read_entry  # noqa: PLC0415 — mostly nothing is stale
+
         batch: list[Entry] = []
         for meta in stale:
             step(meta.title or meta.session_id)
@@ -148,12 +151,16 @@ class SearchIndex:
         await anyio.to_thread.run_sync(self._write, batch)
 
     def _write(self, batch: Sequence[Entry]) -> None:
+        from snapshot_plugin.manager.search.content import put  # noqa: PLC0415 — as above
+
         connection = self._database.connection
         with transaction(connection):
             for entry in batch:
                 put(connection, entry)
 
     def _drop(self, session_ids: Sequence[str]) -> None:
+        from snapshot_plugin.manager.search.content import drop  # noqa: PLC0415 — as above
+
         connection = self._database.connection
         with transaction(connection):
             for session_id in session_ids:
