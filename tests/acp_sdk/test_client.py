@@ -251,6 +251,23 @@ async def test_an_agent_that_is_of_no_use_is_reported_and_the_session_is_free(
     assert not manager.live
 
 
+async def test_an_agent_that_dies_of_being_asked_to_load_is_told_the_conversation_instead(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, *state, cwd=tmp_path)
+    command = [*AGENT, *state, "--misbehave", "crash-on-load"]
+    client = Orchestrator()
+    async with resume_agent(command, session_id, manager, client=client) as (connection, report):
+        assert (report.grade, report.tried) == ("context", ("load: the agent died of it",))
+        assert manager.live == (session_id,)
+        await prompt(connection, session_id, "echo-blocks")
+        assert "<restoration-note" in client.heard
+    assert len((await manager.store.load(session_id)).messages) == 6
+    with pytest.raises(FidelityNotMet):
+        async with resume_agent(command, session_id, manager, client=client, require="history"):
+            pass
+
+
 async def test_giving_up_on_an_agent_that_does_not_answer_takes_no_time(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:

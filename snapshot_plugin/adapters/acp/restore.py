@@ -26,7 +26,9 @@ class Record(Protocol):
         """Write an event ahead, then take it in."""
 
 
-def restore(link: Link, live: Record, params: Message, *, require: str) -> tuple[Restored, Message]:
+def restore(
+    link: Link, live: Record, params: Message, *, require: str, may_load: bool = True
+) -> tuple[Restored, Message]:
     """Walk the ladder for a session, re-apply its settings, and say how it went.
 
     Blocks its thread while the agent works. What the model must be told waits in ``link.notes``.
@@ -36,6 +38,7 @@ def restore(link: Link, live: Record, params: Message, *, require: str) -> tuple
         live: the session's record.
         params: ``cwd``, ``mcpServers`` and so on, for the agent.
         require: the least that is accepted, as in `ladder.climb`.
+        may_load: whether the agent may be asked to bring it back by itself; not again, if it died of that.
 
     Raises:
         FidelityNotMet: no rung is good enough.
@@ -43,7 +46,7 @@ def restore(link: Link, live: Record, params: Message, *, require: str) -> tuple
     """
     record = live.snapshot()
     link.expect_repetition(live.session_id, "\n".join(message.text for message in record.messages))
-    native = record.agent is not None and record.agent.name == link.agent_info.name
+    native = may_load and record.agent is not None and record.agent.name == link.agent_info.name
     with link.strays_kept():
         restored = climb(link, record, params, native=native, require=require)
         link.bind(live.session_id, restored.agent_session_id)

@@ -20,6 +20,7 @@ from snapshot_plugin.adapters.acp_sdk.contact import (
     Require,
     Restoration,
     as_json,
+    bring_back,
     check_require,
     contact,
 )
@@ -98,22 +99,27 @@ async def resume_agent(
     async with AsyncExitStack() as stack:
         session = await _taken(stack, session_id, manager)
         workplace = cwd if cwd is not None else session.snapshot().config.cwd
-        agent = await StdioAgent.start(command, env=env, cwd=workplace)
-        stack.push_async_callback(agent.close)
-        made = contact(
-            agent,
-            manager,
-            client,
-            handshake or Handshake(),
-            command=command,
-            use_unstable_protocol=use_unstable_protocol,
-        )
-        stack.push_async_callback(made.connection.close)
-        params = _params(workplace, mcp_servers)
+        agents: list[StdioAgent] = []
+
+        async def start() -> Contact:
+            agents.append(await StdioAgent.start(command, env=env, cwd=workplace))
+            stack.push_async_callback(agents[-1].close)
+            return await _greeted(
+                stack,
+                contact(
+                    agents[-1],
+                    manager,
+                    client,
+                    handshake or Handshake(),
+                    command=command,
+                    use_unstable_protocol=use_unstable_protocol,
+                ),
+            )
+
         try:
-            report = await _resumed(made, session, params, require)
+            made, report = await bring_back(start, session, _params(workplace, mcp_servers), require=require)
         except AgentUnavailable as error:
-            if made.recorder.is_gone and (words := await agent.last_words()):
+            if agents and (words := await agents[-1].last_words()):
                 error.add_note(f"the agent's last words:\n{words}")
             raise
         yield made.connection, report
@@ -140,11 +146,10 @@ async def resume_over(
         stack.push_async_callback(transport.close)
         check_require(require)
         session = await _taken(stack, session_id, manager)
-        made = contact(
-            transport, manager, client, handshake or Handshake(), use_unstable_protocol=use_unstable_protocol
-        )
-        stack.push_async_callback(made.connection.close)
-        report = await _resumed(made, session, _params(cwd, mcp_servers), require)
+        unstable = use_unstable_protocol
+        made = contact(transport, manager, client, handshake or Handshake(), use_unstable_protocol=unstable)
+        await _greeted(stack, made)
+        report = await made.bring_back(session, _params(cwd, mcp_servers), require=require)
         yield made.connection, report
 
 
@@ -159,9 +164,10 @@ async def _taken(stack: AsyncExitStack, session_id: str, manager: SnapshotManage
         return session
 
 
-async def _resumed(made: Contact, session: RecordedSession, params: Message, require: Require) -> Restoration:
+async def _greeted(stack: AsyncExitStack, made: Contact) -> Contact:
+    stack.push_async_callback(made.connection.close)
     await made.shake_hands()
-    return await made.bring_back(session, params, require=require)
+    return made
 
 
 def _params(cwd: str | Path | None, mcp_servers: Sequence[Any]) -> Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -19,10 +19,11 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
 
-__all__ = ["Contact", "Handshake", "Require", "Restoration", "as_json", "check_require", "contact"]
+__all__ = ["Contact", "Handshake", "Require", "Restoration", "as_json", "bring_back", "check_require", "contact"]
 
 Require = Literal["exact", "history", "context"]
 _TOOL_BYTES = 1 << 20
+_DIED = "load: the agent died of it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,9 @@ class Contact:
         result = await self._ask("session/new", params)
         return await self.recorder.begin(session_id, str(result.get("sessionId", "")), params, result)
 
-    async def bring_back(self, session: RecordedSession, params: Message, *, require: Require) -> Restoration:
+    async def bring_back(
+        self, session: RecordedSession, params: Message, *, require: Require, may_load: bool = True
+    ) -> Restoration:
         """A stored session, as faithfully as the agent can.
 
         Raises:
@@ -111,7 +114,7 @@ class Contact:
         """
         setup = {"cwd": session.snapshot().config.cwd or "/", **params}
         try:
-            restored, report = await self.recorder.restored(session, setup, require=require)
+            restored, report = await self.recorder.restored(session, setup, require=require, may_load=may_load)
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session.session_id) from refused
         session.touch()
@@ -121,7 +124,7 @@ class Contact:
             session_id=session.session_id,
             grade=restored.grade,
             messages=report["messages"],
-            tried=tuple(report["tried"]),
+            tried=tuple(report["tried"]) if may_load else (_DIED,),
             notices=tuple(report["notices"]),
             differences=tuple(report["differences"]),
             note=restored.note,
@@ -135,6 +138,25 @@ class Contact:
             return await self.recorder.asking(method, params)
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent did not take {method}: {refused}") from refused
+
+
+async def bring_back(
+    start: Callable[[], Awaitable[Contact]], session: RecordedSession, params: Message, *, require: Require
+) -> tuple[Contact, Restoration]:
+    """Start an agent and bring a session back in it; raises as `Contact.bring_back`.
+
+    An agent that dies of being asked to is started once more and told the conversation, if *require* allows that.
+    """
+    made = await start()
+    try:
+        return made, await made.bring_back(session, params, require=require)
+    except AgentUnavailable:
+        if not made.recorder.is_gone:
+            raise
+    made.recorder.hand_over(session)
+    await made.connection.close()
+    again = await start()
+    return again, await again.bring_back(session, params, require=require, may_load=False)
 
 
 def contact(

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
 from snapshot_plugin.adapters.acp.wire import Message
-from snapshot_plugin.adapters.acp_sdk.contact import Contact, Handshake, Require, Restoration, as_json, contact
+from snapshot_plugin.adapters.acp_sdk.contact import (
+    Contact,
+    Handshake,
+    Require,
+    Restoration,
+    as_json,
+    bring_back,
+    contact,
+)
 from snapshot_plugin.adapters.acp_sdk.observe import Transport
 from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
 from snapshot_plugin.adapters.acp_sdk.recorded import RecordedSession
@@ -136,11 +144,15 @@ class AcpProvider:
     ) -> AcpSession:
         params = _params(config, snapshot.config.cwd or Path.cwd())
         async with AsyncExitStack() as stack:
-            made = await self._contact(stack, params["cwd"])
-            check(made)
             recorded = await RecordedSession.going_on(snapshot, self._manager)
             stack.push_async_callback(recorded.close)
-            report = await made.bring_back(recorded, params, require=require)
+
+            async def start() -> Contact:
+                made = await self._contact(stack, params["cwd"])
+                check(made)
+                return made
+
+            made, report = await bring_back(start, recorded, params, require=require)
             return AcpSession(recorded, made.connection, report, stack.pop_all())
 
     async def _contact(self, stack: AsyncExitStack, cwd: str) -> Contact:

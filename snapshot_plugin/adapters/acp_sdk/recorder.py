@@ -91,11 +91,16 @@ class Recorder(Link):
         return await self._in_thread(lambda: self.ask(method, params))
 
     async def restored(
-        self, session: RecordedSession, params: Message, *, require: str
+        self, session: RecordedSession, params: Message, *, require: str, may_load: bool
     ) -> tuple[Restored, Message]:
         """Bring a session back in this agent; raises as `restore.restore`."""
         self._keep(session)
-        return await self._in_thread(lambda: restore(self, FromThread(session), params, require=require))
+        live = FromThread(session)
+        return await self._in_thread(lambda: restore(self, live, params, require=require, may_load=may_load))
+
+    def hand_over(self, session: RecordedSession) -> None:
+        """Let another connection have a session of this one, as it is."""
+        self.sessions.pop(session.session_id, None)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         try:
