@@ -12,9 +12,9 @@ _OVERVIEW = section(
     _PAGE + "Overview",
     done("TERMINAL-USE-CONTINUE", "A previous conversation can be continued."),
     done("TERMINAL-USE-REVIEW", "Past interactions can be reviewed."),
-    to_do("TERMINAL-USE-EXPORT", "Conversations can be exported to Markdown."),
+    done("TERMINAL-USE-EXPORT", "Conversations can be exported to Markdown."),
     done("TERMINAL-USE-TOKENS", "Token usage over time can be analysed."),
-    to_do("TERMINAL-USE-CONTEXT", "Context builds up over sessions."),
+    done("TERMINAL-USE-CONTEXT", "Context builds up over sessions."),
 )
 
 _COMPONENTS = section(
@@ -46,8 +46,8 @@ _MODEL = section(
     done("TERMINAL-META-TITLE", "Session metadata may have a title."),
     done("TERMINAL-META-TAGS", "Session metadata has tags, none unless given."),
     done("TERMINAL-META-ROUND-TRIP", "Session metadata survives to-dict and from-dict."),
-    to_do("TERMINAL-SESSION-ADD", "Adding a message updates count and time of change."),
-    to_do("TERMINAL-SESSION-ADD-TOKENS", "Adding a message adds its tokens to the total."),
+    done("TERMINAL-SESSION-ADD", "Adding a message updates count and time of change."),
+    done("TERMINAL-SESSION-ADD-TOKENS", "Adding a message adds its tokens to the total."),
     done("TERMINAL-SESSION-ROUND-TRIP", "A session survives to-dict and from-dict."),
 )
 
@@ -55,15 +55,15 @@ _MANAGER = section(
     _PAGE + "Session Manager (Python)",
     done("TERMINAL-MANAGER-PLACE", "Sessions live in the user's own directory unless another one is given."),
     done("TERMINAL-MANAGER-MKDIR", "The directory is made when it is missing."),
-    to_do("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
-    to_do("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
+    done("TERMINAL-MANAGER-INDEX", "A missing index is no problem; it is made again."),
+    done("TERMINAL-MANAGER-CREATE", "A session can be created, with a title or without."),
     done("TERMINAL-MANAGER-UNIQUE", "A session that brings no id gets a unique one."),
     done("TERMINAL-MANAGER-LISTED", "A new session is in the list once it was saved."),
-    to_do("TERMINAL-MANAGER-CURRENT", "There is a current session, which save and export take when none is named."),
-    to_do("TERMINAL-MANAGER-SAVE", "Saving says whether it worked."),
-    to_do("TERMINAL-MANAGER-SAVE-NONE", "Saving when there is no session is a refusal, not a crash."),
+    done("TERMINAL-MANAGER-CURRENT", "There is a current session, which save and export take when none is named."),
+    done("TERMINAL-MANAGER-SAVE", "Saving says whether it worked."),
+    done("TERMINAL-MANAGER-SAVE-NONE", "Saving when there is no session is a refusal, not a crash."),
     done("TERMINAL-MANAGER-SAVE-INDEX", "Saving updates what the list shows."),
-    to_do("TERMINAL-MANAGER-LOAD", "A session is loaded by id and becomes the current one."),
+    done("TERMINAL-MANAGER-LOAD", "A session is loaded by id and becomes the current one."),
     done("TERMINAL-MANAGER-LOAD-MISSING", "Loading an unknown id says so."),
     done("TERMINAL-MANAGER-LOAD-BAD", "Loading a damaged session says so and does not crash."),
     done("TERMINAL-MANAGER-LIST", "The list is sorted by last change, newest first."),
@@ -73,34 +73,34 @@ _MANAGER = section(
 
 _EXPORT = section(
     _PAGE + "Session Manager (Python): export_to_markdown",
-    to_do("TERMINAL-EXPORT-TITLE", "The export begins with the title, or says that there is none."),
-    to_do("TERMINAL-EXPORT-HEAD", "The export's head has id, times, message count and token total."),
-    to_do("TERMINAL-EXPORT-MESSAGES", "Each message is exported under its role and time."),
-    to_do("TERMINAL-EXPORT-TOOLS", "Tool calls are exported as JSON in a fence."),
-    to_do("TERMINAL-EXPORT-NONE", "Exporting when there is no session gives nothing, not a crash."),
+    done("TERMINAL-EXPORT-TITLE", "The export begins with the title, or says that there is none."),
+    done("TERMINAL-EXPORT-HEAD", "The export's head has id, times, message count and token total."),
+    done("TERMINAL-EXPORT-MESSAGES", "Each message is exported under its role and time."),
+    done("TERMINAL-EXPORT-TOOLS", "Tool calls are exported as JSON in a fence."),
+    done("TERMINAL-EXPORT-NONE", "Exporting when there is no session gives nothing, not a crash."),
 )
 
 _STATE = section(
     _PAGE + "Rust Session State (src/session.rs)",
-    to_do("TERMINAL-STATE-DEFAULT", "A front end's state starts with no session, not restored, no messages."),
-    to_do("TERMINAL-STATE-START", "Starting a session sets its id and resets the rest."),
-    to_do("TERMINAL-STATE-RESTORE", "Restoring sets id, restored flag and message count."),
-    to_do("TERMINAL-STATE-INCREMENT", "Each message raises the count."),
-    to_do("TERMINAL-STATE-CLEAR", "Clearing brings the state back to its start."),
+    done("TERMINAL-STATE-DEFAULT", "A front end's state starts with no session, not restored, no messages."),
+    done("TERMINAL-STATE-START", "Starting a session sets its id and resets the rest."),
+    done("TERMINAL-STATE-RESTORE", "Restoring sets id, restored flag and message count."),
+    done("TERMINAL-STATE-INCREMENT", "Each message raises the count."),
+    done("TERMINAL-STATE-CLEAR", "Clearing brings the state back to its start."),
 )
 
 _IPC = section(
     _PAGE + "IPC Messages",
-    to_do(
+    done(
         "TERMINAL-IPC-CREATE", "session_create with an optional title is answered by session_created with the id."
     ),
-    to_do("TERMINAL-IPC-SAVE", "session_save is answered by session_saved with success."),
-    to_do("TERMINAL-IPC-LOAD", "session_load is answered by session_loaded with id and message count."),
-    to_do("TERMINAL-IPC-LIST", "session_list with an optional limit is answered by session_list_result."),
-    to_do("TERMINAL-IPC-DELETE", "session_delete is answered by session_deleted with success."),
-    to_do("TERMINAL-IPC-EXPORT", "session_export with id and format is answered by session_exported with content."),
-    to_do("TERMINAL-IPC-TAGGED", "Messages are tagged by type in snake case."),
-    to_do("TERMINAL-IPC-INFO", "A listed session has id, title, both times, message count and tokens."),
+    done("TERMINAL-IPC-SAVE", "session_save is answered by session_saved with success."),
+    done("TERMINAL-IPC-LOAD", "session_load is answered by session_loaded with id and message count."),
+    done("TERMINAL-IPC-LIST", "session_list with an optional limit is answered by session_list_result."),
+    done("TERMINAL-IPC-DELETE", "session_delete is answered by session_deleted with success."),
+    done("TERMINAL-IPC-EXPORT", "session_export with id and format is answered by session_exported with content."),
+    done("TERMINAL-IPC-TAGGED", "Messages are tagged by type in snake case."),
+    done("TERMINAL-IPC-INFO", "A listed session has id, title, both times, message count and tokens."),
 )
 
 _FILES = section(
@@ -114,14 +114,14 @@ _FILES = section(
 _INTEGRATION = section(
     _PAGE + "Integration Points",
     done("TERMINAL-BRIDGE-EXCHANGE", "After each exchange both messages are in the saved session."),
-    to_do("TERMINAL-BRIDGE-TOKENS", "The answer's token count is recorded."),
+    done("TERMINAL-BRIDGE-TOKENS", "The answer's token count is recorded."),
     done("TERMINAL-BRIDGE-RESTORE-FLAG", "A session can be restored by an option at start-up."),
     done("TERMINAL-BRIDGE-RESTORE-SAID", "Restoring says how many messages came back."),
 )
 
 _FEATURES = section(
     _PAGE + "Core Features (Week 3)",
-    to_do("TERMINAL-FEATURE-AUTO-CREATE", "A session begins by itself with the first message."),
+    done("TERMINAL-FEATURE-AUTO-CREATE", "A session begins by itself with the first message."),
     done("TERMINAL-FEATURE-AUTO-SAVE", "A save follows each exchange of messages."),
     done("TERMINAL-FEATURE-NON-BLOCKING", "Saving does not block."),
     done("TERMINAL-FEATURE-SAVE-ERRORS", "An error while saving is handled and told."),
@@ -152,11 +152,11 @@ _TESTS = section(
     done("TERMINAL-TEST-CORRUPTED", "Corrupted data is handled."),
     done("TERMINAL-TEST-PERMISSIONS", "File permissions are tested."),
     done("TERMINAL-TEST-CONCURRENT", "Concurrent access is tested."),
-    to_do("TERMINAL-TEST-SPECIAL", "Special characters survive an export."),
-    to_do("TERMINAL-TEST-LARGE", "Large sessions are exported."),
-    to_do("TERMINAL-TEST-EMPTY", "Empty sessions are exported."),
+    done("TERMINAL-TEST-SPECIAL", "Special characters survive an export."),
+    done("TERMINAL-TEST-LARGE", "Large sessions are exported."),
+    done("TERMINAL-TEST-EMPTY", "Empty sessions are exported."),
     done("TERMINAL-TEST-FLOW", "Create, add messages, save, load: nothing is lost or changed."),
-    to_do("TERMINAL-TEST-IPC", "Session commands are tested through IPC."),
+    done("TERMINAL-TEST-IPC", "Session commands are tested through IPC."),
 )
 
 _PERFORMANCE = section(
@@ -166,10 +166,10 @@ _PERFORMANCE = section(
     done("TERMINAL-PERF-BATCH", "Writes that come close together are batched."),
     done("TERMINAL-PERF-MEMORY", "Sessions that are not in use are not kept in memory."),
     done("TERMINAL-PERF-PAGES", "A large session can be read a page at a time."),
-    to_do("TERMINAL-PERF-INDEX", "Listing is cached or as cheap."),
+    done("TERMINAL-PERF-INDEX", "Listing is cached or as cheap."),
     done("TERMINAL-PERF-COMPRESS", "Old sessions are compressed."),
-    to_do("TERMINAL-PERF-SAVE", "A save takes under 50 ms."),
-    to_do("TERMINAL-PERF-LOAD", "A load takes under 100 ms."),
+    done("TERMINAL-PERF-SAVE", "A save takes under 50 ms."),
+    done("TERMINAL-PERF-LOAD", "A load takes under 100 ms."),
     to_do("TERMINAL-QUALITY-COVERAGE", "Over 90 % of the lines are covered by tests."),
     done("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
     done("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),

@@ -22,12 +22,16 @@ _CHUNK = 1 << 16
 async def serve(
     bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = MAX_LINE
 ) -> None:
-    """Answer every line of *chunks*, one after the other. A last line without an end counts, too."""
+    """Answer every line of *chunks*, one after the other. A last line without an end counts, too.
+
+    Returns when *chunks* end, or when nobody reads the answers any more.
+    """
     lines = BoundedLines(limit)
-    async for chunk in chunks:
-        for line in lines.feed(chunk):
-            await _serve_line(bridge, line, send, limit)
-    await _serve_line(bridge, lines.rest(), send, limit)
+    with suppress(BrokenPipeError):
+        async for chunk in chunks:
+            for line in lines.feed(chunk):
+                await _serve_line(bridge, line, send, limit)
+        await _serve_line(bridge, lines.rest(), send, limit)
 
 
 async def _serve_line(bridge: Bridge, line: bytes | TooLong, send: Callable[[bytes], None], limit: int) -> None:
