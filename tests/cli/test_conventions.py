@@ -113,7 +113,7 @@ def test_completion_completes_commands() -> None:
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:
-    line = f"{sys.executable} -m snapshot_plugin schema | head -c 10; echo ${{PIPESTATUS[0]}}"
+    line = f"{sys.executable} -m snapshot_plugin schema | head -c 10; code=${{PIPESTATUS[0]}}; echo; echo $code"
 
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, check=True)
 
