@@ -5,12 +5,14 @@ Each of these is called in a child and changes that process for good; the produc
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from snapshot_plugin.adapters.memory.files import MemoryFiles
+from snapshot_plugin.manager import lease
 from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -20,6 +22,7 @@ from snapshot_plugin.store.engine import LogStore
 __all__ = [
     "Mutation",
     "no_directory_sync",
+    "no_lease",
     "no_lock",
     "no_segment_entry_sync",
     "no_settling",
@@ -27,6 +30,7 @@ __all__ = [
     "no_sync",
     "no_write_loop",
     "nothing",
+    "refusals_ignored",
     "remembered_late",
     "saved_late",
     "written_in_place",
@@ -69,6 +73,11 @@ def no_settling() -> None:
 def no_lock() -> None:
     """Everybody gets the lock at once."""
     _patched(lock, "_wait", lambda _fd, _session_id, _deadline: None)
+
+
+def no_lease() -> None:
+    """Everybody may have a live session."""
+    _patched(lease, "_lock", lambda _fd, _kind: True)
 
 
 def no_spool() -> None:
@@ -124,3 +133,15 @@ def no_write_loop() -> None:
 
     for module in (files, segments):
         _patched(module, "write_all", once)
+
+
+def refusals_ignored() -> None:
+    """What the disk refuses to write counts as written."""
+    write_all = files.write_all
+
+    def shrug(fd: int, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            write_all(fd, data)
+
+    for module in (files, segments):
+        _patched(module, "write_all", shrug)
