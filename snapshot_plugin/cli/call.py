@@ -100,13 +100,17 @@ class Call:
     @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
         """The same, for what only a store on this disk has: keys, spools, leases, files."""
+        async with self.on_disk(create=create, background=background) as store:
+            yield store
+
+    def on_disk(self, *, create: bool = False, background: bool = False) -> FilesystemStore:
+        """The same, not opened yet: for what needs no event loop."""
         from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — the larger part of start-up
 
         where = self.config.storage_path
         if "://" in where:
             raise InvalidInput(f"{where} is not a store on this disk", hint="give a directory with --store")
-        async with FilesystemStore(where, key=self.key(), create=create, background=background) as store:
-            yield store
+        return FilesystemStore(where, key=self.key(), create=create, background=background)
 
     def operations(self, store: SnapshotStore) -> OperationLog:
         """What was done to *store* by this user, for undo. A command that changes something records it there."""

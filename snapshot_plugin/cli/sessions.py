@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from snapshot_plugin.cli.document import Part
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from snapshot_plugin.manager.lease import Owner
     from snapshot_plugin.manager.presence import Presence
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["MEMORY", "Holder", "SessionRow", "holder_of", "marks", "row_of", "rows_of", "session_rows"]
+__all__ = ["MEMORY", "Holder", "SessionRow", "holder_of", "marks", "row_of", "rows_at", "rows_of", "session_rows"]
 
 MEMORY = "+memory"
 """How the id of a session ends that is only another one's working memory."""
@@ -76,20 +78,20 @@ async def session_rows(store: SnapshotStore) -> list[SessionRow]:
 
 async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
     """The same for sessions that were listed already; short ids are unique among them."""
-    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — needs the store, which commands import late
-
-    short = short_ids([meta.session_id for meta in metas])
-    present = await _presences(store, [meta.session_id for meta in metas])
-    return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
-
-
-async def _presences(store: SnapshotStore, session_ids: Sequence[str]) -> dict[str, Presence]:
     import anyio.to_thread  # noqa: PLC0415 — loaded by then
 
+    # Elsewhere than on this disk nobody can see who has a session.
+    return await anyio.to_thread.run_sync(rows_at, getattr(store, "path", None), metas)
+
+
+def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
+    """The same in this thread, for a store in the directory *root*."""
+    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — needs the store, which commands import late
     from snapshot_plugin.manager.presence import presences  # noqa: PLC0415 — as above
 
-    root = getattr(store, "path", None)  # elsewhere than on this disk nobody can see who has a session
-    return await anyio.to_thread.run_sync(presences, root, session_ids) if root else {}
+    ids = [meta.session_id for meta in metas]
+    short, present = short_ids(ids), presences(root, ids) if root else {}
+    return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
 
 
 def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) -> SessionRow:

@@ -38,7 +38,7 @@ _ZERO_SUM = "0" * 64
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _BLOCK = 0xFFFF
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
-_META_BYTES = 1 << 16
+_META_BYTES = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

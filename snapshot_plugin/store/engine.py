@@ -194,8 +194,12 @@ class LogStore:
 
     async def list(self) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.list`."""
-        found = await self._run(lambda: [self._newest(entry) for entry in self._log.sessions()])
-        metas = [meta for meta in found if meta]
+        return await self._run(self.listed)
+
+    def listed(self) -> Sequence[SnapshotMeta]:
+        """The same in this thread, for programs without an event loop."""
+        self._prepare()
+        metas = [meta for entry in self._log.sessions() if (meta := self._newest(entry))]
         return sorted(metas, key=lambda meta: (meta.sort_key, meta.session_id), reverse=True)
 
     def _newest(self, entry: SessionEntry) -> SnapshotMeta | None:

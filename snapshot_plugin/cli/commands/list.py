@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
@@ -13,12 +13,9 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here, select
-from snapshot_plugin.cli.sessions import SessionRow, marks, session_rows
+from snapshot_plugin.cli.sessions import SessionRow, marks, rows_at, session_rows
 from snapshot_plugin.cli.text import ago, count, plain, several, size
 from snapshot_plugin.cli.unexpected import tell_unexpected
-
-if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Listed", "command"]
 
@@ -130,16 +127,14 @@ class NulIds(Ids):
 @click.option("--why", is_flag=True, help="Also name the sessions that are not shown, each with the reason.")
 @click.option("--ids", is_flag=True, help="Only whole ids, one per line.")
 @click.option("-0", "--print0", "nul", is_flag=True, help="Only whole ids, each followed by NUL.")
-async def command(call: Call, *, why: bool, ids: bool, nul: bool, **asked: Any) -> Listed:
+def command(call: Call, *, why: bool, ids: bool, nul: bool, **asked: Any) -> Listed:
     """List every session there is, the last changed first.
 
     Without options: those of this project (the git work tree, or the current directory and below). What is not
     shown is counted on the last line, damaged sessions are shown as damaged, and no conversation is opened.
     """
     selection = _selection(call, **asked)
-    async with call.store() as store:
-        rows = await session_rows(store)
-        encrypted = _is_encrypted(store)
+    rows, encrypted = _rows(call)
     tell_unexpected(call, rows)
     selected = select(rows, selection)
     kind = NulIds if nul else Ids if ids else Listed
@@ -180,9 +175,19 @@ def _selection(
     )
 
 
-def _is_encrypted(store: SnapshotStore) -> bool:
-    path = getattr(store, "path", None)
-    return path is not None and (path / "keys").is_dir()
+def _rows(call: Call) -> tuple[list[SessionRow], bool]:
+    """Every session, and whether the store is encrypted. Without an event loop: that takes longer to load."""
+    if "://" not in call.config.storage_path:
+        store = call.on_disk()
+        return rows_at(store.path, store.listed()), (store.path / "keys").is_dir()
+
+    import anyio  # noqa: PLC0415 — for stores elsewhere alone
+
+    async def elsewhere() -> list[SessionRow]:
+        async with call.store() as store:
+            return await session_rows(store)
+
+    return anyio.run(elsewhere), False
 
 
 def _named(selected: Selected) -> tuple[HiddenSession, ...]:
