@@ -88,6 +88,7 @@ def test_paths_and_ids_can_be_given(asnap: Asnap, bundle: Path) -> None:
     (row,) = ran.json["sessions"]
 
     assert (row["session_id"], row["cwd"]) == ("shop", "/Users/bob/shop")
+    assert ran.json["paths"] == {"/home/ann": "/Users/bob"}
     assert listed(asnap) == {"shop"}
 
 

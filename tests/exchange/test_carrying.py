@@ -7,7 +7,8 @@ import pytest
 
 from snapshot_plugin import MemoryStore
 from snapshot_plugin.adapters.exchange.carrying import Arrival, as_copies, bring, carrier, collect
-from snapshot_plugin.adapters.exchange.edits import moved, redacted, renamed
+from snapshot_plugin.adapters.exchange.edits import moved, renamed
+from snapshot_plugin.adapters.exchange.redacting import redacted
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.store.transfer import Copied, verified
 from snapshot_plugin.testing.build import make_message, make_snapshot

@@ -1,4 +1,4 @@
-"""Changes to a session on its way from one store to another: other paths, another name, no secrets.
+"""Changes to a session on its way from one store to another: other paths, another name.
 
 Each works on the lines of the snapshots, so that it costs what there is to change and leaves the rest as it was.
 """
@@ -12,10 +12,9 @@ from typing import Any
 from snapshot_plugin.codec.document import encoded_line, parsed, plain_digest, section_line
 from snapshot_plugin.errors import InvalidSnapshot, SnapshotCorrupted
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.store.transfer import Copied, with_roots
 
-__all__ = ["moved", "redacted", "renamed"]
+__all__ = ["Line", "edited", "moved", "renamed"]
 
 Line = dict[str, Any]
 Edit = Callable[[Line], Line]
@@ -34,7 +33,7 @@ def moved(copies: Sequence[Copied], paths: Mapping[str, str]) -> list[Copied]:
             return {"meta": _moved_config(line["meta"], paths)}
         return line
 
-    return _edited(copies, edit)
+    return edited(copies, edit)
 
 
 def _moved_config(config: Line, paths: Mapping[str, str]) -> Line:
@@ -66,32 +65,15 @@ def renamed(copies: Sequence[Copied], session_id: str) -> list[Copied]:
             return {**line, "value": {**pin, "session_id": _instead(pin.get("session_id"), before, session_id)}}
         return line
 
-    return [Copied(replace(header, sid=session_id), payload) for header, payload in _edited(copies, edit)]
+    return [Copied(replace(header, sid=session_id), payload) for header, payload in edited(copies, edit)]
 
 
 def _instead(named: Any, before: str, session_id: str) -> Any:
     return memory_id(session_id) if named == before else named
 
 
-def redacted(copies: Sequence[Copied]) -> tuple[list[Copied], RedactionReport]:
-    """The session without its secrets, in all of its snapshots; and what was taken out."""
-    found: list[Redaction] = []
-
-    def edit(line: Line) -> Line:
-        if "section" in line:
-            *group, name = line["section"]
-            holder, report = redact({name: line["value"]} if "value" in line else {name: None})
-            ((new_name, value),) = holder.items()
-            clean = {"section": [*group, new_name], **({"value": value} if "value" in line else {})}
-        else:
-            clean, report = redact(line)
-        found.extend(report.redactions)
-        return clean
-
-    return _edited(copies, edit), RedactionReport(redactions=tuple(found))
-
-
-def _edited(copies: Sequence[Copied], edit: Edit) -> list[Copied]:
+def edited(copies: Sequence[Copied], edit: Edit) -> list[Copied]:
+    """The snapshots with every line changed by *edit*, and the roots that go with it."""
     changed = [Copied(header, _edited_payload(payload, edit)) for header, payload in copies]
     return _with_roots_of_their_own(changed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -18,7 +19,6 @@ from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
     from snapshot_plugin.adapters.exchange.rendering import TextForm
-    from snapshot_plugin.model.redact import RedactionReport
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Exported", "command"]
@@ -173,25 +173,25 @@ async def _targets(store: SnapshotStore, references: Sequence[str], at: int | No
 class _Made(NamedTuple):
     data: bytes
     sessions: list[ExportedSession]
-    redacted: RedactionReport
+    redacted: dict[str, int]
 
 
 async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean: bool) -> _Made:
     from snapshot_plugin.adapters.exchange.bundle import pack  # noqa: PLC0415 — only this command needs it
     from snapshot_plugin.adapters.exchange.carrying import collect  # noqa: PLC0415 — as above
-    from snapshot_plugin.adapters.exchange.edits import redacted  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.redact import RedactionReport  # noqa: PLC0415 — as above
     from snapshot_plugin.store.transfer import verified  # noqa: PLC0415 — as above
 
-    report = RedactionReport()
+    taken: Counter[str] = Counter()
     members = {}
     for target in targets:
         for copies in await collect(store, target.session_id, at=target.seq):
             members[copies[0].header.sid] = copies
     if clean:
+        from snapshot_plugin.adapters.exchange.redacting import redacted  # noqa: PLC0415 — slow to load
+
         for session_id, copies in members.items():
             members[session_id], found = redacted(copies)
-            report = report.evolve(redactions=(*report.redactions, *found.redactions))
+            taken.update(found.counts)
     sessions = [
         ExportedSession(
             session_id=session_id,
@@ -201,7 +201,7 @@ async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean
         )
         for session_id, copies in members.items()
     ]
-    return _Made(pack(list(members.values())), sessions, report)
+    return _Made(pack(list(members.values())), sessions, dict(taken))
 
 
 async def _text(
@@ -221,7 +221,7 @@ async def _text(
         )
         for each in read
     ]
-    return _Made(rendered.text.encode(), sessions, rendered.redacted)
+    return _Made(rendered.text.encode(), sessions, rendered.redacted.counts)
 
 
 def _is_encrypted(store: SnapshotStore, targets: Sequence[refs.Target]) -> bool:
@@ -262,7 +262,7 @@ def _answer(made: _Made, *, form: Form, output: str | None, clean: bool, is_bare
         size_bytes=len(made.data),
         sha256=hashlib.sha256(made.data).hexdigest(),
         sessions=tuple(made.sessions),
-        redacted=made.redacted.counts,
+        redacted=made.redacted,
         is_redacted=clean,
         warning=_BARED if is_bared else None,
     )

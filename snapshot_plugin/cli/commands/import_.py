@@ -52,6 +52,8 @@ class Imported(Document):
     rows: ClassVar[str] = "sessions"
     format: str
     dry_run: bool
+    paths: dict[str, str]
+    """Directories that are elsewhere here, as --map says."""
     sessions: tuple[ImportedSession, ...]
 
     def show(self, out: Output) -> None:
@@ -66,6 +68,8 @@ class Imported(Document):
             if session.outcome == "renamed":
                 out.note(f"{plain(session.source_id)} is another session here; it was left as it is")
         new = [session for session in self.sessions if session.outcome != "already_there"]
+        if self.paths and new:
+            out.note("the session's directories were moved; what was said in it names the old ones")
         if self.dry_run:
             out.note("nothing was written: this was a dry run")
         elif new:
@@ -114,7 +118,7 @@ async def command(
         arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=dry_run)
         if not dry_run:
             await _record(call, store, arrivals)
-    return Imported(format=found.format, dry_run=dry_run, sessions=tuple(map(_row, arrivals)))
+    return Imported(format=found.format, dry_run=dry_run, paths=paths, sessions=tuple(map(_row, arrivals)))
 
 
 def _paths(maps: Sequence[str]) -> dict[str, str]:
