@@ -102,6 +102,11 @@ class SnapshotManager:
         return tuple(live.session_id for live in self._attached)
 
     @property
+    def is_open(self) -> bool:
+        """Whether sessions can be attached: inside ``async with``."""
+        return self._tasks is not None and not self._closed
+
+    @property
     def watches_signals(self) -> bool:
         """Whether this manager, once open, saves everything when the process is told to end."""
         return self.config.enable_persistence and self.config.snapshot_on_signal and LastGasp.is_possible()
@@ -194,7 +199,7 @@ class SnapshotManager:
         """
         every = self.config.snapshot_interval if interval is None else seconds(interval)
         check_session_id(session.session_id)
-        if self._tasks is None or self._closed:
+        if self._tasks is None or not self.is_open:
             hint = "use it as: async with SnapshotManager(store) as manager"
             raise InvalidInput("the manager is not open", session_id=session.session_id, hint=hint)
         async with self._starting:

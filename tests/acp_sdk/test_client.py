@@ -167,6 +167,23 @@ async def test_a_tool_that_was_running_is_closed_in_the_transcript(
         assert report.notices
 
 
+async def test_a_turn_the_client_left_in_the_middle_of_is_cut_off_there(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
+) -> None:
+    client, runs = Orchestrator(), asyncio.Event()
+    client.on_update = lambda _id, update: runs.set() if "part-003." in str(update) else None
+    async with recorded(manager, *state, client=client) as (connection, _, _):
+        session_id = await new_session(connection, str(tmp_path))
+        running = asyncio.ensure_future(prompt(connection, session_id, "stream 4\nslow-tool 60"))
+        await asyncio.wait_for(runs.wait(), PATIENCE)
+    with pytest.raises(ConnectionError):
+        await running
+    async with resume_agent([*AGENT, *state], session_id, manager, client=client) as (connection, report):
+        assert report.record.messages[-1].metadata["acp"]["interrupted"] == "the client hung up"
+        await prompt(connection, session_id, "say two")
+    assert said(await manager.store.load(session_id))[2:] == [("user", "say two"), ("assistant", "two")]
+
+
 async def test_another_agent_is_told_the_conversation(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:

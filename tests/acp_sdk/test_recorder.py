@@ -420,6 +420,67 @@ async def test_a_session_nobody_recorded_is_recorded_from_what_the_agent_shows_o
     assert said(await manager.store.load(session_id)) == [("user", "say hello"), ("assistant", "hello")]
 
 
+async def test_a_session_is_loaded_by_the_client_under_the_name_the_agent_has_for_it(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    state = ("--state", str(tmp_path / "agent.json"))
+    async with recorded(manager, *state) as (connection, _, _):
+        agents_id = await new_session(connection)
+        await prompt(connection, agents_id, "say hello")
+    ours = await manager.fork(agents_id, as_id="ours")
+    await manager.store.save(ours.evolve(agent_session_id=agents_id))
+    async with recorded(manager, *state) as (connection, _, _):
+        await connection.load_session(session_id="ours", cwd="/", mcp_servers=[])
+        await prompt(connection, "ours", "remember")
+    assert "earlier turns: 1" in (await manager.store.load("ours")).messages[-1].text
+
+
+async def test_a_session_that_is_loaded_while_it_is_live_goes_on(manager: SnapshotManager) -> None:
+    async with recorded(manager) as (connection, recorder, _):
+        session_id = await new_session(connection)
+        await prompt(connection, session_id, "say hello")
+        before = shown(recorder.sessions[session_id].snapshot())
+        await connection.load_session(session_id=session_id, cwd="/", mcp_servers=[])
+        assert shown(recorder.sessions[session_id].snapshot()) == before
+
+
+async def test_a_stored_session_the_agent_refuses_to_load_is_free_again(manager: SnapshotManager) -> None:
+    async with recorded(manager) as (connection, _, _):
+        session_id = await new_session(connection)
+        await prompt(connection, session_id, "say hello")
+    async with recorded(manager) as (connection, _, _):  # an agent without a memory
+        with pytest.raises(acp.RequestError):
+            await connection.load_session(session_id=session_id, cwd="/", mcp_servers=[])
+        assert not manager.live
+    assert len((await manager.store.load(session_id)).messages) == 2
+
+
+async def test_a_fork_is_recorded_as_a_copy_and_its_parent_stays_as_it_is(manager: SnapshotManager) -> None:
+    async with recorded(manager) as (connection, recorder, _):
+        parent = await new_session(connection)
+        await prompt(connection, parent, "say hello")
+        await connection.set_session_mode(session_id=parent, mode_id="code")
+        child = (await connection.fork_session(session_id=parent, cwd="/")).session_id
+        await prompt(connection, child, "say more")
+        assert said(recorder.sessions[child].snapshot())[1:] == [
+            ("assistant", "hello"),
+            ("user", "say more"),
+            ("assistant", "more"),
+        ]
+        assert len(recorder.sessions[parent].snapshot().messages) == 2
+        assert recorder.sessions[parent].snapshot().config.mode == "code"
+
+
+async def test_a_deleted_session_goes_to_the_trash(manager: SnapshotManager) -> None:
+    async with recorded(manager) as (connection, _, _):
+        session_id = await new_session(connection)
+        await prompt(connection, session_id, "say hello")
+        await connection._conn.send_request("session/delete", {"sessionId": session_id})
+        assert not manager.live
+    with pytest.raises(SnapshotNotFound):
+        await manager.store.load(session_id)
+
+
 async def test_a_session_the_agent_does_not_have_leaves_nothing_behind(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, _, _):
         with pytest.raises(acp.RequestError):
@@ -472,6 +533,27 @@ async def test_a_version_of_the_protocol_that_is_not_ours_passes_untouched(
     await wire.answer(await wire.heard("session/new"), {"sessionId": "s-1"})
     await begun
     assert recorder.sessions == {}
+    await connection.close()
+
+
+async def test_a_recorder_that_fails_does_not_stand_in_the_way(
+    manager: SnapshotManager, quiet: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with recorded(manager, client=quiet) as (connection, recorder, _):
+        session_id = await new_session(connection)
+
+        async def fail(_entry: Any) -> None:
+            raise RuntimeError("a bug of ours")
+
+        monkeypatch.setattr(recorder.sessions[session_id], "write", fail)
+        assert (await prompt(connection, session_id, "say hello\ntool")).stop_reason == "end_turn"
+        assert quiet.heard == "hello"
+
+
+async def test_a_manager_that_is_not_open_is_noticed_at_once(store: FilesystemStore, quiet: Orchestrator) -> None:
+    connection = connected(quiet, Wire([]))
+    with pytest.raises(InvalidInput):
+        record(connection, SnapshotManager(store))
     await connection.close()
 
 

@@ -28,7 +28,7 @@ from snapshot_plugin.adapters.acp_sdk.observe import Transport, tap_connection
 from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
 from snapshot_plugin.adapters.acp_sdk.recorded import RecordedSession
 from snapshot_plugin.adapters.acp_sdk.recorder import Recorder
-from snapshot_plugin.errors import AgentUnavailable, SessionLocked
+from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SessionLocked
 from snapshot_plugin.manager.manager import SnapshotManager
 
 if TYPE_CHECKING:
@@ -51,7 +51,15 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
 
     Returns:
         The recorder; ``recorder.sessions`` are the sessions that are recorded now.
+
+    Raises:
+        InvalidInput: the manager is not open, or the connection is no client's or is recorded already.
+        MissingExtra: the installed SDK has no message transports.
     """
+    if not manager.is_open:
+        raise InvalidInput(
+            "the manager is not open", hint="use it as: async with SnapshotManager(store) as manager"
+        )
     recorder = Recorder(manager, command=command)
     recorder.tap = tap_connection(connection, recorder)
     return recorder

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -26,9 +25,10 @@ from snapshot_plugin.adapters.acp.traffic import (
     updated,
 )
 from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.adapters.acp_sdk.keeper import Keeper
 from snapshot_plugin.adapters.acp_sdk.observe import Tap
 from snapshot_plugin.adapters.acp_sdk.recorded import FromThread, RecordedSession
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import rfc3339
@@ -37,7 +37,7 @@ __all__ = ["Recorder"]
 
 _T = TypeVar("_T")
 _BACK = ("session/load", "session/resume")
-_OVER = ("session/close", "session/delete")
+_ABOUT_WHOLE_SESSIONS = (*_BACK, "session/fork", "session/close", "session/delete")
 log = logging.getLogger("snapshot_plugin.acp")
 
 
@@ -53,16 +53,19 @@ class Recorder(Link):
     def __init__(self, manager: SnapshotManager, *, command: Sequence[str] = (), saves: bool = True) -> None:
         super().__init__(command)
         self.manager = manager
-        self.sessions: dict[str, RecordedSession] = {}
-        """The sessions that are recorded, by the id the client knows."""
         self.tap: Tap | None = None
         self.is_gone = False
         """Whether the agent has ended."""
-        self._saves = saves
+        self._keeper = Keeper(manager, saves=saves)
         self._transparent = False
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        self._loading: dict[str, bool] = {}
+        self._coming_back: dict[str, Literal["live", "stored", "new"]] = {}
+
+    @property
+    def sessions(self) -> dict[str, RecordedSession]:
+        """The sessions that are recorded now, by the id the client knows."""
+        return self._keeper.open
 
     # What `Link` asks for, from a worker thread -----------------------------------------------------------
 
@@ -94,7 +97,7 @@ class Recorder(Link):
         self, session: RecordedSession, params: Message, *, require: str, may_load: bool
     ) -> tuple[Restored, Message]:
         """Bring a session back in this agent; raises as `restore.restore`."""
-        self._keep(session)
+        self._keeper.adopt(session)
         live = FromThread(session)
         return await self._in_thread(lambda: restore(self, live, params, require=require, may_load=may_load))
 
@@ -118,8 +121,13 @@ class Recorder(Link):
 
     async def outgoing(self, message: Message) -> Message:
         """Write down what the client says; the prompt is durable on return."""
-        if self._transparent:
-            return message
+        try:
+            return message if self._transparent else await self._client_says(message)
+        except Exception:
+            log.exception("a message of the client was not recorded as it should be")  # it goes on all the same
+            return self.for_agent(message)
+
+    async def _client_says(self, message: Message) -> Message:
         method, raw = message.get("method"), message.get("params")
         if not isinstance(method, str):
             return await self._client_answers(message)
@@ -129,8 +137,8 @@ class Recorder(Link):
             return self.for_agent(message)
         self._from_client[key_of(message["id"])] = Pending(message["id"], method, session_id, params)
         if session_id is not None and method == "session/prompt":
-            self._loading.pop(session_id, None)
-            await self._write(session_id, prompted(params, at=self._now()))
+            self._coming_back.pop(session_id, None)
+            await self._keeper.write(session_id, prompted(params, at=self._now()))
             message = self.with_notes(message, session_id)
         elif session_id is not None and method in _BACK:
             await self._expect_back(session_id, params)
@@ -146,7 +154,7 @@ class Recorder(Link):
     async def _client_answers(self, message: Message) -> Message:
         asked = self._from_agent.pop(key_of(message.get("id")), None)
         if asked is not None:
-            await self._write(asked.session_id, answered_by_client(asked, message))
+            await self._keeper.write(asked.session_id, answered_by_client(asked, message))
         return message
 
     # What the agent says ----------------------------------------------------------------------------------
@@ -156,9 +164,14 @@ class Recorder(Link):
         if not isinstance(message, dict):
             log.warning("the agent wrote something that is not ACP: %.200r", message)
             return None
+        try:
+            return message if self._transparent else await self._agent_says(message)
+        except Exception:
+            log.exception("a message of the agent was not recorded as it should be")  # it goes on all the same
+            return self.for_client(message)
+
+    async def _agent_says(self, message: Message) -> Message | None:
         method, raw = message.get("method"), message.get("params")
-        if self._transparent:
-            return message
         params: Message = raw if isinstance(raw, dict) else {}
         if method == "session/update":
             return await self._agent_updates(message, params)
@@ -167,7 +180,7 @@ class Recorder(Link):
         if "id" in message and isinstance(method, str):
             asked = Pending(message["id"], method, self.public_id(params.get("sessionId")), params)
             self._from_agent[key_of(message["id"])] = asked
-            await self._write(asked.session_id, asked_by_agent(asked))
+            await self._keeper.write(asked.session_id, asked_by_agent(asked))
         return self.for_client(message)
 
     async def _agent_updates(self, message: Message, params: Message) -> Message | None:
@@ -177,8 +190,8 @@ class Recorder(Link):
         public = self.admitted(agent_id, update)
         if public is None:
             return None
-        if not self._loading.get(public) or update.get("sessionUpdate") in STATE_UPDATES:
-            await self._write(public, updated(update))
+        if self._coming_back.get(public, "new") == "new" or update.get("sessionUpdate") in STATE_UPDATES:
+            await self._keeper.write(public, updated(update))
         return self.for_client(message)
 
     async def _agent_answers(self, message: Message) -> Message | None:
@@ -192,18 +205,13 @@ class Recorder(Link):
             self._transparent = not self.introduced(result)
         elif asked.method == "session/new" and isinstance(result, dict):
             return await self._began(asked, message, result)
-        elif asked.method in _BACK:
-            await self._came_back(asked, result)
-        elif asked.method in _OVER and "error" not in message:
-            await self._let_go(asked.session_id or "")
+        elif asked.method in _ABOUT_WHOLE_SESSIONS:
+            await self._about_session(asked, message)
         else:
-            await self._settled(asked, message)
+            await self._keeper.write(asked.session_id, answered_by_agent(asked, message, at=self._now()))
+            if asked.method == "session/prompt" and (session := self.sessions.get(asked.session_id or "")):
+                session.touch()
         return message
-
-    async def _settled(self, asked: Pending, message: Message) -> None:
-        await self._write(asked.session_id, answered_by_agent(asked, message, at=self._now()))
-        if asked.method == "session/prompt" and (session := self.sessions.get(asked.session_id or "")):
-            session.touch()
 
     async def ended(self) -> None:
         """The agent is gone: turns end without an answer, and nobody waits for one."""
@@ -217,9 +225,16 @@ class Recorder(Link):
         """Save every session for the last time, and let go of all of them."""
         self._abandon("the connection was closed")
         for session_id in tuple(self.sessions):
-            await self._let_go(session_id)
+            await self._keeper.let_go(session_id)
 
-    # Sessions ---------------------------------------------------------------------------------------------
+    # Whole sessions ---------------------------------------------------------------------------------------
+
+    async def begin(self, session_id: str, agent_id: str, params: Message, result: Message) -> RecordedSession:
+        """Record a new session under our *session_id*; its first event is durable on return."""
+        first = {"provider_type": PROVIDER, **self.beginning(agent_id, params, result)}
+        session = await self._keeper.begin(session_id, first)
+        self.bind(session_id, agent_id)
+        return session
 
     async def _began(self, asked: Pending, message: Message, result: Message) -> Message:
         """A session was made; durable before the client hears of it. One whose id is taken gets one of ours."""
@@ -227,93 +242,68 @@ class Recorder(Link):
         if not isinstance(agent_id, str):
             return message
         try:
-            session_id = agent_id if await self._is_free(agent_id) else new_id()
+            session_id = agent_id if await self._keeper.is_free(agent_id) else new_id()
             await self.begin(session_id, agent_id, asked.params, result)
         except (SnapshotError, OSError) as error:
-            self._not_recorded(agent_id, error)
+            self._keeper.failed(agent_id, error)
             return message
         return {**message, "result": {**result, "sessionId": session_id}}
-
-    async def begin(self, session_id: str, agent_id: str, params: Message, result: Message) -> RecordedSession:
-        """Record a new session under our *session_id*; its first event is durable on return."""
-        session = await RecordedSession.begin(session_id, self.manager)
-        self._keep(session)
-        self.bind(session_id, agent_id)
-        if self._saves:
-            await session.save_by_itself()
-        first = {"provider_type": PROVIDER, **self.beginning(agent_id, params, result)}
-        await session.write(Entry(first, durable=True))
-        return session
-
-    async def _is_free(self, session_id: str) -> bool:
-        """Whether nothing is kept under this id: agents that count their sessions begin anew in each process."""
-        if session_id in self.manager.live:
-            return False
-        try:
-            session = await RecordedSession.begin(session_id, self.manager)
-        except (SessionLocked, InvalidInput):
-            return False
-        try:
-            return not await self.manager.store.history(session_id)
-        except SnapshotNotFound:
-            return True
-        finally:
-            await session.close()
 
     async def _expect_back(self, session_id: str, params: Message) -> None:
         """The client has the agent bring a session back. What we have of it goes on; else its record begins here.
 
-        Until the next prompt, what the agent says of a session we have is what we have.
+        Until the next prompt, what the agent says in a session we know is what we know.
         """
         if session_id in self.sessions:
+            self._coming_back[session_id] = "live"
             return
         try:
-            if session_id in self.manager.live:
-                raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
             try:
-                session, found = await RecordedSession.reopen(session_id, self.manager)
+                session = await self._keeper.reopen(session_id)
             except SnapshotNotFound:
                 await self.begin(session_id, session_id, params, {})
+                self._coming_back[session_id] = "new"
             else:
-                self._keep(session)
-                if self._saves:
-                    await session.save_by_itself(baseline=found)
-                self._loading[session_id] = True
+                self.bind(session_id, session.snapshot().agent_session_id or session_id)
+                self._coming_back[session_id] = "stored"
         except (SnapshotError, OSError) as error:
-            self._not_recorded(session_id, error)
+            self._keeper.failed(session_id, error)
 
-    async def _came_back(self, asked: Pending, result: Any) -> None:
-        session_id = asked.session_id or ""
-        session, is_stored = self.sessions.get(session_id), self._loading.get(session_id, False)
-        if session is None:
-            return
+    async def _about_session(self, asked: Pending, message: Message) -> None:
+        session_id, result = asked.session_id or "", message.get("result")
+        if asked.method in _BACK and session_id in self.sessions:
+            await self._came_back(session_id, result)
+        elif asked.method == "session/fork" and isinstance(result, dict):
+            await self._forked(asked, result)
+        elif asked.method == "session/close" and "error" not in message:
+            await self._keeper.let_go(session_id)
+        elif asked.method == "session/delete" and "error" not in message:
+            await self._keeper.delete(session_id)
+
+    async def _came_back(self, session_id: str, result: Any) -> None:
+        before = self._coming_back.get(session_id)
         if isinstance(result, dict):
-            ends: Message = {} if is_stored else {"stop": {}}
+            ends: Message = {"stop": {}} if before == "new" else {}
             event = {**ends, **self.agent_event(self.agent_id(session_id)), "config": result}
-            await session.write(Entry(event, durable=True))
-            session.touch()
+            await self._keeper.write(session_id, Entry(event, durable=True))
+        elif before == "new":  # the agent has no such session, and so have we
+            await self._keeper.delete(session_id)
+        elif before == "stored":
+            await self._keeper.let_go(session_id)
+
+    async def _forked(self, asked: Pending, result: Message) -> None:
+        """The agent made a copy of a session; its record begins as a copy of ours."""
+        session_id = result.get("sessionId")
+        if not isinstance(session_id, str):
             return
-        await self._let_go(session_id)
-        if not is_stored:  # the agent has no such session, and so have we
-            with contextlib.suppress(SnapshotError):
-                await self.manager.store.delete(session_id)
-
-    def _keep(self, session: RecordedSession) -> None:
-        self.sessions[session.session_id] = session
-        if not self._saves and not self.manager.config.enable_persistence:
-            session.stop_writing_ahead()
-
-    async def _let_go(self, session_id: str) -> None:
-        if session := self.sessions.pop(session_id, None):
-            await session.close()
-
-    def _not_recorded(self, session_id: str, error: Exception) -> None:
-        log.warning("session %s is NOT recorded: %s", session_id, error)
-        self.manager.report.failed(session_id, "spool", error)
-
-    async def _write(self, session_id: str | None, entry: Entry | None) -> None:
-        if session := self.sessions.get(session_id or ""):
-            await session.write(entry)
+        try:
+            if asked.session_id in self.sessions:
+                session = await self._keeper.branch(asked.session_id, session_id)
+                await session.write(Entry(self.beginning(session_id, asked.params, result), durable=True))
+            else:
+                await self.begin(session_id, session_id, asked.params, result)
+        except (SnapshotError, OSError) as error:
+            self._keeper.failed(session_id, error)
 
     def _now(self) -> str:
         return rfc3339(self.manager.clock())
