@@ -21,7 +21,7 @@ __all__ = ["command"]
     exits=(),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-async def command(call: Call, *, shell: str) -> None:
+def command(call: Call, *, shell: str) -> None:
     """Print the completion script for a shell.
 
     Add it to the shell's own start-up file, once.

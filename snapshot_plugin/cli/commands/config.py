@@ -60,7 +60,7 @@ class Settings(Document):
 )
 @click.argument("action", type=click.Choice(["show"]), default="show")
 @click.option("--origin", is_flag=True, help="Say where each value came from.")
-async def command(call: Call, *, action: str, origin: bool) -> Settings:
+def command(call: Call, *, action: str, origin: bool) -> Settings:
     """Show the settings that hold here.
 
     A flag beats ASNAP_* variables, they beat the project's file, that beats the user's file.

@@ -67,7 +67,7 @@ TOPICS = {
     exits=(),
 )
 @click.argument("topic", type=click.Choice(list(TOPICS)), required=False)
-async def command(call: Call, *, topic: str | None) -> None:
+def command(call: Call, *, topic: str | None) -> None:
     """Explain what holds for every command.
 
     For one command: asnap COMMAND --help.

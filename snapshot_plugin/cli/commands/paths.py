@@ -45,7 +45,7 @@ class Paths(Document):
     ),
     exits=(),
 )
-async def command(call: Call) -> Paths:
+def command(call: Call) -> Paths:
     """Say where everything is kept.
 
     Each place can be moved with an XDG variable; the store also with --store or ASNAP_STORE.

@@ -46,7 +46,7 @@ ERROR_SCHEMA: dict[str, Any] = {
     exits=(),
 )
 @click.argument("name", required=False)
-async def command(call: Call, *, name: str | None) -> None:
+def command(call: Call, *, name: str | None) -> None:
     """Print the JSON Schema of what --json prints.
 
     Every document has schema_version and kind. New fields may come; ignore what you do not know.
