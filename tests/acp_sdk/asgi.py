@@ -52,6 +52,8 @@ class HttpTransport:
         self._headers: dict[str, str] = {"content-type": "application/json", "accept": "text/event-stream"}
         self._inbox: asyncio.Queue[Json | None] = asyncio.Queue()
         self._streams: dict[str | None, asyncio.Task[None]] = {}
+        self.came_by: list[str | None] = []
+        """For each message that was received: which stream it came by. Between streams there is no order."""
 
     async def send(self, message: Json) -> None:
         headers = dict(self._headers)
@@ -95,6 +97,7 @@ class HttpTransport:
                 self._streams.pop(session_id, None)  # it may be offered later
             for line in event.get("body", b"").decode().splitlines():
                 if line.startswith("data:"):
+                    self.came_by.append(session_id)
                     await self._heard(json.loads(line.removeprefix("data:")))
 
         async def never() -> Json:

@@ -31,7 +31,7 @@ class Peer:
     """The client's end. Everything received is kept in order; waits are bounded."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self.transport = transport
         self._numbers = itertools.count(1)
         self._changed = asyncio.Condition()
         self.received: list[Json] = []
@@ -39,16 +39,16 @@ class Peer:
         """By method: how requests of the agent are answered; those not named stay open."""
 
     async def read(self) -> None:
-        while (message := await self._transport.receive()) is not None:
+        while (message := await self.transport.receive()) is not None:
             async with self._changed:
                 self.received.append(message)
                 self._changed.notify_all()
             if "method" in message and message["method"] in self.answers:
                 result = await self.answers[message["method"]](message["params"])
-                await self._transport.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+                await self.transport.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     async def send(self, message: Json) -> None:
-        await self._transport.send({"jsonrpc": "2.0", **message})
+        await self.transport.send({"jsonrpc": "2.0", **message})
 
     async def notify(self, method: str, params: Json) -> None:
         await self.send({"method": method, "params": params})

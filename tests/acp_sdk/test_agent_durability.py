@@ -167,9 +167,14 @@ async def test_order_on_disk_is_order_on_the_wire_however_many_talk_at_once(tmp_
         await peer.initialize()
         session_id = await peer.new_session()
         await talk_at_once(agent)
-        live = [text for _, text in words(peer.updates(session_id))]
-        _, again = await peer.load(session_id)
-        assert "".join(text for _, text in words(again)) == "".join(live)
+        live = story(peer.updates(session_id))
+        assert live.count("call") == 8
+        assert story((await peer.load(session_id))[1]) == live
+
+
+def story(updates: list[Json]) -> str:
+    """Words and tool calls, in order."""
+    return "".join(update.get("toolCallId") or update["content"]["text"] for update in updates)
 
 
 async def talk_at_once(agent: ScriptedAgent) -> None:

@@ -83,6 +83,22 @@ async def test_what_is_shown_comes_before_the_answer_the_second_time_too(app: Ac
         assert words((await peer.load(session_id))[1]) == [*ONE, ("user", "two"), ("agent", "heard two")]
 
 
+async def test_over_http_all_of_a_load_comes_by_one_stream(app: AcpAsgiApp) -> None:
+    async with dialled(app, HttpTransport) as peer:
+        session_id = await peer.new_session()
+        await peer.prompt(session_id, "one")
+    async with dialled(app, HttpTransport) as peer:
+        transport = peer.transport
+        assert isinstance(transport, HttpTransport)
+        await peer.load(session_id)
+        assert transport.came_by == [None] * 3
+        await peer.load(session_id)
+        assert transport.came_by[3:] == [session_id] * 3
+        await peer.about("session/close", session_id)
+        await peer.load(session_id)
+        assert transport.came_by[7:] == [session_id] * 3
+
+
 async def test_a_connection_that_ends_in_mid_turn_frees_the_session(
     app: AcpAsgiApp, kind: Kind, agents: list[RememberingAgent]
 ) -> None:

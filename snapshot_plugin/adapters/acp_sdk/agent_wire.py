@@ -209,7 +209,8 @@ class SessionWire:
         if session_id is not None:
             return await self._about_session(message, pending, self._book.authors_id(session_id))
         if method == "initialize":
-            self._book.client = params.get("clientCapabilities") or {}
+            capabilities = params.get("clientCapabilities")
+            self._book.client = capabilities if isinstance(capabilities, dict) else {}
         return self._expecting_answer(message, pending)
 
     async def _about_session(self, message: Message, pending: Pending, authors_id: str | None) -> Message | None:
