@@ -6,21 +6,28 @@ Each of these is called in a child and changes that process for good; the produc
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from snapshot_plugin.adapters.acp import reduce, wire
+from snapshot_plugin.adapters.exchange import reading
 from snapshot_plugin.adapters.memory.files import MemoryFiles
+from snapshot_plugin.codec import frame
 from snapshot_plugin.manager import lease
 from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import files, filesystem, lock, segments
+from snapshot_plugin.store import check, files, filesystem, lock, reader, rewrite, segments
 from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
     "Mutation",
+    "no_chain",
+    "no_checksum",
     "no_directory_sync",
     "no_lease",
     "no_lock",
@@ -33,6 +40,10 @@ __all__ = [
     "refusals_ignored",
     "remembered_late",
     "saved_late",
+    "sloppy_bundles",
+    "sloppy_frames",
+    "sloppy_lines",
+    "sloppy_updates",
     "written_in_place",
 ]
 
@@ -145,3 +156,35 @@ def refusals_ignored() -> None:
 
     for module in (files, segments):
         _patched(module, "write_all", shrug)
+
+
+def no_checksum() -> None:
+    """Whatever a plain frame holds is believed."""
+    _patched(frame, "_checked", lambda data, _header, body: data[body : -frame.TRAILER])
+
+
+def no_chain() -> None:
+    """Nobody looks whether a frame continues the one before."""
+    for module in (reader, rewrite, check):
+        _patched(module, "check_order", lambda _header, _last: None)
+    _patched(reader._Search, "_is_put_back", lambda _search, _item, _before: False)  # noqa: SLF001 — from inside
+
+
+def sloppy_frames() -> None:
+    """A header that cannot be read raises whatever it raises."""
+    _patched(frame.Header, "from_bytes", lambda data: frame._header(frame._parsed(data)))  # noqa: SLF001 — from inside
+
+
+def sloppy_bundles() -> None:
+    """What is no JSON raises whatever it raises."""
+    _patched(reading, "parse_json", json.loads)
+
+
+def sloppy_updates() -> None:
+    """What is no time raises whatever it raises."""
+    _patched(reduce, "_moment", datetime.fromisoformat)
+
+
+def sloppy_lines() -> None:
+    """A line ends wherever Python says so."""
+    _patched(wire, "_at_newlines", lambda whole: whole.splitlines(keepends=True))
