@@ -17,6 +17,7 @@ from snapshot_plugin.store.transfer import verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.cli.terminal import Terminal
 
 TOKEN = "ghp_" + "A1b2" * 9
 KEY = "correct horse battery staple"
@@ -191,3 +192,23 @@ def test_a_bundle_through_a_pipe_is_the_same_bytes(kept: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "export", "01a"]
     done = subprocess.run(line, capture_output=True, timeout=60, check=True)
     assert len(unpack(done.stdout)) == 2
+
+
+def test_on_a_terminal_a_bundle_is_refused_and_a_file_is_asked_for(kept: Path) -> None:
+    with Terminal("export", "01aaaa") as terminal:
+        assert terminal.end() == 2
+        assert "not for a terminal" in terminal.text
+
+    Path("a.md").write_text("mine")
+    for answer, code, start in (("n", 130, "mine"), ("y", 0, "# Fix auth")):
+        with Terminal("export", "01aaaa", "-o", "a.md") as terminal:
+            terminal.wait_for("Write over it?")
+            terminal.send(f"{answer}\r")
+            assert terminal.end() == code
+        assert Path("a.md").read_text("utf-8").startswith(start)
+
+
+def test_the_conversation_fits_a_terminal(kept: Path) -> None:
+    with Terminal("export", "01aaaa", "--format", "markdown", "--color", "always", columns=40) as terminal:
+        assert terminal.end() == 0
+        assert "hello, indeed" in terminal.text

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
-from snapshot_plugin import MemoryStore
+from snapshot_plugin import FilesystemStore, MemoryStore
 from snapshot_plugin.adapters.exchange.carrying import Arrival, as_copies, bring, carrier, collect
 from snapshot_plugin.adapters.exchange.edits import moved, renamed
 from snapshot_plugin.adapters.exchange.redacting import redacted
@@ -197,3 +200,46 @@ async def test_renaming_keeps_the_content() -> None:
     again = renamed(renamed(session, "other"), SESSION)
     assert again == list(session)
     assert verified(renamed(session, "other")).session_id == "other"
+
+
+# When the disk refuses -----------------------------------------------------------------------------------------
+
+
+async def test_a_session_is_put_on_disk_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = await exported()
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    async with FilesystemStore(tmp_path) as store:
+        assert await store.list() == []  # the store itself is there already
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", refuse)
+            with pytest.raises(StoreUnavailable):
+                await bring(store, sessions)
+        assert await store.list() == []
+        assert outcomes(await bring(store, sessions)) == [("imported", SESSION, SESSION)]
+        assert (await store.check()).ok
+
+
+async def test_a_session_without_an_end_in_the_store_is_replaced_by_what_arrives(tmp_path: Path) -> None:
+    sessions = await exported(memory=False)
+    async with FilesystemStore(tmp_path) as store:
+        directory = anyio.Path(await anyio.to_thread.run_sync(store.session_dir, SESSION))
+        await (directory / "0000000001.snap.gz").write_bytes(b"\x1f\x8b\x08\x04")
+        assert outcomes(await bring(store, sessions)) == [("imported", SESSION, SESSION)]
+        assert len(await store.history(SESSION)) == 4
+        assert (await store.check()).ok
+
+
+async def test_a_damaged_session_is_left_alone_too(tmp_path: Path) -> None:
+    sessions = await exported(memory=False)
+    async with FilesystemStore(tmp_path) as store:
+        await bring(store, sessions)
+        (file,) = [path async for path in anyio.Path(tmp_path).glob("sessions/*/*.snap.gz")]
+        await file.write_bytes((await file.read_bytes())[:-9] + b"?" * 9)
+        arrivals = await bring(store, sessions, make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new")]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin import FilesystemStore, MemoryStore, RetentionPolicy
+from snapshot_plugin.codec.frame import encode_frame
 from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
 
@@ -87,6 +89,16 @@ async def test_a_damaged_session_is_not_taken_for_the_whole(tmp_path: Path) -> N
     async with FilesystemStore(tmp_path) as store:
         await filled(store)
         flip_a_bit(tmp_path)
+        with pytest.raises(SnapshotCorrupted):
+            await store.take_out(SESSION)
+
+
+async def test_a_snapshot_whose_content_is_not_what_its_root_says_is_damage() -> None:
+    first, *_ = await copied()
+    frames = MemoryLog()
+    forged = dataclasses.replace(first.header, root="0" * 64)
+    frames.append(SESSION, encode_frame(forged, first.payload, None), forged)
+    async with MemoryStore(frames) as store:
         with pytest.raises(SnapshotCorrupted):
             await store.take_out(SESSION)
 

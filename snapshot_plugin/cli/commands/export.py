@@ -244,7 +244,7 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
     if await path.is_dir():
         raise InvalidInput(f"{output} is a directory", hint="name a file in it")
     if await path.exists() and not call.confirm(f"{output} is there. Write over it?"):
-        raise InvalidInput(f"{output} is there and was left as it is", hint="choose another name")
+        raise click.Abort
 
     def write() -> None:
         with disk_errors(f"writing {output}"):
