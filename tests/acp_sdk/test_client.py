@@ -243,6 +243,28 @@ async def test_a_session_that_is_not_there_is_said_to_be_so(manager: SnapshotMan
             pass
 
 
+async def test_many_sessions_come_back_at_once_however_few_threads_there_are(
+    manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
+) -> None:
+    """Those who wait for their agents must leave threads to the disk, which all of them need to come back."""
+    session_ids = [await a_conversation(manager, *state, cwd=tmp_path) for _ in range(2)]
+    threads = anyio.to_thread.current_default_thread_limiter()
+    before, threads.total_tokens = threads.total_tokens, 1
+
+    async def come_back(session_id: str) -> None:
+        command = [*AGENT, *UNABLE]
+        async with resume_agent(command, session_id, manager, client=Orchestrator()) as (connection, _):
+            await prompt(connection, session_id, "say three")
+
+    try:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                for session_id in session_ids:
+                    tasks.start_soon(come_back, session_id)
+    finally:
+        threads.total_tokens = before
+
+
 # Agents that fail -----------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ log = logging.getLogger("snapshot_plugin.acp")
 def reduce_spool(snapshot: SessionSnapshot, records: Sequence[SpoolRecord]) -> SessionSnapshot:
     """The reducer of recovery: the same events, the same record. A turn without its answer was interrupted."""
     events = [record.data for record in records]
-    cut = {"interrupted": "the proxy was killed"}
+    cut = {"interrupted": "the recorder was killed"}
     return reduce_events(snapshot.evolve(provider_type=PROVIDER), [*events, cut], snapshot.updated_at)
 
 

@@ -58,6 +58,8 @@ class Recorder(Link):
         """Whether the agent has ended."""
         self._keeper = Keeper(manager, saves=saves)
         self._transparent = False
+        # Of our own: threads that wait for an agent must not be those which the store and the spool need meanwhile.
+        self._threads = anyio.CapacityLimiter(1)
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
         self._coming_back: dict[str, Literal["live", "stored", "new"]] = {}
@@ -107,7 +109,7 @@ class Recorder(Link):
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         try:
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         except anyio.get_cancelled_exc_class():
             self._abandon("nobody waits for it any more")
             raise
