@@ -12,6 +12,7 @@ __all__ = ["plain", "readable_json"]
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
 )
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _ACROSS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -26,6 +27,8 @@ def plain(text: str, *, lines: bool = False) -> str:
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     if not lines:
         text = " ".join(text.split())
+    if text.isascii():
+        return _CONTROLS.sub("", text)
     keep = "\n\t" if lines else ""
     return "".join(char for char in text if char in keep or not _is_unsafe(char))
 

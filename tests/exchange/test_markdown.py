@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
@@ -275,3 +276,29 @@ def test_secrets_are_taken_out_unless_somebody_says_otherwise() -> None:
         assert token in render(snapshots, form, redacted=False).text
     assert token in render(snapshots, "json").text
     assert token not in render(snapshots, "json", redacted=True).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```x\n",
+        "~~~ \n",
+        "](",
+        "![",
+        "<a",
+        "-" * 50 + " x\n",
+        "\x1b[1;",
+        "`" * 9 + " ",
+        "# \n",
+        "[x](a/b",
+        "\x1b]8;;",
+    ],
+)
+def test_a_text_made_to_take_for_ever_does_not(text: str) -> None:
+    image = {"type": "image", "data": "AAAA" + " " * 300_000 + "!", "mimeType": "image/png"}
+    said = Message.model_validate({"role": "user", "content": [{"type": "text", "text": text * 30_000}, image]})
+    started = time.process_time()
+    for form in ("markdown", "html"):
+        render([session(messages=(said,))], form, redacted=False)
+
+    assert time.process_time() - started < 10

@@ -3,7 +3,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, MemoryStore, RetentionPolicy
@@ -93,6 +95,15 @@ async def test_a_damaged_session_is_not_taken_for_the_whole(tmp_path: Path) -> N
             await store.take_out(SESSION)
 
 
+async def test_snapshots_under_a_name_that_does_not_promise_them_are_damage(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        await filled(store)
+        (file,) = [path async for path in anyio.Path(tmp_path).glob("sessions/*/*.snap.gz")]
+        await file.rename(file.with_name("0000000002.snap.gz"))
+        with pytest.raises(SnapshotCorrupted):
+            await store.take_out(SESSION)
+
+
 async def test_a_snapshot_whose_content_is_not_what_its_root_says_is_damage() -> None:
     first, *_ = await copied()
     frames = MemoryLog()
@@ -131,6 +142,14 @@ async def test_a_gap_is_noticed() -> None:
             verified(copies[:missing] + copies[missing + 1 :])
 
 
+@pytest.mark.parametrize("lie", [{"full": False}, {"lo": 2, "hi": 2}])
+async def test_a_session_begins_with_a_snapshot_that_stands_alone(lie: dict[str, Any]) -> None:
+    first, *_ = await copied()
+    assert verified([first]).session_id == SESSION
+    with pytest.raises(SnapshotCorrupted):
+        verified([first._replace(header=dataclasses.replace(first.header, **lie))])
+
+
 async def test_nobody_can_break_the_list_of_a_store_from_outside() -> None:
     copies = await copied()
     bad = copies[-1]._replace(header=dataclasses.replace(copies[-1].header, t="yesterday"))
@@ -140,6 +159,7 @@ async def test_nobody_can_break_the_list_of_a_store_from_outside() -> None:
 
 async def test_what_a_newer_release_wrote_is_refused() -> None:
     copies = await copied()
-    newer = copies[-1]._replace(header=dataclasses.replace(copies[-1].header, v=99, full=False))
-    with pytest.raises(InvalidSnapshotVersion):
-        verified([*copies[:-1], newer])
+    for place in (1, len(copies) - 1):
+        newer = copies[place]._replace(header=dataclasses.replace(copies[place].header, v=99))
+        with pytest.raises(InvalidSnapshotVersion):
+            verified([*copies[:place], newer, *copies[place + 1 :]])

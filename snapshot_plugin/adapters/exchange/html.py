@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from snapshot_plugin.adapters.exchange.markdown import call_of, moment, note_of, title_of
+from snapshot_plugin.adapters.exchange.markdown import TextPart, call_of, moment, note_of, parts_of, title_of
 from snapshot_plugin.inert import plain, readable_json
 from snapshot_plugin.model.content import Block, ImageBlock, ResourceBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -40,8 +40,7 @@ footer { color: var(--dim); font-size: .85rem; margin: 3rem 0 1rem }
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; base-uri 'none'; form-action 'none'"
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_BASE64 = re.compile(r"\s*[A-Za-z0-9+/][A-Za-z0-9+/\s]*={0,2}\s*\Z")
-_FENCES = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def to_html(snapshots: Sequence[SessionSnapshot], *, tools: bool = True) -> str:
@@ -106,8 +105,10 @@ def _block(block: Block) -> str:
     if folded := _folded(block):
         summary, content = folded
         return f"<details><summary>{_text(summary)}</summary>{content}</details>"
-    if isinstance(block, ImageBlock) and block.mime_type in _PICTURES and _BASE64.match(block.data):
-        return f'<img alt="" src="data:{block.mime_type};base64,{"".join(block.data.split())}">'
+    if isinstance(block, ImageBlock) and block.mime_type in _PICTURES:
+        data = "".join(block.data.split())
+        if _BASE64.fullmatch(data):
+            return f'<img alt="" src="data:{block.mime_type};base64,{data}">'
     if note := note_of(block):
         return f"<p><em>{_text(note)}</em></p>"
     return _json(block.raw())
@@ -127,16 +128,14 @@ def _folded(block: Block) -> tuple[str, str] | None:
 
 def _prose(text: str) -> str:
     """A text with its fenced code set apart; everything else is shown as it was written."""
-    parts, at = [], 0
-    text = plain(text, lines=True)
-    for found in _FENCES.finditer(text):
-        parts += [_paragraph(text[at : found.start()]), f"<pre>{escape(found[1])}</pre>"]
-        at = found.end()
-    return "".join([*parts, _paragraph(text[at:])])
+    return "".join(_part(part) for part in parts_of(text))
 
 
-def _paragraph(text: str) -> str:
-    return f"<p>{escape(text.strip(chr(10)))}</p>" if text.strip() else ""
+def _part(part: TextPart) -> str:
+    words = "\n".join(part.lines).strip("\n")
+    if part.fence:
+        return f"<pre>{escape(words)}</pre>"
+    return f"<p>{escape(words)}</p>" if words.strip() else ""
 
 
 def _json(value: object) -> str:

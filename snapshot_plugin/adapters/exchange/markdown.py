@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from snapshot_plugin.inert import plain, readable_json
 from snapshot_plugin.model.content import (
@@ -24,7 +24,7 @@ from snapshot_plugin.model.content import (
 )
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["call_of", "fenced", "harmless", "moment", "note_of", "title_of", "to_markdown"]
+__all__ = ["TextPart", "call_of", "moment", "note_of", "parts_of", "title_of", "to_markdown"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)\Z")
 _TICKS = re.compile(r"`+")
@@ -130,19 +130,35 @@ def note_of(block: Block) -> str | None:
 def harmless(text: str) -> str:
     """*text*, which is Markdown, with everything in it disarmed; code in fences stays as it is."""
     out: list[str] = []
-    closing: str | None = None
-    for line in plain(text, lines=True).split("\n"):
-        fence = _FENCE.match(line)  # one that is indented ends with its list; ours begin at the margin
-        if closing is not None:
-            out.append(line)
-            if fence and fence[1].startswith(closing) and not fence[2].strip():
-                closing = None
-        elif fence and not (fence[1][0] == "`" and "`" in fence[2]):
-            out.append(fence[1] + _inline(fence[2]))
-            closing = fence[1]
+    for part in parts_of(text):
+        if part.fence:
+            out += [part.fence + _inline(part.info), *part.lines, part.fence]
         else:
-            out.append(_harmless_line(line))
-    return "\n".join([*out, closing] if closing else out)
+            out += map(_harmless_line, part.lines)
+    return "\n".join(out)
+
+
+class TextPart(NamedTuple):
+    """A stretch of a text: lines as they are, or the code in a fence."""
+
+    lines: list[str]
+    fence: str = ""
+    info: str = ""
+
+
+def parts_of(text: str) -> list[TextPart]:
+    """A text, without what terminals obey, cut at its fences. One that is never closed ends with the text."""
+    parts = [TextPart([])]
+    for line in plain(text, lines=True).split("\n"):
+        found = _FENCE.match(line)  # one that is indented ends with its list; those we write begin at the margin
+        here = parts[-1]
+        if here.fence and found and found[1].startswith(here.fence) and not found[2].strip():
+            parts.append(TextPart([]))
+        elif not here.fence and found and not (found[1][0] == "`" and "`" in found[2]):
+            parts.append(TextPart([], found[1], found[2]))
+        else:
+            here.lines.append(line)
+    return parts
 
 
 def _harmless_line(line: str) -> str:
