@@ -122,7 +122,9 @@ class Link:
 
     def bind(self, session_id: str, agent_session_id: str) -> None:
         """From now on the agent knows our *session_id* under its own name."""
-        self._public_ids.pop(self._agent_ids.pop(session_id, session_id), None)
+        before = self._agent_ids.pop(session_id, None)
+        if before is not None:  # else the agent may have another session of that very name
+            self._public_ids.pop(before, None)
         if agent_session_id != session_id:
             self._agent_ids[session_id] = agent_session_id
             self._public_ids[agent_session_id] = session_id

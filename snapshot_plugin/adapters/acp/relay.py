@@ -220,15 +220,17 @@ class Relay(Link):
         if pending.method == "initialize" and isinstance(result, dict):
             return self._initialized(message, result)
         if pending.method == "session/new" and isinstance(result, dict):
-            self.began(pending, result)
-            return line
+            made = self.began(pending, result)
+            return line if made is result else encode({**message, "result": made})
         self._write_down(pending.session_id, answered_by_agent(pending, message, at=stamp()))
         if pending.method == "session/prompt" and (journal := self.journals.open.get(pending.session_id or "")):
             journal.checkpoint()
         return line
 
-    def began(self, pending: Pending, result: Message) -> None:
-        """A session was made; replaced by `sessions.Sessions`."""
+    def began(self, pending: Pending, result: Message) -> Message:
+        """A session was made; what the client hears of it. Replaced by `sessions.Sessions`."""
+        _ = pending
+        return result
 
     def _initialized(self, message: Message, result: Message) -> bytes:
         self.transparent = not self.introduced(result)

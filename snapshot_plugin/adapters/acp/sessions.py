@@ -81,11 +81,26 @@ class Sessions(Relay):
 
     # Beginning --------------------------------------------------------------------------------------------
 
-    def began(self, pending: Pending, result: Message) -> None:
-        """Record a session the agent has just made; durable before the client hears of it."""
-        session_id = result.get("sessionId")
-        if isinstance(session_id, str):
-            self._record(session_id, session_id, pending.params, result)
+    def began(self, pending: Pending, result: Message) -> Message:
+        """Record a session the agent has just made; durable before the client hears of it.
+
+        Agents count their sessions from 0 in each process: one whose id is taken gets one of ours.
+        """
+        agent_id = result.get("sessionId")
+        if not isinstance(agent_id, str):
+            return result
+        session_id = new_id() if self._is_taken(agent_id) else agent_id
+        journal = self._record(session_id, agent_id, pending.params, result)
+        if journal is None or session_id == agent_id:
+            return result
+        self.bind(session_id, agent_id)
+        return {**result, "sessionId": session_id}
+
+    def _is_taken(self, session_id: str) -> bool:
+        try:
+            return self.journals.has(session_id)
+        except (SnapshotError, OSError):
+            return False  # that it cannot be recorded will be said in a moment
 
     def _record(self, session_id: str, agent_id: str, params: Message, result: Message) -> Journal | None:
         now = datetime.now(UTC)
@@ -115,8 +130,7 @@ class Sessions(Relay):
         except AgentRefused as refused:
             self._refuse(pending, refused.error.get("code", INTERNAL_ERROR), str(refused))
             return
-        self.began(pending, result)
-        self._answer(pending, result)
+        self._answer(pending, self.began(pending, result))
 
     # Coming back ------------------------------------------------------------------------------------------
 
