@@ -180,7 +180,12 @@ def test_files_that_cannot_be_read_are_said(asnap: Asnap, tmp_path: Path) -> Non
 
 
 def test_hostile_names_do_not_steer_the_terminal(asnap: Asnap, tmp_path: Path) -> None:
-    document = {"version": 2, "session_id": "a", "title": "\x1b[31m\u202ex", "created_at": "2026-01-01T00:00:00Z"}
+    document = {
+        "version": 2,
+        "session_id": "a\u202eb",
+        "title": "\x1b[31m\u202ex",
+        "created_at": "2026-01-01T00:00:00Z",
+    }
     (tmp_path / "f.json").write_text(json.dumps({**document, "updated_at": "2026-01-01T00:00:00Z"}))
     ran = asnap("import", tmp_path / "f.json")
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 from snapshot_plugin import FilesystemStore, RetentionPolicy
 from snapshot_plugin.adapters.exchange.bundle import is_bundle, pack, unpack
 from snapshot_plugin.adapters.exchange.carrying import bring, collect
+from snapshot_plugin.adapters.exchange.edits import renamed
 from snapshot_plugin.codec.frame import MAGIC
 from snapshot_plugin.errors import (
     InvalidInput,
+    InvalidSessionId,
     InvalidSnapshotVersion,
     LimitExceeded,
     SnapshotCorrupted,
@@ -139,7 +143,7 @@ async def test_every_cut_is_noticed() -> None:
 
 
 def head(**about: Any) -> bytes:
-    text = json.dumps(about).encode()
+    text = json.dumps(about, separators=(",", ":")).encode()
     return MAGIC + struct.pack("<H2sH", len(text) + 4, b"AB", len(text)) + text + b"\x03\x00" + bytes(8)
 
 
@@ -183,12 +187,25 @@ async def test_a_bundle_that_lies_about_its_length_is_refused() -> None:
             unpack(resummed(bundle[:-4] + lie))
 
 
+@pytest.mark.parametrize("field", ["bytes", "frames"])
+async def test_a_head_that_does_not_fit_what_follows_is_refused(field: str) -> None:
+    async with memory_store() as store:
+        await fill(store, memory=False)
+        bundle = await bundle_of(store)
+    length = int.from_bytes(bundle[14:16], "little")
+    about = json.loads(bundle[16 : 16 + length])
+    for wrong in (about[field] + 1, about[field] - 1, None):
+        forged = head(**{**about, field: wrong})
+        with pytest.raises(SnapshotCorrupted):
+            unpack(resummed(forged + bundle[16 + length + 10 :]))
+
+
 async def test_snapshots_of_an_encrypted_store_do_not_pass_for_a_bundle(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, key="k" * 20) as store:
         await store.save(make_snapshot("x", session_id=SESSION))
     (file,) = [path async for path in anyio.Path(tmp_path).glob("sessions/*/*.snap.gz")]
     body = await file.read_bytes()
-    forged = resummed(head(bundle=1, bytes=len(body), frames=1, sum="0" * 64).replace(b'": ', b'":') + body)
+    forged = resummed(head(bundle=1, bytes=len(body), frames=1, sum="0" * 64) + body)
     with pytest.raises(SnapshotError):
         unpack(forged)
 
@@ -201,3 +218,31 @@ async def test_frames_of_two_sessions_may_not_be_mixed() -> None:
     mixed = pack([one[:1], other, one[1:]])
     with pytest.raises(SnapshotCorrupted):
         unpack(mixed)
+
+
+GOLDEN = Path(__file__).parents[1] / "golden/store/format-1"
+
+
+@pytest.mark.parametrize("kind", ["plain", "encrypted"])
+async def test_sessions_that_old_releases_wrote_round_trip(tmp_path: Path, kind: str) -> None:
+    await anyio.to_thread.run_sync(shutil.copytree, GOLDEN / kind, tmp_path / "old")
+    key = (await anyio.Path(GOLDEN / "key.txt").read_text()).strip() if kind == "encrypted" else None
+    async with FilesystemStore(tmp_path / "old", key=key) as old, FilesystemStore(tmp_path / "new") as new:
+        for meta in await old.list():
+            bundle = pack(await collect(old, meta.session_id))
+            await bring(new, unpack(bundle))
+
+            assert pack(await collect(new, meta.session_id)) == bundle
+            assert await new.load(meta.session_id) == await old.load(meta.session_id)
+        assert len(await new.list()) == len(await old.list()) > 2
+        assert (await new.check()).findings == ()
+
+
+@pytest.mark.parametrize("name", ["..", "", "a\x00b", "x" * 300])
+async def test_a_name_that_is_none_is_refused(name: str) -> None:
+    async with memory_store() as store:
+        await fill(store, memory=False)
+        (copies,) = await collect(store, SESSION)
+        forged = unpack(pack([renamed(copies, name)]))
+        with pytest.raises(InvalidSessionId):
+            await bring(store, forged)

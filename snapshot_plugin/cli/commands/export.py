@@ -77,7 +77,9 @@ class Exported(Document):
             out.note(f"taken out: {kinds} (--no-redact keeps them)")
         for session in self.sessions:
             if session.problem:
-                out.warn(f"{session.session_id} is damaged: {plain(session.problem)}; what is whole was written")
+                out.warn(
+                    f"{plain(session.session_id)} is damaged: {plain(session.problem)}; what is whole was written"
+                )
         if self.warning:
             out.warn(self.warning, fg="yellow")
 

@@ -60,7 +60,7 @@ class Imported(Document):
         """See `Document`."""
         columns = (Column("SESSION"), Column("MESSAGES", right=True), Column("SNAPSHOTS", right=True), Column(""))
         rows = [
-            (s.session_id, str(s.messages), str(s.snapshots), _SAID[s.outcome], plain(s.title or ""))
+            (plain(s.session_id), str(s.messages), str(s.snapshots), _SAID[s.outcome], plain(s.title or ""))
             for s in self.sessions
         ]
         out.table((*columns, Column("TITLE", flexible=True)), rows)
@@ -73,7 +73,7 @@ class Imported(Document):
         if self.dry_run:
             out.note("nothing was written: this was a dry run")
         elif new:
-            out.note(f"go on with it: asnap resume {new[0].session_id}; take it back: asnap undo")
+            out.note(f"go on with it: asnap resume {plain(new[0].session_id)}; take it back: asnap undo")
 
 
 @declare(
