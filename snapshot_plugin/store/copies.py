@@ -95,8 +95,8 @@ class _Life:
     def frame(self, hi: int, last: Header | None) -> bytes | None:
         """The snapshot's frame as it is, if that can follow *last*."""
         header = self.headers.get(hi)
-        after, root = (last.hi, last.root) if last else (0, "")
-        follows = header and header.lo == after + 1 and (header.full or header.prev == root)
+        # The snapshot before it in its own life is then *last*: one number has one root in both lives.
+        follows = header and header.lo == (last.hi if last else 0) + 1
         return self._frames[hi] if follows else None
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 from snapshot_plugin.manager.operations import Operation, OperationLog, log_path, newest_to_undo
+from snapshot_plugin.store.lock import locked
 from snapshot_plugin.testing import FixedClock
 
 pytestmark = pytest.mark.anyio
@@ -91,6 +92,28 @@ async def test_of_many_who_record_at_once_none_is_lost(tmp_path: Path) -> None:
                 tasks.start_soon(one, number)
 
     assert {int(each.summary) for each in await OperationLog(tmp_path / "log").read()} == set(range(30))
+
+
+async def test_a_writer_waits_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapshot_plugin.manager.operations._LOCK_TIMEOUT", 0.05)
+    log = OperationLog(tmp_path / "log")
+    first = await record(log, "one")
+
+    with locked(tmp_path / "log.lock", session_id="another", timeout=1), pytest.raises(SessionLocked):
+        await record(log, "two")
+
+    assert await log.read() == (first,)
+
+
+async def test_what_cannot_be_taken_back_any_more_can_be_forgotten(tmp_path: Path) -> None:
+    log = OperationLog(tmp_path / "log")
+    assert await log.forget(lambda _: True) == 0
+    first, second = await record(log, "one"), await record(log, "two")
+
+    assert await log.forget(lambda done: done.id == first.id) == 1
+
+    assert await log.read() == (second,)
+    assert b"one" not in log.path.read_bytes()
 
 
 async def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ async def test_a_damaged_past_is_told_and_keeps_the_fix_from_pretending(tmp_path
     async with FilesystemStore(tmp_path, background=False) as store:
         with pytest.raises(SnapshotCorrupted):
             await take_secrets_out(store, "session")
+        assert (await store.load("session")).messages[0].text == TOKEN
 
 
 async def test_files_a_repair_set_aside_are_named(tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ async def test_a_damaged_session_is_neither_thinned_nor_mixed(tmp_path: Path) ->
 
         with pytest.raises(SnapshotCorrupted):
             await store.drop("session", [2])
+        assert [each.token for each in await store.trash()] == [trashed.token]
         with pytest.raises(SnapshotCorrupted):
             await store.undrop("session", trashed.token)
     assert newest.read_bytes() == data
