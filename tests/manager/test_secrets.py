@@ -126,15 +126,18 @@ async def test_a_live_session_and_one_that_is_not_recovered_are_left_alone(tmp_p
 
 
 async def test_a_damaged_past_is_told_and_keeps_the_fix_from_pretending(tmp_path: Path) -> None:
-    async with FilesystemStore(tmp_path, background=False, segment_frames=1) as store:
-        for texts in (["a"], ["b"], [TOKEN]):
-            await store.save(make_snapshot(*texts).evolve(title=texts[0]))
-        oldest = min((tmp_path / "sessions" / "session").glob("*.snap.gz"))
-        data = bytearray(oldest.read_bytes())
-        data[-12] ^= 1
-        oldest.write_bytes(data)
+    async with FilesystemStore(tmp_path, background=False) as store:
+        await store.save(make_snapshot("a"))
+    [file] = (tmp_path / "sessions" / "session").glob("*.snap.gz")
+    data = bytearray(file.read_bytes())
+    data[-12] ^= 1
+    file.write_bytes(data)
 
     async with FilesystemStore(tmp_path, background=False) as store:
+        await store.save(make_snapshot(TOKEN))
+        found = await find_secrets(store, "session")
+        assert found.problem
+        assert [each.kind for each in found.places] == ["github-token"]
         with pytest.raises(SnapshotCorrupted):
             await take_secrets_out(store, "session")
         assert (await store.load("session")).messages[0].text == TOKEN
