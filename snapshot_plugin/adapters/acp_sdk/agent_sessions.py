@@ -21,7 +21,8 @@ from snapshot_plugin.adapters.acp.traffic import Entry
 from snapshot_plugin.adapters.acp.wire import INTERNAL_ERROR, INVALID_PARAMS, Message, failure, success
 from snapshot_plugin.adapters.acp_sdk.agent_book import Book
 from snapshot_plugin.adapters.acp_sdk.agent_desk import Desk
-from snapshot_plugin.adapters.acp_sdk.agent_wire import Answer, SessionWire, no_such_session
+from snapshot_plugin.adapters.acp_sdk.agent_transport import Answer
+from snapshot_plugin.adapters.acp_sdk.agent_wire import SessionWire, no_such_session
 from snapshot_plugin.adapters.acp_sdk.history import kept_history, note_about, storable
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from snapshot_plugin.adapters.acp.journal import stamp
-from snapshot_plugin.adapters.acp.ladder import AgentRefused
 from snapshot_plugin.adapters.acp.offers import offered
 from snapshot_plugin.adapters.acp.requests import Pending, key_of
 from snapshot_plugin.adapters.acp.state import STATE_UPDATES
@@ -29,38 +26,19 @@ from snapshot_plugin.adapters.acp.traffic import (
     with_note,
 )
 from snapshot_plugin.adapters.acp.wire import (
-    INTERNAL_ERROR,
     RESOURCE_NOT_FOUND,
     Message,
     failure,
     notification,
-    request,
     success,
 )
 from snapshot_plugin.adapters.acp_sdk.agent_book import Book
 from snapshot_plugin.adapters.acp_sdk.agent_desk import Desk
+from snapshot_plugin.adapters.acp_sdk.agent_transport import Answer, TappedTransport, Transport
 
-__all__ = ["Answer", "SessionWire", "Transport", "no_such_session"]
+__all__ = ["SessionWire", "no_such_session"]
 
-_PATIENCE = 60.0
 _CANCEL_WITHIN = 5.0
-log = logging.getLogger("snapshot_plugin.acp")
-
-Answer = Callable[[Pending], Awaitable[Message]]
-"""Answers a request with the whole response."""
-
-
-class Transport(Protocol):
-    """What the SDK reads messages from and writes them to; None is the end."""
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """Send a message."""
-
-    async def receive(self) -> Any:
-        """The next message."""
-
-    async def close(self) -> None:
-        """Stop sending."""
 
 
 class _Asked(NamedTuple):
@@ -70,82 +48,29 @@ class _Asked(NamedTuple):
     """What holds for as long as it is not answered."""
 
 
-class SessionWire:
+class SessionWire(TappedTransport):
     """A transport that writes down what passes, under the ids of `Book`, and answers what it is told to."""
 
     def __init__(self, inner: Transport, book: Book, desk: Desk) -> None:
-        self._inner, self._book, self._desk = inner, book, desk
+        super().__init__(inner)
+        self._book, self._desk = book, desk
         self.answers: Mapping[str, Answer] = {}
         """The requests of the client that never reach the author's code, by method."""
         self.history: Callable[[str], Awaitable[Message]] | None = None
         """What the author's code remembers of a session of ours, as an addition to the event that ends a turn."""
-        self._inbox: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
-        self._pump: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
-        self._numbers = itertools.count(1)
-        self._waiters: dict[str, asyncio.Future[Message]] = {}
         self._from_client: dict[str, _Asked] = {}
         self._from_author: dict[str, Pending] = {}
         self._beginning = 0
         self._strays: dict[str, list[Message]] = {}
         self._too_late: set[str] = set()
-        self._transparent = self._closed = False
+        self._transparent = False
 
-    # The transport, as the SDK sees it --------------------------------------------------------------------
-
-    async def receive(self) -> dict[str, Any] | None:
-        """The next message for the author's code."""
-        if self._pump is None:
-            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin.wire")
-        message = await self._inbox.get()
-        if isinstance(message, BaseException):
-            raise message
-        return message
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """Write down what the author's code says, then pass it on."""
-        if self._closed or self._transparent:
-            await self._inner.send(message)
-        elif "method" not in message:
-            await self._author_answers(message)
-        else:
-            await self._author_says(message)
-
-    async def close(self) -> None:
-        """Save what is open, then close the transport."""
-        if self._closed:
-            return
-        self._closed = True
-        for task in [*self._tasks, *([self._pump] if self._pump else [])]:
-            task.cancel()
-        try:
-            await self._desk.close()
-        finally:
-            await self._inner.close()
+    async def ending(self) -> None:
+        """Save what is open."""
+        await self._desk.close()
 
     # For those who answer instead of the author -----------------------------------------------------------
-
-    async def ask(self, method: str, params: Message) -> Message:
-        """Ask the author's code, as a client would.
-
-        Raises:
-            AgentRefused: it answered with an error, or not in time.
-        """
-        number = f"asnap-{next(self._numbers)}"
-        waiter = self._waiters[number] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(request(number, method, params))
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                answer = await waiter
-        except TimeoutError:
-            raise AgentRefused(f"no answer to {method} in {_PATIENCE:g} s") from None
-        finally:
-            self._waiters.pop(number, None)
-        if (error := answer.get("error")) is not None:
-            raise AgentRefused(str(error.get("message")), error)
-        result = answer.get("result")
-        return result if isinstance(result, dict) else {}
 
     @contextlib.contextmanager
     def beginning(self) -> Iterator[None]:
@@ -167,7 +92,7 @@ class SessionWire:
 
     async def show(self, session_id: str, update: Message) -> None:
         """Show the client an update that is in the record already."""
-        await self._inner.send(notification("session/update", {"sessionId": session_id, "update": update}))
+        await self.tell_client(notification("session/update", {"sessionId": session_id, "update": update}))
 
     async def settle(self, session_id: str) -> None:
         """Cancel the turn that runs. One that does not end is ended for the client."""
@@ -175,7 +100,7 @@ class SessionWire:
             if asked.pending.method != "session/prompt" or asked.pending.session_id != session_id:
                 continue
             authors_id = self._book.authors_id(session_id)
-            self._inbox.put_nowait(notification("session/cancel", {"sessionId": authors_id}))
+            self.tell_author(notification("session/cancel", {"sessionId": authors_id}))
             try:
                 async with asyncio.timeout(_CANCEL_WITHIN):
                     await asked.answered.wait()
@@ -186,17 +111,8 @@ class SessionWire:
 
     # From the client --------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
-        try:
-            while (message := await self._inner.receive()) is not None:
-                passed = await self._client_says(message) if isinstance(message, dict) else message
-                if passed is not None:
-                    self._inbox.put_nowait(passed)
-            self._inbox.put_nowait(None)
-        except Exception as error:  # noqa: BLE001 — the SDK's loop gets what its transport raised
-            self._inbox.put_nowait(error)
-
-    async def _client_says(self, message: Message) -> Message | None:
+    async def client_says(self, message: Message) -> Message | None:
+        """Write down what the client says, under the ids the author's code knows."""
         method, params = message.get("method"), message.get("params")
         if self._transparent or not isinstance(method, str):
             return message if self._transparent or method is not None else await self._client_answers(message)
@@ -204,7 +120,7 @@ class SessionWire:
         session_id = params.get("sessionId") if isinstance(params.get("sessionId"), str) else None
         pending = Pending(message.get("id"), method, session_id, params)
         if "id" in message and method in self.answers:
-            self._in_background(self.answers[method], pending)
+            self.answer_ourselves(self.answers[method], pending)
             return None
         if session_id is not None:
             return await self._about_session(message, pending, self._book.authors_id(session_id))
@@ -228,7 +144,7 @@ class SessionWire:
         if not pending.method.startswith("session/"):
             return self._expecting_answer(message, pending)
         if "id" in message:
-            await self._inner.send(no_such_session(pending))
+            await self.tell_client(no_such_session(pending))
         return None
 
     def _expecting_answer(self, message: Message, pending: Pending) -> Message:
@@ -245,22 +161,18 @@ class SessionWire:
             await self._desk.write(journal, answered_by_client(pending, message))
         return message
 
-    def _in_background(self, answer: Answer, pending: Pending) -> None:
-        async def work() -> None:
-            try:
-                response = await answer(pending)
-            except Exception as error:
-                log.exception("%s failed", pending.method)
-                response = failure(pending.id, INTERNAL_ERROR, str(error), {"sessionId": pending.session_id})
-            await self._inner.send(response)
-
-        task = asyncio.create_task(work(), name=f"snapshot_plugin {pending.method}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     # From the author's code -------------------------------------------------------------------------------
 
-    async def _author_says(self, message: Message) -> None:
+    async def author_says(self, message: Message) -> None:
+        """Write down what the author's code says, then pass it on."""
+        if self._transparent:
+            await self.tell_client(message)
+        elif "method" not in message:
+            await self._author_answers(message)
+        else:
+            await self._author_speaks(message)
+
+    async def _author_speaks(self, message: Message) -> None:
         raw = message.get("params")
         params: Message = raw if isinstance(raw, dict) else {}
         authors_id = params.get("sessionId")
@@ -273,7 +185,7 @@ class SessionWire:
                 asked = Pending(message["id"], message["method"], session_id, params)
                 self._from_author[key_of(message["id"])] = asked
                 await self._desk.write(self._desk.journal(session_id or ""), asked_by_agent(asked))
-            await self._inner.send(_renamed(message, params, session_id))
+            await self.tell_client(_renamed(message, params, session_id))
 
     async def _author_updates(
         self, authors_id: str, session_id: str | None, message: Message, params: Message
@@ -285,7 +197,7 @@ class SessionWire:
         elif isinstance(update, dict) and session_id is not None:
             await self._say_update(session_id, update, message, params)
         else:
-            await self._inner.send(message)
+            await self.tell_client(message)
 
     async def _say_update(
         self, session_id: str, update: Message, message: Message | None = None, params: Message | None = None
@@ -295,14 +207,9 @@ class SessionWire:
         said = message or notification("session/update", {"update": update})
         async with self._sending:
             await self._desk.write(self._desk.journal(session_id), updated(update))
-            await self._inner.send(_renamed(said, params or said["params"], session_id))
+            await self.tell_client(_renamed(said, params or said["params"], session_id))
 
     async def _author_answers(self, message: Message) -> None:
-        waiter = self._waiters.get(message["id"]) if isinstance(message.get("id"), str) else None
-        if waiter is not None:
-            if not waiter.done():
-                waiter.set_result(message)
-            return
         key = key_of(message.get("id"))
         asked = self._from_client.pop(key, None)
         if asked is not None:
@@ -313,7 +220,7 @@ class SessionWire:
         elif key in self._too_late:
             self._too_late.discard(key)
         else:
-            await self._inner.send(message)
+            await self.tell_client(message)
 
     async def _author_answered(self, pending: Pending, message: Message) -> None:
         result = message.get("result")
@@ -333,7 +240,7 @@ class SessionWire:
             entry = entry._replace(event={**entry.event, **await self.history(session_id)})
         async with self._sending:
             await self._desk.write(journal, entry, checkpoint=ends_turn)
-            await self._inner.send(message)
+            await self.tell_client(message)
 
     async def _began(self, pending: Pending, message: Message) -> Message:
         """A session was made. It is durable before the client hears of it."""
