@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Literal, NamedTuple, TypeVar
 
@@ -130,34 +130,40 @@ def _key(meta: SnapshotMeta, slot: Slot, by: By, zone: tzinfo | None) -> str:
         return meta.agent or UNKNOWN
     if by == "project":
         return meta.cwd or UNKNOWN
-    day = slot.start.astimezone(zone)
-    return f"{day:%G-W%V}" if by == "week" else f"{day:%Y-%m-%d}"
+    day = _local(slot.start, zone).date()
+    year, week, _ = day.isocalendar()
+    return f"{year:04}-W{week:02}" if by == "week" else day.isoformat()
 
 
-def daily(groups: Sequence[Group]) -> list[Group]:
-    """Groups by day with the days between on which nothing happened, so that they can be drawn."""
-    return list(_with_gaps(groups))
+def _local(moment: datetime, zone: tzinfo | None) -> datetime:
+    """The moment on the user's clock. At the ends of time, where others may have put theirs, clocks stop."""
+    try:
+        return moment.astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        return moment
 
 
-def _with_gaps(groups: Sequence[Group]) -> Iterator[Group]:
-    expected: date | None = None
-    for group in groups:
-        day = date.fromisoformat(group.key)
-        while expected is not None and expected < day:
-            yield Group(expected.isoformat(), 0, 0, 0, 0, 0.0)
-            expected += timedelta(days=1)
-        yield group
-        expected = day + timedelta(days=1)
+def daily(groups: Sequence[Group], *, limit: int = 366) -> list[Group]:
+    """Groups by day, with the days between on which nothing happened, to be drawn; the last *limit*."""
+    if not groups:
+        return []
+    known = {date.fromisoformat(group.key).toordinal(): group for group in groups}
+    first, last = max(min(known), max(known) - limit + 1), max(known)
+    return [known.get(day) or _nothing(day) for day in range(first, last + 1)]
+
+
+def _nothing(day: int) -> Group:
+    return Group(date.fromordinal(day).isoformat(), 0, 0, 0, 0, 0.0)
 
 
 def active_hours(sessions: Iterable[Counted], *, zone: tzinfo | None = None) -> list[int]:
     """How many messages each hour of the day has seen, from midnight on."""
-    return _messages(sessions, 24, lambda moment: moment.astimezone(zone).hour)
+    return _messages(sessions, 24, lambda moment: _local(moment, zone).hour)
 
 
 def active_days(sessions: Iterable[Counted], *, zone: tzinfo | None = None) -> list[int]:
     """How many messages each day of the week has seen, from Monday on."""
-    return _messages(sessions, 7, lambda moment: moment.astimezone(zone).weekday())
+    return _messages(sessions, 7, lambda moment: _local(moment, zone).weekday())
 
 
 def _messages(sessions: Iterable[Counted], count: int, place: Callable[[datetime], int]) -> list[int]:

@@ -75,6 +75,13 @@ def test_a_fork_is_written_down_for_undo(asnap: Asnap, place: Path, home: Path) 
     assert (done["kind"], done["steps"]) == ("fork", [{"do": "delete", "session_id": new}])
 
 
+def test_a_fork_is_undone(asnap: Asnap, place: Path) -> None:
+    saved(place, SESSION)
+    asnap("fork", "talk")
+    assert asnap("undo").code == 0
+    assert session_ids(place) == ["talk"]
+
+
 def test_a_fork_that_cannot_be_written_down_for_undo_is_made_all_the_same(
     asnap: Asnap, place: Path, home: Path
 ) -> None:

@@ -44,6 +44,13 @@ def test_two_branches_become_a_new_session_with_everything(
     jsonschema.validate(done, Merging.json_schema())
 
 
+def test_a_merge_is_undone(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
+    before = session_ids(place)
+    asnap("merge", *branches)
+    assert asnap("undo").code == 0
+    assert session_ids(place) == before
+
+
 def test_the_branches_stay_as_they_are(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     before = [loaded(place, name) for name in branches]
     asnap("merge", *branches)

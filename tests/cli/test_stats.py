@@ -142,6 +142,12 @@ def test_a_session_that_cannot_be_read_counts_as_far_as_lists_know_it(asnap: Asn
     assert "b" in done.err
 
 
+def test_another_sessions_working_memory_is_no_session_of_its_own(asnap: Asnap, place: Path) -> None:
+    saved(place, session("a", "hello", tokens=5), session("a+memory", "entries", tokens=7))
+    found = asnap("stats", "--json").json
+    assert (found["total"]["sessions"], found["total"]["tokens"]) == (1, 5)
+
+
 def test_an_empty_store_has_nothing_to_count(asnap: Asnap, place: Path) -> None:
     saved(place)
     found = asnap("stats", "--json").json

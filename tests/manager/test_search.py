@@ -21,6 +21,7 @@ from snapshot_plugin.manager.search.facts import Facts, pack, unpack
 from snapshot_plugin.manager.search.find import END, START, Found, Question
 from snapshot_plugin.manager.search.index import opened_index
 from snapshot_plugin.manager.search.query import expression
+from snapshot_plugin.manager.search.rows import heads
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
 from snapshot_plugin.model.statistics import Slot
@@ -190,10 +191,24 @@ async def test_what_a_session_no_longer_says_is_no_longer_found(tmp_path: Path) 
         shorter = session.evolve(messages=(*session.messages[:40], make_message("summary"), *session.messages[90:]))
         await store.save(shorter)
 
-        assert await places(store, tmp_path, "w70x") == []
-        assert await places(store, tmp_path, "summary") == [("s", 41)]
-        assert await places(store, tmp_path, "w95x") == [("s", 47)]
-        assert await places(store, tmp_path, "w5x") == [("s", 6)]
+        reads = Reads()
+        assert (await found(store, tmp_path, "w70x", reads))[0].hits == ()
+        for word, number in (("summary", 41), ("w95x", 47), ("w5x", 6)):
+            (hit,) = (await found(store, tmp_path, word, reads))[0].hits
+            assert (hit.number, START + word + END in hit.snippet) == (number, True)
+        assert len(reads.names) == 1  # it was changed where it was, not made anew
+
+
+async def test_messages_whose_times_changed_are_found_by_their_new_ones(tmp_path: Path) -> None:
+    said = [make_message("ape", timestamp=NOON + timedelta(days=day)) for day in range(3)]
+    session = make_snapshot(session_id="s").append(*said)
+    async with stored(tmp_path, session) as store:
+        await places(store, tmp_path, "ape")
+        moved = [said[0], *(message.evolve(timestamp=NOON + timedelta(days=9)) for message in said[1:])]
+        await store.save(session.evolve(messages=tuple(moved)))
+        reads = Reads()
+        result, _ = await found(store, tmp_path, "ape", reads, since=NOON + timedelta(days=5))
+        assert ([hit.number for hit in result.hits], len(reads.names)) == ([2, 3], 1)
 
 
 async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path: Path) -> None:
@@ -203,6 +218,10 @@ async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path
         assert len(await places(store, tmp_path, "ape")) == 2
         trashed = await store.delete("a")
         assert await places(store, tmp_path, "ape") == [("b", 1)]
+        with sqlite3.connect(index_file(tmp_path)) as connection:
+            assert list(heads(connection)) == ["b"]
+            assert connection.execute("SELECT count(*) FROM chunk").fetchone() == (1,)
+        connection.close()
         await store.undelete(trashed.token)
         assert sorted(await places(store, tmp_path, "ape")) == [("a", 1), ("b", 1)]
 
@@ -357,12 +376,14 @@ async def test_an_index_that_another_process_never_lets_go_of_is_made_in_memory(
         cache = tmp_path / "cache"
         await places(store, cache, "ape")
         await store.save(make_snapshot("ape", session_id="b"))
+        before = index_file(cache).stat().st_ino
         other = sqlite3.connect(index_file(cache), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         try:
             assert len(await places(store, cache, "ape")) == 2
         finally:
             other.close()
+        assert index_file(cache).stat().st_ino == before  # what another process is writing is left to it
         assert len(await places(store, cache, "ape")) == 2
 
 

@@ -60,10 +60,11 @@ def test_each_own_message_says_where_it_came_from() -> None:
 
 
 def test_a_message_keeps_its_first_origin_through_further_merges() -> None:
-    once = merged(branch(ROOT, "a", "mine"), branch(ROOT, "b", "yours"), ROOT).snapshot
-    twice = merged(branch(once, "c", "more"), branch(once, "d", "other"), once).snapshot
+    first, second = branch(ROOT, "a", "mine"), branch(ROOT, "b", "yours")
+    once = merged(first, second, ROOT).snapshot
+    twice = merged(once.evolve(session_id="once"), branch(ROOT, "c", "more"), first, ROOT).snapshot
 
-    assert twice.messages[2].metadata[FROM]["session_id"] == "a"
+    assert [message.metadata[FROM]["session_id"] for message in twice.messages[2:]] == ["a", "b", "c"]
 
 
 def test_the_new_session_is_a_session_of_its_own() -> None:
@@ -104,6 +105,7 @@ def test_messages_with_the_same_id_are_one_wherever_they_stand() -> None:
     said = make_message("shared later", id="m1")
     result = merged(branch(ROOT, "a", "mine").append(said), branch(ROOT, "b", "yours").append(said), ROOT)
     assert texts(result.snapshot)[2:] == ["mine", "yours", "shared later"]
+    assert result.snapshot.parent == Parent(session_id="a", seq=1, message_index=3)  # up to where b's own stands
 
 
 def test_branches_of_different_lengths_of_the_root_share_what_the_shorter_took() -> None:
@@ -316,3 +318,12 @@ def test_kinship_says_how_much_each_took_from_the_ancestor() -> None:
     first, second = branch(ROOT, "a", "mine", at=1), branch(ROOT, "b", "yours")
     kin = kinship(Side(first, 4), Side(second, 5), [("root", None)])
     assert kin == Kinship(Parent(session_id="root", seq=1, message_index=1), 1, 2)
+
+
+def test_a_branch_of_a_branch_has_no_more_of_the_ancestor_than_it_took_along() -> None:
+    root = make_snapshot("one", "two", "three", "four", session_id="root")
+    parent = branch(root, "p", "five")
+    first, second = branch(parent, "a", "mine", at=1), branch(root, "b", "yours")
+    kin = kinship(Side(first, 1), Side(second, 1), [("root", None), ("p", parent.parent)])
+    assert kin is not None
+    assert (kin.first, kin.second) == (1, 4)

@@ -121,6 +121,18 @@ def test_days_on_which_nothing_happened_are_drawn_too() -> None:
     ]
 
 
+def test_a_time_at_the_ends_of_time_costs_neither_a_crash_nor_millions_of_days() -> None:
+    west, east = timezone(timedelta(hours=-5)), timezone(timedelta(hours=5))
+    ends = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 45, tzinfo=UTC)]
+    for zone in (west, east, None):
+        sessions = [counted("s", *(Slot(moment, messages=1, tokens=1) for moment in ends))]
+        days = grouped(sessions, "day", zone=zone)
+        assert [len(day.key) for day in days] == [10, 10]
+        assert len(grouped(sessions, "week", zone=zone)) == 2
+        assert len(daily(days)) == 366
+        assert (sum(active_hours(sessions, zone=zone)), sum(active_days(sessions, zone=zone))) == (2, 2)
+
+
 def test_hours_and_days_of_the_week_are_counted_by_messages() -> None:
     sessions = [counted("a", Slot(MONDAY, messages=3), Slot(MONDAY + timedelta(days=1, hours=1), messages=2))]
     hours, days = active_hours(sessions, zone=UTC), active_days(sessions, zone=UTC)

@@ -76,7 +76,7 @@ class Statistics(Document):
     total: GroupRow
     groups: tuple[GroupRow, ...]
     daily: tuple[Day, ...]
-    """Every day from the first to the last."""
+    """Every day of the last year in which anything happened, the empty ones too."""
     hours: tuple[int, ...]
     """Messages in each hour of the day, from midnight on, on the user's clock. Empty with --quick."""
     weekdays: tuple[int, ...]
