@@ -108,16 +108,8 @@ class Recorder(Link):
         self.sessions.pop(session.session_id, None)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        try:
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-        except anyio.get_cancelled_exc_class():
-            self._abandon("nobody waits for it any more")
-            raise
-
-    def _abandon(self, why: str) -> None:
-        """Whoever waits for the agent in a thread waits no longer, and asks nothing more."""
-        self.closing.set()
-        self.fail_waiters(why)
+        # Whoever gives up closes the connection, and `finish` ends what goes on in the thread.
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
     # What the client says ---------------------------------------------------------------------------------
 
@@ -225,7 +217,8 @@ class Recorder(Link):
 
     async def finish(self) -> None:
         """Save every session for the last time, and let go of all of them."""
-        self._abandon("the connection was closed")
+        self.closing.set()
+        self.fail_waiters("the connection was closed")
         for session_id in tuple(self.sessions):
             await self._keeper.let_go(session_id)
 
