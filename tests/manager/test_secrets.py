@@ -55,6 +55,16 @@ async def test_a_clean_session_is_clean_whatever_its_ids_look_like() -> None:
     assert len(await store.history("session")) == 2
 
 
+async def test_the_agents_own_name_for_the_session_is_no_secret_of_older_snapshots() -> None:
+    store = MemoryStore()
+    await store.save(make_snapshot("a", agent_session_id=TOKEN))
+    await store.save(make_snapshot("a", OTHER, agent_session_id=TOKEN))
+
+    found = await find_secrets(store, "session")
+
+    assert (found.snapshots, dict(found.kinds)) == ((2,), {"aws-access-key-id": 1})
+
+
 @pytest.mark.parametrize("segment_frames", [2, 256])
 async def test_secrets_are_taken_out_of_everything_but_the_trash(tmp_path: Path, segment_frames: int) -> None:
     async with FilesystemStore(tmp_path, background=False, segment_frames=segment_frames) as store:
