@@ -158,7 +158,11 @@ def test_an_encrypted_store_needs_its_key_and_the_bundle_does_not(
     monkeypatch.setenv("ASNAP_KEY", KEY)
     ran = asnap("export", "01a", "-o", "a.asnap", "-q")
     assert ran.code == 0
-    assert "not: keep it" in ran.err
+    assert ran.err
+    assert asnap("export", "01a", "-o", "b.asnap", "--json").json["warning"]
+    monkeypatch.setenv("WORDS", "asnap-key-" + "A" * 43)
+    sealed = asnap("export", "01a", "-o", "c.asnap", "--passphrase-variable", "WORDS", "--json").json
+    assert (sealed["is_sealed"], sealed["warning"]) == (True, None)
     assert verified(unpack(Path("a.asnap").read_bytes())[0]).messages[0].text == "hello"
 
 

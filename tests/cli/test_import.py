@@ -15,6 +15,7 @@ from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.testing.build import make_message
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.cli.terminal import Terminal
 
 FILES = Path(__file__).parents[1] / "exchange/files"
 KEY = "correct horse battery staple"
@@ -199,3 +200,56 @@ def test_a_bundle_of_nothing_is_no_crash(asnap: Asnap, tmp_path: Path) -> None:
     ran = asnap("import", tmp_path / "none.asnap", "--json")
 
     assert (ran.code, ran.json["sessions"]) == (0, [])
+
+
+# With a passphrase -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sealed(asnap: Asnap, bundle: Path, tmp_path: Path) -> Path:
+    (tmp_path / "words").write_text(KEY)
+    (tmp_path / "words").chmod(0o600)
+    words = ("--passphrase-file", tmp_path / "words")
+    ran = asnap("export", "01aaaa", "--store", tmp_path / "there", "-o", tmp_path / "s.asnap", *words, "--json")
+    assert ran.json["is_sealed"]
+    return tmp_path / "s.asnap"
+
+
+def test_a_sealed_bundle_comes_in_with_its_passphrase(
+    asnap: Asnap, bundle: Path, sealed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert b"hello" not in sealed.read_bytes()
+    ran = asnap("import", sealed, "--no-input", "--json")
+    assert (ran.code, ran.error["code"]) == (7, "key_missing")
+    monkeypatch.setenv("WRONG", "other words")
+    assert asnap("import", sealed, "--passphrase-variable", "WRONG").code == 7
+    assert listed(asnap) == set()
+
+    monkeypatch.setenv("RIGHT", KEY)
+    assert asnap("import", sealed, "--passphrase-variable", "RIGHT").code == 0
+    assert asnap("export", "01aaaa", "-o", "again.asnap").code == 0
+    assert Path("again.asnap").read_bytes() == bundle.read_bytes()
+    both = ("--passphrase-variable", "RIGHT", "--passphrase-file", tmp_path / "words")
+    assert asnap("import", sealed, *both).code == 2
+
+
+def test_a_sealed_bundle_that_was_changed_is_refused(asnap: Asnap, sealed: Path, tmp_path: Path) -> None:
+    data = bytearray(sealed.read_bytes())
+    data[-1] ^= 1
+    sealed.write_bytes(data)
+    assert asnap("import", sealed, "--passphrase-file", tmp_path / "words").code == 5
+
+
+def test_a_passphrase_is_for_bundles(asnap: Asnap, tmp_path: Path, sealed: Path) -> None:
+    words = ("--passphrase-file", tmp_path / "words")
+    assert asnap("export", "01aaaa", "--store", tmp_path / "there", "-o", "a.md", *words).code == 2
+    assert asnap("export", "01aaaa", "--store", tmp_path / "there", "-o", "a.asnap", "--passphrase").code == 7
+
+
+def test_on_a_terminal_the_passphrase_is_asked_for(asnap: Asnap, sealed: Path) -> None:
+    with Terminal("import", sealed) as terminal:
+        terminal.wait_for("Passphrase of the bundle")
+        terminal.send(f"{KEY}\r")
+        assert terminal.end() == 0
+        assert KEY not in terminal.text
+    assert listed(asnap) == {"01aaaa"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import click
 
@@ -14,11 +14,13 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
 from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.passphrase import passphrase, passphrase_options
 from snapshot_plugin.cli.text import plain, size
 from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
     from snapshot_plugin.adapters.exchange.rendering import TextForm
+    from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Exported", "command"]
@@ -33,7 +35,7 @@ _ENDINGS: dict[str, Form] = {
     "json": "json",
 }
 _PARTIAL = 3
-_BARED = "the store is encrypted, the bundle is not: keep it as you would keep the key"
+_BARED = "the store is encrypted, the bundle is not (--passphrase): keep it as you would keep the key"
 
 
 class ExportedSession(Part):
@@ -63,6 +65,8 @@ class Exported(Document):
     """How many secrets of each kind were taken out."""
     is_redacted: bool
     """Whether secrets were looked for."""
+    is_sealed: bool = False
+    """Whether only a passphrase opens it."""
     warning: str | None = None
 
     def show(self, out: Output) -> None:
@@ -97,6 +101,7 @@ class Exported(Document):
         ("asnap export latest -o session.asnap", "everything, with its history, in one file"),
         ("asnap export fix-auth -o fix-auth.html", "a page to read and to show, without secrets"),
         ("asnap export latest --format markdown | less", "the conversation as Markdown"),
+        ("asnap export latest -o x.asnap --passphrase", "a bundle that only a passphrase opens"),
         ("asnap export 01jd 01je -o - | ssh there asnap import -", "two sessions to another machine"),
     ),
     exits=(3, 4, 5, 7, 10),
@@ -114,6 +119,7 @@ class Exported(Document):
     "--tools/--no-tools", default=True, help="With tool calls (default), or without, in markdown and html."
 )
 @click.option("--at", metavar="N", type=click.IntRange(min=1), help="As it was at this snapshot.")
+@passphrase_options
 @yes_option
 async def command(
     call: Call,
@@ -124,6 +130,7 @@ async def command(
     redact: bool | None,
     tools: bool,
     at: int | None,
+    **secret: Any,
 ) -> Exported:
     """Write sessions to a file: a bundle with all of their history, or a text for people.
 
@@ -133,6 +140,9 @@ async def command(
     chosen = form or _form_of(output)
     clean = chosen in ("markdown", "html") if redact is None else redact
     _check_output(call, output, chosen)
+    source = passphrase(call, secret, new=True)
+    if source and chosen != "bundle":
+        raise InvalidInput(f"a passphrase is for bundles, not for {chosen}")
     if not tools and chosen in ("bundle", "json"):
         raise InvalidInput(f"--no-tools is for markdown and html, not for {chosen}")
     async with call.store() as store:
@@ -141,9 +151,11 @@ async def command(
             made = await _bundle(store, targets, clean=clean)
         else:
             made = await _text(store, targets, chosen, tools=tools, clean=clean)
-        is_bared = chosen == "bundle" and _is_encrypted(store, targets)
+        is_bared = chosen == "bundle" and source is None and _is_encrypted(store, targets)
+    if source:
+        made = made._replace(data=_sealed(made.data, source, call))
     await _write(call, output, made.data)
-    return _answer(made, form=chosen, output=output, clean=clean, is_bared=is_bared)
+    return _answer(made, form=chosen, output=output, clean=clean, is_bared=is_bared, is_sealed=source is not None)
 
 
 def _form_of(output: str | None) -> Form:
@@ -226,6 +238,12 @@ async def _text(
     return _Made(rendered.text.encode(), sessions, rendered.redacted.counts)
 
 
+def _sealed(data: bytes, source: KeySource, call: Call) -> bytes:
+    from snapshot_plugin.adapters.exchange.sealing import seal  # noqa: PLC0415 — only with a passphrase
+
+    return seal(data, source, now=call.now)
+
+
 def _is_encrypted(store: SnapshotStore, targets: Sequence[refs.Target]) -> bool:
     keys = getattr(store, "session_keys", lambda _session_id: None)
     return any(keys(target.session_id) is not None for target in targets)
@@ -255,7 +273,9 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
     await anyio.to_thread.run_sync(write)
 
 
-def _answer(made: _Made, *, form: Form, output: str | None, clean: bool, is_bared: bool) -> Exported:
+def _answer(
+    made: _Made, *, form: Form, output: str | None, clean: bool, is_bared: bool, is_sealed: bool
+) -> Exported:
     import hashlib  # noqa: PLC0415 — only here
 
     return Exported(
@@ -266,5 +286,6 @@ def _answer(made: _Made, *, form: Form, output: str | None, clean: bool, is_bare
         sessions=tuple(made.sessions),
         redacted=made.redacted,
         is_redacted=clean,
+        is_sealed=is_sealed,
         warning=_BARED if is_bared else None,
     )

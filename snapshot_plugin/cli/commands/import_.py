@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
@@ -12,8 +12,16 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.passphrase import passphrase, passphrase_options
 from snapshot_plugin.cli.text import plain
-from snapshot_plugin.errors import InvalidInput, LimitExceeded, NotFound, StoreNotFound, StoreUnavailable
+from snapshot_plugin.errors import (
+    InvalidInput,
+    KeyMissing,
+    LimitExceeded,
+    NotFound,
+    StoreNotFound,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from snapshot_plugin.adapters.exchange.carrying import Arrival
@@ -101,8 +109,9 @@ class Imported(Document):
     default="auto",
     help="What FILE is, where it is not recognised.",
 )
+@passphrase_options
 async def command(
-    call: Call, *, file: str, maps: tuple[str, ...], under: str | None, dry_run: bool, form: str
+    call: Call, *, file: str, maps: tuple[str, ...], under: str | None, dry_run: bool, form: str, **secret: Any
 ) -> Imported:
     """Read sessions from a file: a bundle, or a session file of another tool. - is standard input.
 
@@ -113,7 +122,8 @@ async def command(
     from snapshot_plugin.adapters.exchange.reading import read_sessions  # noqa: PLC0415 — as above
 
     paths = _paths(maps)
-    found = await read_sessions(await _read(file), now=call.now, wanted=None if form == "auto" else form)
+    data = _opened(call, await _read(file), secret)
+    found = await read_sessions(data, now=call.now, wanted=None if form == "auto" else form)
     async with _place(call, dry_run=dry_run) as store:
         arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=dry_run)
         if not dry_run:
@@ -167,6 +177,19 @@ async def _read(file: str) -> bytes:
     if len(data) > _MAX_FILE:
         raise LimitExceeded(f"{file} is larger than {_MAX_FILE} bytes", hint="export fewer sessions into each file")
     return data
+
+
+def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
+    """What was sealed with a passphrase, opened; everything else as it is."""
+    from snapshot_plugin.adapters.exchange.sealing import is_sealed, unseal  # noqa: PLC0415 — as above
+
+    if not is_sealed(data):
+        return data
+    secret["ask"] = secret["ask"] or (call.may_ask and not any(secret.values()))
+    source = passphrase(call, secret, new=False)
+    if source is None:
+        raise KeyMissing("the bundle was sealed with a passphrase", hint="give it with --passphrase-file")
+    return unseal(data, source)
 
 
 def _no_file(file: str) -> NotFound:

@@ -1,0 +1,51 @@
+"""The passphrase of a file: from another file, a variable, or typed. Never on a command line, which others see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.errors import KeyMissing
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+
+__all__ = ["passphrase", "passphrase_options"]
+
+_OPTIONS = (
+    click.option("--passphrase", "ask", is_flag=True, help="Ask for the passphrase of the bundle."),
+    click.option(
+        "--passphrase-file", type=click.Path(dir_okay=False, path_type=Path), help="A private file that holds it."
+    ),
+    click.option("--passphrase-variable", metavar="NAME", help="An environment variable that holds it."),
+)
+
+
+def passphrase_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that writes or reads a file with a passphrase."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | None:
+    """What those options name, taken out of *given*; None where none was used. A *new* one is typed twice."""
+    from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase  # noqa: PLC0415 — only here
+
+    ask, file, variable = (given.pop(name) for name in ("ask", "passphrase_file", "passphrase_variable"))
+    if sum(map(bool, (ask, file, variable))) > 1:
+        raise click.UsageError("give one of --passphrase, --passphrase-file and --passphrase-variable")
+    if file:
+        return KeyFile(file)
+    if variable:
+        return EnvironmentKey(variable, call.environ)
+    if not ask:
+        return None
+    if not call.may_ask:
+        raise KeyMissing("nobody can be asked for the passphrase", hint="use --passphrase-file in a script")
+    words: str = click.prompt("Passphrase of the bundle", hide_input=True, confirmation_prompt=new, err=True)
+    return Passphrase(words)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from snapshot_plugin.adapters.exchange.sealing import is_sealed, seal, unseal
+from snapshot_plugin.codec.sources import EnvironmentKey, Passphrase
+from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, KeyMissing, WrongKey
+from tests.exchange.sessions import NOW
+
+# A generated key needs no stretching, which makes these tests quick; one of them uses words.
+KEY = Passphrase("asnap-key-" + "A" * 43)
+DATA = b"what nobody else may read " * 20
+
+
+def test_what_was_sealed_comes_back() -> None:
+    sealed = seal(DATA, KEY, now=NOW)
+
+    assert is_sealed(sealed)
+    assert not is_sealed(DATA)
+    assert b"nobody" not in sealed
+    assert unseal(sealed, KEY) == DATA
+    assert seal(DATA, KEY, now=NOW) != sealed
+
+
+def test_words_open_it_and_other_words_do_not() -> None:
+    sealed = seal(DATA, Passphrase("correct horse"), now=NOW)
+
+    assert unseal(sealed, Passphrase("correct horse")) == DATA
+    with pytest.raises(WrongKey):
+        unseal(sealed, Passphrase("wrong horse"))
+    with pytest.raises(KeyMissing):
+        unseal(sealed, EnvironmentKey("NOT_SET", {}))
+
+
+def test_every_changed_byte_and_every_cut_is_noticed() -> None:
+    sealed = seal(DATA, KEY, now=NOW)
+    for at in range(len(sealed)):
+        changed = bytearray(sealed)
+        changed[at] ^= 4
+        with pytest.raises((Damaged, WrongKey, InvalidSnapshotVersion)):
+            unseal(bytes(changed), KEY)
+        with pytest.raises((Damaged, WrongKey)):
+            unseal(sealed[:at], KEY)
+
+
+def test_a_newer_seal_is_refused() -> None:
+    head, _, body = seal(DATA, KEY, now=NOW).partition(b"\n")
+    newer = json.dumps({**json.loads(head), "asnap_sealed": 2}, separators=(",", ":")).encode()
+    with pytest.raises(InvalidSnapshotVersion):
+        unseal(newer + b"\n" + body, KEY)
+
+
+def test_a_seal_that_asks_for_all_memory_is_refused() -> None:
+    head, _, body = seal(DATA, Passphrase("words"), now=NOW).partition(b"\n")
+    told = json.loads(head)
+    told["slot"]["kdf"]["n"] = 2**40
+    with pytest.raises(Damaged):
+        unseal(json.dumps(told, separators=(",", ":")).encode() + b"\n" + body, Passphrase("words"))
