@@ -77,7 +77,10 @@ class Conversation:
         if self._key:
             environment["ASNAP_KEY"] = self._key
         self._client, self._taken = _Timed(command, environment, self.home, self.home / "stderr.log"), 0
-        self._client.call("initialize", _HELLO, PATIENCE)
+        try:
+            self._client.call("initialize", _HELLO, PATIENCE)
+        except Gone as gone:
+            raise Gone(f"{gone}; it said: {(self.home / 'stderr.log').read_text()[-500:]}") from gone
 
     def begin(self) -> None:
         """A new session."""

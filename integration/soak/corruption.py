@@ -174,8 +174,8 @@ def _mixed(key: str | None, mutate: Mutation, rounds: int) -> Tally:
 
 def _cases() -> Iterator[Case]:
     for mode, key in MODES.items():
-        yield Case(f"every bit, {mode}", partial(_bits, key, nothing), 1 << 30, 1500)
-        yield Case(f"frames, {mode}", partial(_mixed, key, nothing), 3000, 200)
+        yield Case(f"every bit, {mode}", partial(_bits, key, nothing), 1 << 30, 1000)
+        yield Case(f"frames, {mode}", partial(_mixed, key, nothing), 1000, 100)
     yield Case("every bit", partial(_bits, None, no_checksum), 1 << 30, 1 << 30, without="the checksum")
     yield Case("frames", partial(_mixed, None, no_chain), 300, 300, without="the chain of roots")
 

@@ -153,7 +153,7 @@ def _cases() -> Iterator[Case]:
     for kind in _KINDS:
         for mode, key in MODES.items():
             yield Case(f"{kind}, {mode}", partial(_store, kind, key, nothing), 100, 8, needs=no_small_disk)
-    yield Case("bytes, proxy", _proxy, 20, 1, needs=no_small_disk)
+    yield Case("bytes, proxy", _proxy, 10, 1, needs=no_small_disk)
     ignored = partial(_store, "bytes", None, refusals_ignored)
     yield Case("bytes", ignored, 10, 10, without="telling what the disk refused", needs=no_small_disk)
 

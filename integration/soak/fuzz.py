@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -179,100 +180,24 @@ def _bundles(rounds: int) -> Tally:
 
 # Messages ---------------------------------------------------------------------------------------------------------
 
-_NAMES = [
-    "sessionUpdate",
-    "content",
-    "type",
-    "text",
-    "toolCallId",
-    "status",
-    "title",
-    "kind",
-    "rawInput",
-    "rawOutput",
-    "locations",
-    "path",
-    "line",
-    "update",
-    "prompt",
-    "stop",
-    "config",
-    "modes",
-    "currentModeId",
-    "availableModes",
-    "configOptions",
-    "permission",
-    "outcome",
-    "n",
-    "t",
-    "new",
-    "agent",
-    "interrupted",
-    "terminal",
-    "terminalId",
-    "output",
-    "plan",
-    "entries",
-    "usage",
-    "used",
-    "size",
-    "messageId",
-    "label",
-    "history",
-    "restored",
-    "cwd",
-    "mcpServers",
-    "error",
-    "stopReason",
-    "sessionId",
-    "id",
-    "method",
-    "params",
-    "result",
-    "jsonrpc",
-    "optionId",
-    "options",
-    "toolCall",
-    "diff",
-    "oldText",
-    "newText",
-    "resource",
-    "uri",
-    "_meta",
-    "data",
-]
-_VALUES = [
-    "agent_message_chunk",
-    "user_message_chunk",
-    "agent_thought_chunk",
-    "tool_call",
-    "tool_call_update",
-    "plan",
-    "current_mode_update",
-    "config_option_update",
-    "available_commands_update",
-    "session_info_update",
-    "usage_update",
-    "text",
-    "image",
-    "resource",
-    "diff",
-    "pending",
-    "completed",
-    "failed",
-    "end_turn",
-    "session",
-    "session/update",
-    "session/prompt",
-    "session/new",
-    "session/load",
-    "initialize",
-    "session/cancel",
-    "session/request_permission",
-    "2026-01-01T00:00:00Z",
-    "call-1",
-    "2.0",
-]
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+", text)
+
+
+_NAMES = _words("""
+    sessionUpdate content type text toolCallId status title kind rawInput rawOutput locations path line update
+    prompt stop config modes currentModeId availableModes configOptions permission outcome n t new agent
+    interrupted terminal terminalId output plan entries usage used size messageId label history restored cwd
+    mcpServers error stopReason sessionId id method params result jsonrpc optionId options toolCall diff oldText
+    newText resource uri _meta data
+""")
+_VALUES = _words("""
+    agent_message_chunk user_message_chunk agent_thought_chunk tool_call tool_call_update plan
+    current_mode_update config_option_update available_commands_update session_info_update usage_update text
+    image resource diff pending completed failed end_turn session session/update session/prompt session/new
+    session/load initialize session/cancel session/request_permission 2026-01-01T00:00:00Z call-1 2.0
+""")
 _numbers = st.booleans() | st.integers(-(2**70), 2**70) | st.floats()
 _scalars = st.none() | _numbers | st.text(max_size=8) | st.sampled_from(_VALUES)
 _json = st.recursive(
@@ -377,11 +302,11 @@ def _apart(work: Callable[[int], Tally], mutate: Mutation, rounds: int) -> Tally
 
 def _cases() -> Iterator[Case]:
     for mode, key in MODES.items():
-        yield Case(f"frame reader, {mode}", partial(_apart, partial(_frames, key), nothing), 5000, 100)
-    yield Case("bundle importer", partial(_apart, _bundles, nothing), 20000, 400)
-    yield Case("ACP reducer", partial(_apart, _reducer, nothing), 20000, 200)
-    yield Case("JSON-RPC lines", partial(_apart, _lines, nothing), 50000, 600)
-    yield Case("JSON-RPC relay", partial(_apart, _relay, nothing), 10000, 100)
+        yield Case(f"frame reader, {mode}", partial(_apart, partial(_frames, key), nothing), 2000, 60)
+    yield Case("bundle importer", partial(_apart, _bundles, nothing), 10000, 300)
+    yield Case("ACP reducer", partial(_apart, _reducer, nothing), 4000, 120)
+    yield Case("JSON-RPC lines", partial(_apart, _lines, nothing), 10000, 500)
+    yield Case("JSON-RPC relay", partial(_apart, _relay, nothing), 3000, 80)
     for name, work, mutate, without in (
         ("frame reader", partial(_frames, None), sloppy_frames, "refusing an unreadable header"),
         ("bundle importer", _bundles, sloppy_bundles, "refusing what is no JSON"),

@@ -191,10 +191,10 @@ def _cases() -> Iterator[Case]:
         return Case(name, partial(_quietly, work), rounds, quick, without)
 
     for mode, key in MODES.items():
-        yield case(f"store, {mode}", partial(_store, key, nothing), 3000, 150)
-        yield case(f"spool, {mode}", partial(_spool, key, nothing), 1000, 60)
+        yield case(f"store, {mode}", partial(_store, key, nothing), 1000, 40)
+        yield case(f"spool, {mode}", partial(_spool, key, nothing), 1000, 40)
     whole = partial(_store, None, nothing, spread=True)
-    yield case("store, garbage spreads to whole sectors", whole, 1000, 50)
+    yield case("store, garbage spreads to whole sectors", whole, 300, 10)
     yield case("store", partial(_store, None, no_sync), 100, 100, "sync")
     yield case("store", partial(_store, None, no_segment_entry_sync), 500, 500, "directory sync for a new segment")
     yield case("store", partial(_store, None, no_settling), 500, 500, "sync of what a killed writer left")

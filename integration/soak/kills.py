@@ -241,10 +241,10 @@ def _no_proc() -> str | None:
 
 def _cases() -> Iterator[Case]:
     for mode, key in MODES.items():
-        yield Case(f"store, {mode}", partial(_store, key, nothing), 1000, 40)
-        yield Case(f"manager, {mode}", partial(_manager, key, nothing), 500, 20)
-        yield Case(f"proxy and agent, {mode}", partial(_proxy, key, nothing), 100, 6, needs=_no_proc)
-    yield Case("memory server", partial(_memory_server, nothing), 60, 2)
+        yield Case(f"store, {mode}", partial(_store, key, nothing), 300, 15)
+        yield Case(f"manager, {mode}", partial(_manager, key, nothing), 200, 10)
+        yield Case(f"proxy and agent, {mode}", partial(_proxy, key, nothing), 60, 3, needs=_no_proc)
+    yield Case("memory server", partial(_memory_server, nothing), 20, 1)
     yield Case("store", partial(_store, None, saved_late), 20, 20, without="writing before acknowledging")
     yield Case("manager", partial(_manager, None, no_spool), 20, 20, without="the spool")
     yield Case("proxy", partial(_proxy, None, no_spool), 3, 3, without="the spool", needs=_no_proc)

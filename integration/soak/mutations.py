@@ -26,6 +26,8 @@ from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
     "Mutation",
+    "leaking",
+    "never_emptied",
     "no_chain",
     "no_checksum",
     "no_directory_sync",
@@ -188,3 +190,20 @@ def sloppy_updates() -> None:
 def sloppy_lines() -> None:
     """A line ends wherever Python says so."""
     _patched(wire, "_at_newlines", lambda whole: whole.splitlines(keepends=True))
+
+
+def leaking() -> None:
+    """Every record leaves a file open."""
+    append: Any = Spool.append
+
+    def leak(spool: Spool, record: dict[str, Any]) -> int:
+        os.dup(0)
+        number: int = append(spool, record)
+        return number
+
+    _patched(Spool, "append", leak)
+
+
+def never_emptied() -> None:
+    """The spool is not emptied when a snapshot has been made."""
+    _patched(Spool, "truncate", lambda _spool, _upto: None)

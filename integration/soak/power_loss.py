@@ -260,11 +260,11 @@ def _cases() -> Iterator[Case]:
     for kind in _KINDS:
         needs = partial(no_loop_disk, kind)
         for mode, key in MODES.items():
-            yield Case(f"{kind}, {mode}", partial(_cut_while_saving, kind, key, nothing), 200, 8, needs=needs)
-        yield Case(f"{kind}, after kill -9", partial(_cut_after_kill, kind, None, nothing), 40, 8, needs=needs)
-        yield Case(f"{kind}, project memory", partial(_cut_while_remembering, kind, nothing), 100, 5, needs=needs)
+            yield Case(f"{kind}, {mode}", partial(_cut_while_saving, kind, key, nothing), 200, 5, needs=needs)
+        yield Case(f"{kind}, after kill -9", partial(_cut_after_kill, kind, None, nothing), 40, 5, needs=needs)
+        yield Case(f"{kind}, project memory", partial(_cut_while_remembering, kind, nothing), 100, 3, needs=needs)
         streaming = partial(_cut_while_streaming, kind, nothing)
-        yield Case(f"{kind}, proxy", streaming, 30, 2, needs=needs)
+        yield Case(f"{kind}, proxy", streaming, 30, 1, needs=needs)
         for mode, key in MODES.items():
             saving = partial(_cut_while_saving, kind, key, no_sync)
             yield Case(f"{kind}, {mode}", saving, 10, 10, without="sync", needs=needs)

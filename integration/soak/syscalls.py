@@ -260,7 +260,7 @@ def _writing(kind: str, key: str | None, mutate: Mutation, rounds: int) -> Tally
 def _cases() -> Iterator[Case]:
     for mode, key in MODES.items():
         for fault in _FAULTS:
-            yield Case(f"{fault}, {mode}", partial(_each_call, key, nothing, fault), _ALL, 12, needs=_no_strace)
+            yield Case(f"{fault}, {mode}", partial(_each_call, key, nothing, fault), _ALL, 8, needs=_no_strace)
     for mode, key in MODES.items():
         yield Case(f"short writes, {mode}", partial(_writing, "is short", key, nothing), 300, 15)
         yield Case(f"writes that fail half way, {mode}", partial(_writing, "fails half way", key, nothing), 300, 20)

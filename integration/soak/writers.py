@@ -201,9 +201,9 @@ def _cases() -> Iterator[Case]:
             yield Case(f"{name}, {mode}", partial(work, key, nothing), rounds, quick)
         yield Case(name, partial(work, None, no_lock), 20, 20, without="the lock")
 
-    yield from each("eight at once", _eight, 20, 1)
-    yield from each("one that stalls", _stalled, 200, 12)
-    yield Case("two proxies", partial(_two_proxies, nothing), 20, 1)
+    yield from each("eight at once", _eight, 10, 1)
+    yield from each("one that stalls", _stalled, 100, 4)
+    yield Case("two proxies", partial(_two_proxies, nothing), 10, 1)
     yield Case("two proxies", partial(_two_proxies, no_lease), 1, 1, without="the lease")
 
 
