@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from snapshot_plugin.adapters.acp import reduce, wire
+from snapshot_plugin.adapters.acp.flusher import Flusher
 from snapshot_plugin.adapters.exchange import reading
 from snapshot_plugin.adapters.memory.files import MemoryFiles
 from snapshot_plugin.codec import frame
@@ -31,6 +32,7 @@ __all__ = [
     "no_chain",
     "no_checksum",
     "no_directory_sync",
+    "no_flusher",
     "no_lease",
     "no_lock",
     "no_segment_entry_sync",
@@ -91,6 +93,11 @@ def no_lock() -> None:
 def no_lease() -> None:
     """Everybody may have a live session."""
     _patched(lease, "_lock", lambda _fd, _kind: True)
+
+
+def no_flusher() -> None:
+    """What the proxy writes ahead is synced at the turning points of a turn only."""
+    _patched(Flusher, "wake", lambda _flusher: None)
 
 
 def no_spool() -> None:

@@ -25,7 +25,7 @@ import anyio
 
 from integration.soak.conversation import Conversation, Gone
 from integration.soak.disks import Disk, loop_disk, no_loop_disk
-from integration.soak.mutations import Mutation, no_directory_sync, no_settling, no_sync, nothing
+from integration.soak.mutations import Mutation, no_directory_sync, no_flusher, no_settling, no_sync, nothing
 from integration.soak.processes import Child, Say
 from integration.soak.program import Case, Program, Tally
 from integration.soak.sessions import MODES, SESSION, assess, store_at, version
@@ -224,7 +224,7 @@ def _cut_while_streaming(kind: str, mutate: Mutation, rounds: int) -> Tally:
             for _ in range(rounds):
                 until = _talk_and_cut(talk, disk, chance)
                 tally.rounds += 1
-                if not talk.come_back(tally, until=until):
+                if not talk.come_back(tally, until=until) or (mutate is not nothing and tally.broken):
                     break
         finally:
             talk.end()
@@ -270,6 +270,8 @@ def _cases() -> Iterator[Case]:
             yield Case(f"{kind}, {mode}", saving, 10, 10, without="sync", needs=needs)
         streaming = partial(_cut_while_streaming, kind, no_sync)
         yield Case(f"{kind}, proxy", streaming, 3, 3, without="sync", needs=needs)
+        unflushed = partial(_cut_while_streaming, kind, no_flusher)
+        yield Case(f"{kind}, proxy", unflushed, 12, 0, without="syncing each second", needs=needs)
         killed = partial(_cut_after_kill, kind, None, no_settling)
         left = "sync of what a killed writer left"
         yield Case(f"{kind}, after kill -9", killed, 8, 8, without=left, needs=needs)
