@@ -246,6 +246,15 @@ class TestIds:
             assert await peer.prompt(old, "three") == "heard three"
             assert words((await peer.load(new))[1]) == [("user", "two"), ("agent", "heard two")]
 
+    async def test_one_whose_id_is_no_name_for_a_file_is_recorded_under_another(self, tmp_path: Path) -> None:
+        agent = ScriptedAgent(tmp_path)
+        agent.prefix = "x" * 300
+        async with connected(agent) as peer:
+            await peer.initialize()
+            session_id = await peer.new_session()
+            await peer.prompt(session_id, "one")
+            assert words((await peer.load(session_id))[1]) == SAID
+
     async def test_many_at_once_do_not_wait_for_each_other_for_ever(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()

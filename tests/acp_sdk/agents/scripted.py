@@ -48,6 +48,7 @@ class ScriptedAgent(SnapshotAgentMixin, Agent):
         self.modes: dict[str, str] = {}
         self.refuses_sessions = self.ignores_cancel = self.has_modes = False
         self.greets = self.echoes = False
+        self.prefix = ""
         self._cancelled = asyncio.Event()
 
     def on_connect(self, conn: Client) -> None:
@@ -60,7 +61,7 @@ class ScriptedAgent(SnapshotAgentMixin, Agent):
     async def new_session(self, cwd: str, **kwargs: Any) -> NewSessionResponse:
         if self.refuses_sessions:
             raise RequestError(-32000, "log in first")
-        session_id = str(len(self.modes))
+        session_id = f"{self.prefix}{len(self.modes)}"
         self.asked.append(("new", session_id))
         self.modes[session_id] = "ask"
         if self.greets:
