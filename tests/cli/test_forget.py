@@ -298,6 +298,25 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
     assert "\x1b" not in asnap("undo", "--list").out
 
 
+def test_what_was_done_before_an_interruption_can_be_undone(
+    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"))
+    delete = FilesystemStore.delete
+
+    async def interrupted(store: FilesystemStore, session_id: str) -> Any:
+        if session_id == "02bbbb":
+            raise KeyboardInterrupt
+        return await delete(store, session_id)
+
+    monkeypatch.setattr(FilesystemStore, "delete", interrupted)
+    assert asnap("forget", "01", "02", "--yes").code == 130
+    assert names(place) == ["02bbbb"]
+
+    assert asnap("undo").code == 0
+    assert names(place) == ["01aaaa", "02bbbb"]
+
+
 # On a terminal ---------------------------------------------------------------------------------------------------
 
 

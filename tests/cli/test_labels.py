@@ -185,7 +185,13 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
     evil = "a\x1b]0;owned\x07b\x1b[2J"
     saved(place, session("01aaaa", title=evil, tags=(evil,), metadata={"note": evil}))
 
-    for words in (("tag", "01"), ("note", "01"), ("rename", "01", "new"), ("tag", "01", "ok", "--remove", evil)):
+    for words in (
+        ("tag", "01"),
+        ("note", "01"),
+        ("rename", "01", "new"),
+        ("tag", "01", "ok"),
+        ("tag", "01", "--remove", evil),
+    ):
         ran = asnap(*words)
         assert ran.code == 0
         assert "\x1b" not in ran.out + ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.cli.commands.purge import Purged
+from snapshot_plugin.manager.search.rows import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
@@ -42,6 +44,27 @@ def test_the_trash_is_emptied_for_good(asnap: Asnap, place: Path) -> None:
     assert list((place / "trash").iterdir()) == []
     assert asnap("undo").code == 4
     assert sorted(path.name for path in (place / "sessions").iterdir()) == ["02bbbb", "03cccc"]
+
+
+def test_the_search_index_forgets_what_is_gone(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("01aaaa", "marvellous"), session("02bbbb"))
+    asnap("search", "marvellous")
+    asnap("forget", "01", "--yes")
+
+    asnap("purge", "--yes")
+
+    [index] = (home / "cache" / "asnap").glob("search-*.db")
+    connection = sqlite3.connect(index)
+    assert heads(connection) == {}
+    connection.close()
+
+
+def test_nobody_gets_an_index_who_never_searched(asnap: Asnap, place: Path, home: Path) -> None:
+    forgotten(place, "01old", days=40)
+
+    asnap("purge", "--yes")
+
+    assert not (home / "cache").exists()
 
 
 def test_what_is_younger_stays(asnap: Asnap, place: Path) -> None:

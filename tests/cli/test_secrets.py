@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import anyio
@@ -10,6 +11,7 @@ import pytest
 from snapshot_plugin import FilesystemStore, SessionSnapshot
 from snapshot_plugin.cli.commands.secrets import Secrets
 from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.manager.search.rows import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
@@ -64,6 +66,22 @@ def test_secrets_are_taken_out_and_gone_for_good_with_purge(asnap: Asnap, place:
     assert asnap("secrets", "scan").code == 0
     assert asnap("purge", "--yes").code == 0
     assert asnap("undo").code == 4
+
+
+def test_the_search_index_forgets_what_was_taken_out(asnap: Asnap, place: Path, home: Path) -> None:
+    saved(place, session("01aaaa", f"marvellous {TOKEN}"))
+    assert asnap("search", "marvellous").code == 0
+    [index] = (home / "cache" / "asnap").glob("search-*.db")
+    connection = sqlite3.connect(index)
+    assert set(heads(connection)) == {"01aaaa"}
+    connection.close()
+
+    asnap("secrets", "scan", "--all", "--fix", "--yes")
+
+    connection = sqlite3.connect(index)
+    assert heads(connection) == {}
+    connection.close()
+    assert "redacted" in asnap("search", "marvellous").out
 
 
 def test_a_fix_can_be_undone_until_then_and_only_fixed_again(asnap: Asnap, place: Path) -> None:

@@ -226,6 +226,24 @@ def test_steps_that_make_no_sense_do_no_harm(asnap: Asnap, place: Path, home: Pa
     assert loaded(place, "01aaaa") == session("01aaaa")
 
 
+def test_what_lies_in_the_trash_comes_back_by_its_id(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"), session("02bbbb"), session("02bbbb", "2"))
+
+    async def forget() -> None:
+        async with FilesystemStore(place, background=False) as store:
+            await store.delete("01aaaa")
+            await store.drop("02bbbb", [1])
+
+    anyio.run(forget)
+    trash = {line.split("\t")[0]: line.split("\t")[-1] for line in asnap("purge", "-n").out.splitlines()}
+
+    assert asnap("undo").code == 4
+    assert [asnap("undo", trash[name]).code for name in ("01aaaa", "02bbbb")] == [0, 0]
+
+    assert loaded(place, "01aaaa") == session("01aaaa")
+    assert asnap("why", "02bbbb@1").code == 0
+
+
 def test_quiet_says_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     asnap("rename", "01", "one")
@@ -236,10 +254,12 @@ def test_quiet_says_nothing(asnap: Asnap, place: Path) -> None:
 
 
 def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
-    saved(place, session("01aaaa", title="a\x1b]0;owned\x07b\x1b[2J"))
+    evil = "a\x1b]0;owned\x07b\x1b[2J"
+    saved(place, session("01aaaa", title=evil, tags=(evil,)))
     asnap("rename", "01", "new")
+    asnap("tag", "01", "new")
 
-    for words in (("undo", "--list"), ("undo",), ("undo", "--list")):
+    for words in (("undo", "--list"), ("undo",), ("undo",), ("undo", "--list")):
         ran = asnap(*words)
         assert ran.code == 0
         assert "\x1b" not in ran.out + ran.err

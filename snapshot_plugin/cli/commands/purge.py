@@ -11,6 +11,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
 from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.forgotten_index import forget_index
 from snapshot_plugin.cli.moments import moment
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.text import ago, size
@@ -26,6 +27,7 @@ class Discarded(Part):
 
     session_id: str
     token: str
+    """What `asnap undo` calls it."""
     deleted_at: datetime
     size_bytes: int
     is_copy: bool
@@ -47,7 +49,8 @@ class Purged(Document):
     def show(self, out: Output) -> None:
         """See `Document`."""
         if self.removed:
-            columns = (Column("SESSION"), Column("WHAT"), Column("AGE", right=True), Column("SIZE", right=True))
+            right = (Column("AGE", right=True), Column("SIZE", right=True))
+            columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
             out.table(columns, [self._row(each) for each in self.removed])
         if self.kept:
             out.note(f"{self.kept} in the trash are younger, and stay")
@@ -58,9 +61,9 @@ class Purged(Document):
         else:
             out.note(f"removed for ever: {len(self.removed)}; {size(self.size_bytes)} are free")
 
-    def _row(self, each: Discarded) -> tuple[str, str, str, str]:
+    def _row(self, each: Discarded) -> tuple[str, ...]:
         what = "dropped snapshots" if each.is_copy else "session"
-        return each.session_id, what, ago(each.deleted_at, self.as_of), size(each.size_bytes)
+        return each.session_id, what, ago(each.deleted_at, self.as_of), size(each.size_bytes), each.token
 
 
 @declare(
@@ -70,7 +73,7 @@ class Purged(Document):
     examples=(
         ("asnap purge", "what is in the trash goes for ever, after a question"),
         ("asnap purge --older-than 30d --yes", "in cron: keep a month to change your mind"),
-        ("asnap purge -n", "what is in the trash, and how much it takes"),
+        ("asnap purge -n", "what is in the trash, how much it takes, and its ids for asnap undo"),
     ),
     exits=(7, 10),
 )
@@ -94,6 +97,7 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
                 raise click.Abort
             old = list(await store.purge(older_than=grace, now=call.now))
             await _forget_operations(call, store, {each.token for each in old})
+            await forget_index(call, store)
         there = {meta.session_id for meta in await store.list()}
     return Purged(
         removed=tuple(_discarded(each, there) for each in old),

@@ -13,6 +13,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
 from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.failures import PARTIAL
+from snapshot_plugin.cli.forgotten_index import forget_index
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.cli.text import plain
@@ -204,6 +205,7 @@ class _Search:
         finally:  # whoever interrupts this can still undo what was done
             with anyio.CancelScope(shield=True):
                 operation = await self._record()
+                await forget_index(self._call, self._store)
         return operation
 
     async def _fix(self, session: LeakySession, *, alone: bool) -> None:

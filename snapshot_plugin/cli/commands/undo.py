@@ -107,7 +107,7 @@ def _shown(state: str) -> str:
     examples=(
         ("asnap undo", "take back the last forget, rename, tag, import, …"),
         ("asnap undo --list", "what was done, newest first"),
-        ("asnap undo 01jd7a", "take back that one; an undo can be undone, too"),
+        ("asnap undo 01jd7a", "take back that one, also an undo; or bring back what purge -n lists"),
     ),
     exits=(3, 4, 6, 7, 10),
 )
@@ -123,7 +123,27 @@ async def command(call: Call, *, operation: str | None, only_list: bool) -> Undo
         known = await log.read()
         if only_list:
             return Undone(operations=await _listed(store, known), as_of=call.now)
-        return await _undo(call, store, log, known, _chosen(known, operation))
+        chosen = await _trashed(store, known, operation) or _chosen(known, operation)
+        return await _undo(call, store, log, known, chosen)
+
+
+async def _trashed(store: SnapshotStore, known: Sequence[Operation], wanted: str | None) -> Operation | None:
+    """What is in the trash under that id, if it is no operation: whoever forgot it may not have written it down."""
+    from snapshot_plugin.manager.operations import Operation  # noqa: PLC0415 — commands import late
+
+    if not wanted or any(each.id.startswith(wanted.lower()) for each in known):
+        return None
+    found = [each for each in await store.trash() if each.token.startswith(wanted.lower())]
+    if len(found) != 1:
+        return None
+    [entry] = found
+    there = {meta.session_id for meta in await store.list()}
+    step: dict[str, str] = {"do": "undelete", "token": entry.token}
+    if entry.session_id in there:
+        step = {"do": "restore", "session_id": entry.session_id, "token": entry.token}
+    return Operation(
+        id=entry.token, at=entry.deleted_at, kind="forget", summary=entry.session_id, steps=({**step},)
+    )
 
 
 def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
@@ -156,7 +176,7 @@ async def _undo(
     if not any(each.is_done for each in taken):
         raise _refused(_failure(chosen, taken))
     undo = await record_undo(log, chosen, taken)
-    done = _Listing(known).row(chosen, "undone")
+    done = _Listing([*known, chosen]).row(chosen, "undone")
     return Undone(
         operations=(done,),
         told=(f"took back {chosen.kind}: {chosen.summary}", *(f"  {each.told}" for each in taken if each.is_done)),
