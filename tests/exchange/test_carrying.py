@@ -74,6 +74,17 @@ async def test_a_session_that_is_there_with_other_content_wins_and_the_newcomer_
         assert (await store.check()).findings == ()
 
 
+@pytest.mark.parametrize("change", [{"title": "Other"}, {}])
+async def test_one_snapshot_with_other_content_or_tags_makes_another_session(change: dict[str, str]) -> None:
+    snapshot = make_snapshot("x", session_id=SESSION)
+    async with memory_store() as store, memory_store() as other:
+        await store.save(snapshot)
+        await other.save(snapshot.evolve(**change), tags=() if change else ("tagged",))
+        arrivals = await bring(store, [await other.take_out(SESSION)], make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new")]
+
+
 async def test_its_memory_alone_can_be_in_the_way() -> None:
     async with memory_store() as store:
         await store.save(make_snapshot(session_id=f"{SESSION}+memory", memory={"other": 1}))

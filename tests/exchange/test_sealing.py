@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from snapshot_plugin.adapters.exchange.sealing import is_sealed, seal, unseal
 from snapshot_plugin.codec.sources import EnvironmentKey, Passphrase
@@ -58,3 +62,18 @@ def test_a_seal_that_asks_for_all_memory_is_refused() -> None:
     told["slot"]["kdf"]["n"] = 2**40
     with pytest.raises(Damaged):
         unseal(json.dumps(told, separators=(",", ":")).encode() + b"\n" + body, Passphrase("words"))
+
+
+def test_the_page_is_enough_to_open_one() -> None:
+    head, _, body = seal(DATA, KEY, now=NOW).partition(b"\n")
+    told = json.loads(head)
+    slot, name = told["slot"], told["id"]
+
+    def derived(key: bytes, salt: bytes, info: str) -> AESGCM:
+        return AESGCM(HKDF(algorithm=SHA256(), length=32, salt=salt, info=info.encode()).derive(key))
+
+    nonce, sealed, salt = (b64decode(text) for text in (slot["nonce"], slot["sealed"], slot["kdf"]["salt"]))
+    place = f"asnap slot {name} {name} {slot['kind']}"
+    key = derived(bytes(32), salt, "asnap slot").decrypt(nonce, sealed, place.encode())
+    cipher = derived(key, name.encode(), "asnap frame sealed file")
+    assert cipher.decrypt(b64decode(told["nonce"]), body, head + b"\n") == DATA
