@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +24,6 @@ AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
 PATIENCE = 30.0
 ROOT = Path(snapshot_plugin.__file__).parent.parent
 Json = dict[str, Any]
-os.environ["PYTHONPATH"] = str(ROOT)  # the scripted agent is started from directories of its own
 
 
 class Orchestrator:

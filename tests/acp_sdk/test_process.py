@@ -91,6 +91,18 @@ async def test_one_that_ignores_everything_is_killed(monkeypatch: pytest.MonkeyP
         os.kill(agent.pid, 0)
 
 
+async def test_it_ends_also_for_one_who_was_cancelled_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = await StdioAgent.start(python("print('{}', flush=True); input()"))
+    assert await first_of(agent) == {}
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await agent.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(agent.pid, 0)
+    monkeypatch.setattr(os, "killpg", pytest.fail)  # by now the number may be another's
+    await agent.close()
+
+
 @pytest.mark.parametrize("command", [["no-such-program"], [str(Path("/"))]])
 async def test_one_that_cannot_start_is_unavailable(command: list[str]) -> None:
     with pytest.raises(AgentUnavailable):

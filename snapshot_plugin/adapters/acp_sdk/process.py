@@ -39,6 +39,7 @@ class StdioAgent:
         self._lines, self._ready = Lines(), deque[dict[str, Any]]()
         self._stderr: deque[str] = deque(maxlen=_LAST_WORDS)
         self._overhearing = asyncio.create_task(self._overhear(), name="snapshot_plugin agent stderr")
+        self._closed = False
         self.pid = process.pid
 
     @classmethod
@@ -91,8 +92,11 @@ class StdioAgent:
     async def close(self) -> None:
         """End it: its input is closed, it is asked, it is killed; each after a moment. Its children end with it.
 
-        Happens even when cancelled; it takes a few seconds at most.
+        Happens even when cancelled; it takes a few seconds at most. Doing it twice is fine.
         """
+        if self._closed:  # its number may be another's by now
+            return
+        self._closed = True
         with anyio.CancelScope(shield=True):
             if self._process.stdin is not None:
                 self._process.stdin.close()

@@ -37,7 +37,7 @@ class RecordedSession:
         self._manager, self._claim, self._let_go = manager, claim, let_go
         self._recording = Recording(base)
         self._taken: SessionSnapshot | None = base
-        self._is_written_ahead = True
+        self._is_written_ahead = self._is_spooled = True
         self._saves_itself = False
 
     @classmethod
@@ -103,10 +103,15 @@ class RecordedSession:
         """
         if entry is None:
             return
-        spooled = self._take_in(entry.event)
-        if not entry.durable or not self._is_written_ahead:
+        self._take_in(entry.event)
+        if entry.durable:
+            await self.make_durable()
+
+    async def make_durable(self) -> None:
+        """Have what was taken in last on disk on return."""
+        if not self._is_written_ahead:
             return
-        if spooled:
+        if self._is_spooled:
             await self._claim.flush()
         else:
             await self._save()
@@ -116,17 +121,18 @@ class RecordedSession:
         if self.running:
             self._take_in({"interrupted": why, "t": self.now()})
 
-    def _take_in(self, event: dict[str, Any]) -> bool:
+    def _take_in(self, event: dict[str, Any]) -> None:
         # No await in here: a snapshot taken between the two would claim a record that it does not contain.
-        spooled = False
-        if self._is_written_ahead:
-            try:
-                spooled = self._manager.record(self.session_id, event)
-            except InvalidInput as error:
-                log.warning("session %s: not written ahead: %s", self.session_id, error)
+        self._is_spooled = self._is_written_ahead and self._spooled(event)
         self._recording.apply(event)
         self._taken = None
-        return spooled
+
+    def _spooled(self, event: dict[str, Any]) -> bool:
+        try:
+            return self._manager.record(self.session_id, event)
+        except InvalidInput as error:
+            log.warning("session %s: not written ahead: %s", self.session_id, error)
+            return False
 
     async def _save(self) -> None:
         try:

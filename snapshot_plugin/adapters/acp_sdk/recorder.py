@@ -213,6 +213,7 @@ class Recorder(Link):
         self.fail_waiters("the agent ended")
         for session in self.sessions.values():
             session.cut_off("the agent died")
+            await session.make_durable()
             session.touch()
 
     async def finish(self) -> None:
