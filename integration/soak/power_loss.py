@@ -209,7 +209,7 @@ def _cut_while_remembering(kind: str, mutate: Mutation, rounds: int) -> Tally:
 
 # The proxy --------------------------------------------------------------------------------------------------------
 
-_OLD = 3.0
+_OLD = 4.0
 """Seconds after which what streams by must be safe: the promise is one, the rest is for a busy machine."""
 
 
@@ -222,7 +222,7 @@ def _cut_while_streaming(kind: str, mutate: Mutation, rounds: int) -> Tally:
             talk.start()
             talk.begin()
             for _ in range(rounds):
-                until = _talk_and_cut(talk, disk, chance)
+                until = _talk_and_cut(talk, disk, chance, is_long=tally.rounds % 2 == 1)
                 tally.rounds += 1
                 if not talk.come_back(tally, until=until) or (mutate is not nothing and tally.broken):
                     break
@@ -231,18 +231,21 @@ def _cut_while_streaming(kind: str, mutate: Mutation, rounds: int) -> Tally:
     return tally
 
 
-def _talk_and_cut(talk: Conversation, disk: Disk, chance: random.Random) -> float:
-    """Returns the moment before which everything must be safe."""
+def _talk_and_cut(talk: Conversation, disk: Disk, chance: random.Random, *, is_long: bool) -> float:
+    """Finished turns, and one that is cut while it streams: soon, or after some seconds.
+
+    Returns the moment before which everything must be safe.
+    """
     with _confirmed(disk.root, lambda _what: None) as acknowledge:
         for _ in range(chance.randrange(3)):
             talk.hear(talk.say("say yes\nstream 30"))
             acknowledge(None)
-        number = talk.say(f"stream {chance.randrange(100, 2000)} 2")
-        if chance.random() < 0.5:
-            talk.hear_some(chance.randrange(100))
-        else:
+        number = talk.say("stream 5000 2")
+        if is_long:
             with contextlib.suppress(Gone):
-                talk.client.answer(number, chance.random() * 2 * _OLD)
+                talk.client.answer(number, (1 + chance.random()) * _OLD)
+        else:
+            talk.hear_some(chance.randrange(100))
         talk.take_in()
         with contextlib.suppress(OSError):
             acknowledge(None)
@@ -264,14 +267,14 @@ def _cases() -> Iterator[Case]:
         yield Case(f"{kind}, after kill -9", partial(_cut_after_kill, kind, None, nothing), 40, 5, needs=needs)
         yield Case(f"{kind}, project memory", partial(_cut_while_remembering, kind, nothing), 100, 3, needs=needs)
         streaming = partial(_cut_while_streaming, kind, nothing)
-        yield Case(f"{kind}, proxy", streaming, 30, 1, needs=needs)
+        yield Case(f"{kind}, proxy", streaming, 30, 2, needs=needs)
         for mode, key in MODES.items():
             saving = partial(_cut_while_saving, kind, key, no_sync)
             yield Case(f"{kind}, {mode}", saving, 10, 10, without="sync", needs=needs)
         streaming = partial(_cut_while_streaming, kind, no_sync)
         yield Case(f"{kind}, proxy", streaming, 3, 3, without="sync", needs=needs)
         unflushed = partial(_cut_while_streaming, kind, no_flusher)
-        yield Case(f"{kind}, proxy", unflushed, 12, 0, without="syncing each second", needs=needs)
+        yield Case(f"{kind}, proxy", unflushed, 6, 0, without="syncing each second", needs=needs)
         killed = partial(_cut_after_kill, kind, None, no_settling)
         left = "sync of what a killed writer left"
         yield Case(f"{kind}, after kill -9", killed, 8, 8, without=left, needs=needs)
