@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,23 @@ async def test_an_agent_that_cannot_load_is_refused_when_loading_is_demanded(
             )
     assert not manager.live
     assert len((await manager.store.load("refactor")).messages) == 2
+
+
+async def test_an_agent_that_does_not_offer_to_load_is_not_asked_for_anything(
+    manager: SnapshotManager, agent: tuple[str, ...]
+) -> None:
+    await a_session(manager, *agent)
+    told: list[Any] = []
+
+    class Overheard(StdioAgent):
+        async def send(self, message: dict[str, Any]) -> None:
+            told.append(message["method"])
+            await super().send(message)
+
+    acp = AcpProvider(None, manager, client=Orchestrator(), connect=lambda: Overheard.start([*agent, "--no-load"]))
+    with pytest.raises(AgentNoLoadSupport):
+        await create_or_resume_session(acp, "refactor", None, manager, require_load=True)
+    assert told == ["initialize"]
 
 
 async def test_else_it_is_told_what_was_said_with_a_warning_and_the_past_is_kept(
