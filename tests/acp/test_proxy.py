@@ -77,7 +77,7 @@ class TestRelay:
             client.initialize()
             assert ("agent", "kept") in words(history(client, session_id)[1])
 
-    @pytest.mark.requirement("ORBIT-SECURITY-ENVIRONMENT", "ONERING-CARE-CREDENTIALS")
+    @pytest.mark.requirement("ORBIT-SECURITY-ENVIRONMENT", "ONERING-CARE-CREDENTIALS", "ONERING-CARE-AUTH-APART")
     def test_environment_values_of_servers_never_reach_the_disk(self, tmp_path: Path) -> None:
         server = {
             "name": "db",

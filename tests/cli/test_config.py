@@ -9,6 +9,7 @@ from tests.cli.conftest import Asnap
 from tests.cli.examples import valid
 
 
+@pytest.mark.requirement("GASOLINE-P-PLACE-GLOBAL")
 def test_each_setting_tells_where_it_came_from(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "config" / "asnap").mkdir(parents=True)
     (home / "config" / "asnap" / "config.toml").write_text(

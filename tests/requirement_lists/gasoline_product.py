@@ -39,7 +39,7 @@ _TOOLS = section(
 _STORAGE = section(
     _PAGE + "Implementation",
     done("GASOLINE-P-PLACE-PROJECT", "Each project's memory is apart from every other's."),
-    to_do("GASOLINE-P-PLACE-GLOBAL", "There is a place for settings that hold for all projects."),
+    done("GASOLINE-P-PLACE-GLOBAL", "There is a place for settings that hold for all projects."),
     done("GASOLINE-P-PLACE-IDENTITY", "A project is known by its directory."),
     done("GASOLINE-P-DATA-BASELINES", "Baselines are updated per feature."),
     done("GASOLINE-P-DATA-NOISE", "Noise rules are updated per session."),
@@ -90,7 +90,7 @@ _PROOF = section(
 _PRIVACY = section(
     _PAGE + "Privacy & Security",
     to_do("GASOLINE-P-PRIVACY-SHAPES", "Baselines hold the shapes of responses, not their values."),
-    to_do("GASOLINE-P-PRIVACY-LOCAL", "Nothing leaves the machine."),
+    done("GASOLINE-P-PRIVACY-LOCAL", "Nothing leaves the machine."),
     done("GASOLINE-P-PRIVACY-USERS", "Other users of the machine cannot read it."),
     done("GASOLINE-P-PRIVACY-PROJECTS", "Nothing leaks from one project into another."),
     done("GASOLINE-P-PRIVACY-CLEAR", "All data of a project can be deleted at once."),

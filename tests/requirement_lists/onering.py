@@ -121,8 +121,8 @@ _CONSIDERATIONS = section(
     done("ONERING-CARE-DEBOUNCE", "Not every change is a save."),
     done("ONERING-CARE-LOOP", "The event loop is never blocked."),
     done("ONERING-CARE-AGENT-ID", "An agent id is made safe for the file system."),
-    to_do("ONERING-CARE-CREDENTIALS", "Credentials are not stored in a session."),
-    to_do("ONERING-CARE-AUTH-APART", "Connector authentication is kept apart from sessions."),
+    done("ONERING-CARE-CREDENTIALS", "Credentials are not stored in a session."),
+    done("ONERING-CARE-AUTH-APART", "Connector authentication is kept apart from sessions."),
     done("ONERING-CARE-ONE-WRITER", "One agent per agent id at a time."),
     done("ONERING-CARE-PROCESSES", "A second process is kept out by a lock."),
 )

@@ -173,7 +173,7 @@ _PERFORMANCE = section(
     to_do("TERMINAL-QUALITY-COVERAGE", "Over 90 % of the lines are covered by tests."),
     done("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
     done("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),
-    to_do("TERMINAL-QUALITY-STATUS", "The state of a session is shown clearly."),
+    done("TERMINAL-QUALITY-STATUS", "The state of a session is shown clearly."),
 )
 
 _SECURITY = section(
