@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.text import cut, plain
 
 if TYPE_CHECKING:
-    import sqlite3
-
-    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.manager.search.index import SearchIndex, Step
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["ask_index", "tell_unreadable"]
+__all__ = ["indexing", "search_index", "tell_unreadable"]
 
-T = TypeVar("T")
 _NAMED = 3
 
 
-async def ask_index(
-    call: Call,
-    store: SnapshotStore,
-    metas: Sequence[SnapshotMeta],
-    question: Callable[[sqlite3.Connection], T],
-    *,
-    only: Collection[str] | None = None,
-    rebuild: bool = False,
-) -> tuple[T, tuple[str, ...]]:
-    """Put a question to the index of *store*, which lists *metas*; see `SearchIndex.ask`."""
-    from snapshot_plugin.cli.progress import progress  # noqa: PLC0415 — as commands do
-    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — as above
+@asynccontextmanager
+async def search_index(call: Call, store: SnapshotStore, *, rebuild: bool = False) -> AsyncIterator[SearchIndex]:
+    """The index of *store*, in the user's cache."""
+    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — as commands do
     from snapshot_plugin.manager.search.index import opened_index  # noqa: PLC0415 — as above
 
     cache, name = user_cache_dir(call.environ), _name(call, store)
     async with opened_index(store, cache, name=name, rebuild=rebuild) as index:
-        return await index.ask(
-            question, metas, only=only, progress=lambda total: progress(call.out, "indexing", total)
-        )
+        yield index
+
+
+def indexing(call: Call, total: int) -> AbstractContextManager[Step]:
+    """A bar for the sessions that have to be read."""
+    from snapshot_plugin.cli.progress import progress  # noqa: PLC0415 — as above
+
+    return progress(call.out, "indexing", total)
 
 
 def _name(call: Call, store: SnapshotStore) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -12,7 +13,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.indexed import ask_index, tell_unreadable
+from snapshot_plugin.cli.indexed import indexing, search_index, tell_unreadable
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.scope import Selection, filter_options, select
 from snapshot_plugin.cli.text import ago, cut, pad, plain, width
@@ -192,15 +193,16 @@ async def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **a
     words = expression(query, tool=asked["tool"], role=asked["role"])
     since = moment(asked["since"], call.now) if asked["since"] else None
     until = moment(asked["until"], call.now, end=True) if asked["until"] else None
-    async with call.store() as store:
-        metas = await store.list()
+    async with call.store() as store, search_index(call, store, rebuild=rebuild) as index:
+        metas = await index.listed()
         rows, hidden = _chosen(metas, query, ref, asked)
         names = [row.session_id for row in rows]
         question = Question(
             expression=words, sessions=names, limit=asked["limit"], each=asked["limit"] if ref else _EACH,
             since=since, until=until,
         )  # fmt: skip
-        found, unreadable = await ask_index(call, store, metas, question, only=frozenset(names), rebuild=rebuild)
+        progress = functools.partial(indexing, call)
+        found, unreadable = await index.ask(question, metas, only=frozenset(names), progress=progress)
     tell_unreadable(call, unreadable)
     return _searched(query, found, rows, hidden=hidden, unreadable=unreadable, as_of=call.now)
 

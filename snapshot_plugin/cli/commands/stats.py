@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.indexed import ask_index, tell_unreadable
+from snapshot_plugin.cli.indexed import indexing, search_index, tell_unreadable
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.text import count, money, plain, size
 
@@ -187,8 +188,7 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
 
     start = moment(since, call.now) if since else None
     async with call.store() as store:
-        metas = await store.list()
-        facts, unreadable = ({}, ()) if quick else await _facts(call, store, metas)
+        metas, facts, unreadable = (await store.list(), {}, ()) if quick else await _indexed(call, store)
     tell_unreadable(call, unreadable)
     answer = _statistics(metas, facts, by=by, since=start, unreadable=unreadable, as_of=call.now)
     if picture is None:
@@ -202,16 +202,20 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     return answer
 
 
-async def _facts(
-    call: Call, store: SnapshotStore, metas: Sequence[SnapshotMeta]
-) -> tuple[dict[str, Facts], tuple[str, ...]]:
+async def _indexed(
+    call: Call, store: SnapshotStore
+) -> tuple[Sequence[SnapshotMeta], Mapping[str, Facts], tuple[str, ...]]:
+    """What the store lists, what is known of each session beyond that, and which cannot be read."""
     from snapshot_plugin.manager.search.content import all_facts  # noqa: PLC0415 — as above
 
-    return await ask_index(call, store, metas, lambda connection: dict(all_facts(connection)))
+    async with search_index(call, store) as index:
+        metas = await index.listed()
+        facts, unreadable = await index.ask(all_facts, metas, progress=functools.partial(indexing, call))
+        return metas, facts, unreadable
 
 
 def _statistics(
-    metas: Sequence[SnapshotMeta], facts: dict[str, Facts], *, by: Any, since: datetime | None, **rest: Any
+    metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], *, by: Any, since: datetime | None, **rest: Any
 ) -> Statistics:
     from snapshot_plugin.model.statistics import active_days, active_hours, daily, grouped, total  # noqa: PLC0415 — as above
     from snapshot_plugin.model.topics import common_topics  # noqa: PLC0415 — as above
@@ -237,7 +241,9 @@ def _statistics(
     )
 
 
-def _counted(metas: Sequence[SnapshotMeta], facts: dict[str, Facts], since: datetime | None) -> Iterator[Counted]:
+def _counted(
+    metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], since: datetime | None
+) -> Iterator[Counted]:
     """The sessions in which anything happened since; without facts, all of it when they last changed."""
     from snapshot_plugin.cli.sessions import MEMORY  # noqa: PLC0415 — as above
     from snapshot_plugin.model.statistics import Counted, slots_of  # noqa: PLC0415 — as above

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["WORDS", "Database", "transaction"]
 
 _APPLICATION = 0x61534E50
-_VERSION = 1
+_VERSION = 2
 """Raised when the tables or what is put into them change; an index of another version is made anew."""
 _PLACE = b"asnap search index 1"
 _PATIENCE = 30.0
@@ -35,6 +35,7 @@ CREATE TABLE session (
     key INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL UNIQUE,
     seq INTEGER NOT NULL, root TEXT NOT NULL, changed INTEGER NOT NULL, facts TEXT NOT NULL
 );
+CREATE TABLE listing (mark TEXT NOT NULL, metas BLOB NOT NULL);
 CREATE TABLE chunk (row INTEGER PRIMARY KEY, texts BLOB NOT NULL);
 CREATE TABLE said (row INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '');

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.search.database import Database, transaction
+from snapshot_plugin.manager.search.listing import directory_mark, recalled, remember
 from snapshot_plugin.manager.search.rows import heads
 
 if TYPE_CHECKING:
@@ -77,6 +78,29 @@ class SearchIndex:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+    async def listed(self) -> Sequence[SnapshotMeta]:
+        """What the store lists. For a store on disk, remembered as long as none of its files changed."""
+        mark = await anyio.to_thread.run_sync(self._mark)
+        known = await anyio.to_thread.run_sync(self._recalled, mark) if mark else None
+        if known is not None:
+            return known
+        metas = await self._store.list()
+        if mark:
+            await anyio.to_thread.run_sync(self._remember, mark, metas)
+        return metas
+
+    def _mark(self) -> str | None:
+        path: Path | None = getattr(self._store, "path", None)
+        return directory_mark(path / "sessions") if path else None
+
+    def _recalled(self, mark: str) -> Sequence[SnapshotMeta] | None:
+        return recalled(self._database.connection, mark)
+
+    def _remember(self, mark: str, metas: Sequence[SnapshotMeta]) -> None:
+        connection = self._database.connection
+        with suppress(sqlite3.DatabaseError), transaction(connection):  # next time, then
+            remember(connection, mark, metas)
 
     async def ask(
         self,
