@@ -13,11 +13,12 @@ from snapshot_plugin.adapters.acp_sdk import AcpProvider, AcpSession
 from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
 from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SnapshotNotFound
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.events import SessionRestored
+from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import ContextProvider, ResumableProvider
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
 from tests.acp_sdk.orchestrator import AGENT, Orchestrator, prompt, said
 
 pytestmark = pytest.mark.anyio
@@ -149,6 +150,19 @@ async def test_without_persistence_nothing_is_written_unless_asked_for(
         await manager.snapshot(session)
         assert len((await manager.restore("refactor")).snapshot.messages) == 2
         await acp.stop_session(session)
+
+
+async def test_in_a_store_without_a_spool_a_turn_is_saved_when_it_ends(agent: tuple[str, ...]) -> None:
+    settings = SnapshotConfig(enable_persistence=True, snapshot_on_signal=False)
+    async with SnapshotManager(MemoryStore(), settings) as manager:
+        failed: list[SnapshotFailed] = []
+        manager.events.subscribe(failed.append, SnapshotFailed)
+        acp = provider(manager, *agent)
+        session, _ = await create_or_resume_session(acp, "refactor", {"cwd": "/"}, manager)
+        await prompt(session.connection, "refactor", "say hello")
+        assert said(await manager.store.load("refactor")) == [("user", "say hello"), ("assistant", "hello")]
+        assert failed == []
+        await stop_session(acp, session, manager)
 
 
 async def test_two_sessions_have_agents_of_their_own(manager: SnapshotManager) -> None:
