@@ -8,6 +8,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import from_json
@@ -81,10 +82,16 @@ class Header:
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
         """Read a header; anything that is not one raises `SnapshotCorrupted`."""
-        try:
-            return _header(_parsed(data))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SnapshotCorrupted("a frame's header is unreadable") from error
+        return _read(data)
+
+
+@lru_cache(maxsize=256)
+def _read(data: bytes) -> Header:
+    """Whoever finds a frame reads its header, and whoever opens it then reads it again: once is enough."""
+    try:
+        return _header(_parsed(data))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SnapshotCorrupted("a frame's header is unreadable") from error
 
 
 def _parsed(data: bytes) -> Any:
@@ -216,7 +223,7 @@ def open_meta(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tup
     while b"\n" not in (start := inflate_start(content, limit)) and limit < size:
         limit = min(limit * 8, size)
     try:
-        meta = json.loads(start.split(b"\n", 1)[0])["meta"]
+        meta = _parsed(start.split(b"\n", 1)[0])["meta"]
     except (ValueError, KeyError, TypeError) as error:
         raise SnapshotCorrupted("a frame has no summary") from error
     return header, meta if isinstance(meta, dict) else {}

@@ -17,6 +17,7 @@ __all__ = ["MAX_ID_BYTES", "check_session_id", "dated", "dirname_of", "new_id", 
 MAX_ID_BYTES = 200
 """The longest encoded session id, in bytes. File systems end at 255; suffixes need the rest."""
 
+_AS_IT_IS = re.compile(r"[a-z0-9_-][a-z0-9._-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UPPER = re.compile(r"[A-Z~]")
 
@@ -58,6 +59,8 @@ def dirname_of(session_id: str) -> str:
     """
     if not isinstance(session_id, str):
         raise _bad(session_id, "it is not text")
+    if len(session_id) <= MAX_ID_BYTES and _AS_IT_IS.fullmatch(session_id):
+        return session_id
     if session_id in ("", ".", ".."):
         raise _bad(session_id, "it is empty or names a directory")
     if _CONTROL.search(session_id):

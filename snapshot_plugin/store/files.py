@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from snapshot_plugin.errors import StoreUnavailable
@@ -15,16 +15,22 @@ _FULL_SYNC = 51
 """macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
 
 
-@contextlib.contextmanager
-def disk_errors(doing: str, *, session_id: str | None = None) -> Iterator[None]:
+def disk_errors(doing: str, *, session_id: str | None = None) -> AbstractContextManager[None]:
     """Turn an OSError into `StoreUnavailable` that says what was being done."""
-    try:
-        yield
-    except StoreUnavailable:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreUnavailable(f"{doing} failed: {reason}", session_id=session_id) from error
+    return _DiskErrors(doing, session_id)
+
+
+class _DiskErrors:
+    # Not a generator: this is on the path of every save, and of every session in a list.
+    def __init__(self, doing: str, session_id: str | None) -> None:
+        self._doing, self._session_id = doing, session_id
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StoreUnavailable):
+            reason = error.strerror or str(error)
+            raise StoreUnavailable(f"{self._doing} failed: {reason}", session_id=self._session_id) from error
 
 
 def sync_data(fd: int) -> None:
