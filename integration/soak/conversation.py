@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,16 @@ class Conversation:
         if self._key:
             environment["ASNAP_KEY"] = self._key
         self._client, self._taken = _Timed(command, environment, self.home, self.home / "stderr.log"), 0
-        try:
+        with self._explained():
             self._client.call("initialize", _HELLO, PATIENCE)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """If the connection ends, the proxy's last words say why."""
+        try:
+            yield
         except Gone as gone:
-            raise Gone(f"{gone}; it said: {(self.home / 'stderr.log').read_text()[-500:]}") from gone
+            raise Gone(f"{gone}; the proxy said: {(self.home / 'stderr.log').read_text()[-1000:]}") from gone
 
     def begin(self) -> None:
         """A new session."""
@@ -137,7 +144,8 @@ class Conversation:
 
     def hear(self, number: int) -> bool:
         """Wait for the answer; whether it is that of a finished turn."""
-        answer = self.client.answer(number, PATIENCE)
+        with self._explained():
+            answer = self.client.answer(number, PATIENCE)
         self.take_in()
         self.turns[-1].finished = "result" in answer
         return self.turns[-1].finished

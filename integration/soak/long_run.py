@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from integration.soak.conversation import Conversation
+from integration.soak.conversation import Conversation, Gone
 from integration.soak.mutations import Mutation, leaking, never_emptied, nothing
 from integration.soak.program import Case, Program, Tally
 from snapshot_plugin.model.ids import dirname_of
@@ -143,9 +143,14 @@ def _turn(talk: Conversation, chance: random.Random, tally: Tally) -> None:
     talk.hear_some(chance.randrange(40))
     talk.kill(who)
     tally.other[f"kills of {who}"] += 1
-    if who == "agent":
+    if who != "agent":
+        talk.come_back(tally)
+        return
+    try:
         talk.hear(number)
-    else:
+    except Gone:  # an agent that dies four times in a minute is not started again: the proxy ends, and says so
+        tally.other["given up"] += 1
+        talk.end()
         talk.come_back(tally)
 
 
