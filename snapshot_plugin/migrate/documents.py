@@ -35,7 +35,13 @@ def load_document(raw: Any) -> SessionSnapshot:
         InvalidSnapshot: it is not a session, or a part of it does not fit; the text names the path to it.
         InvalidSnapshotVersion: it is newer than this release, or has no usable version.
     """
-    document = migrate(raw)
+    try:
+        return _validated(migrate(raw))
+    except RecursionError:
+        raise InvalidSnapshot("the document is nested too deeply", hint="flatten it") from None
+
+
+def _validated(document: Raw) -> SessionSnapshot:
     try:
         return SessionSnapshot.model_validate(document)
     except ValidationError as error:

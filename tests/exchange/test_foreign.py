@@ -79,6 +79,15 @@ async def test_nothing_of_a_claude_code_file_is_lost() -> None:
     assert session.messages[0].metadata["claude_code"]["gitBranch"] == "main"
 
 
+async def test_a_sub_agent_that_spoke_last_is_not_the_conversation() -> None:
+    data = (FILES / "claude-code.jsonl").read_bytes()
+    (aside,) = [line for line in data.splitlines() if b"sub-agent" in line]
+    found = await read_sessions(data + aside.replace(b"s-1", b"s-2") + b"\n", now=NOW)
+    _, session = await read("claude-code.jsonl")
+
+    assert verified(found.sessions[0]).messages == session.messages
+
+
 async def test_a_rollout_of_codex_is_read() -> None:
     form, session = await read("codex.jsonl")
 
@@ -218,6 +227,7 @@ BAD: list[tuple[bytes, type[Exception]]] = [
     ),
     (b'{"info":{"id":"s"},"messages":[{"info":{"role":"robot"},"parts":[]}]}', InvalidSnapshot),
     (b'{"info":{"id":"s"},"messages":[]}', InvalidSnapshot),
+    (b'{"metadata":{"session_id":"s"},"messages":[],"deep":' + b'{"a":' * 700 + b"1" + b"}" * 701, InvalidSnapshot),
 ]
 
 

@@ -385,6 +385,19 @@ async def test_a_bad_request_is_refused_and_the_next_one_is_served(line: bytes, 
         assert served["sessions"] == []
 
 
+@pytest.mark.parametrize("depth", [100, 300, 450, 480, 490, 495, 600, 900, 990, 5_000])
+async def test_nesting_without_end_is_stored_or_refused_and_never_a_crash(depth: int) -> None:
+    message = '{"role":"user","content":"x","metadata":' + '{"a":' * depth + "1" + "}" * (depth + 1)
+    async with front_end() as ui:
+        (answer,) = await ui.send(f'{{"type":"session_message","messages":[{message}]}}'.encode())
+        assert answer["type"] == ("session_message_added" if depth < 400 else answer["type"])
+        assert answer.get("code") in (None, "invalid_snapshot", "invalid_input")
+        for form in ("markdown", "html", "json"):
+            assert (await ui.ask("session_export", format=form))["type"] in ("session_exported", "error")
+        if answer["type"] == "session_message_added":
+            assert (await ui.ask("session_load", session_id=answer["session_id"]))["message_count"] == 1
+
+
 async def test_a_message_that_is_refused_leaves_nothing_of_its_request() -> None:
     async with front_end() as ui:
         good, bad = {"role": "user", "content": "good"}, {"role": "robot", "content": "bad"}

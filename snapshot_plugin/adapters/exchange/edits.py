@@ -92,7 +92,7 @@ def _edited_line(line: bytes, edit: Edit) -> bytes:
     try:
         before = parsed(line)
         after = edit(before)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, InvalidSnapshot):
             raise
         raise SnapshotCorrupted("a snapshot's content is not the JSON it should be") from error
