@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -123,6 +124,13 @@ def test_raw_is_the_snapshot_itself(asnap: Asnap, place: Path) -> None:
     saved(place, snapshot)
 
     assert SessionSnapshot.model_validate(json.loads(asnap("show", "01jd", "--raw").out)) == snapshot
+
+
+def test_a_reference_can_come_through_a_pipe(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(place, session())
+    monkeypatch.setattr(sys, "stdin", io.StringIO("01jd7aaa\n"))
+
+    assert asnap("show", "-", "--json").json["session"]["session_id"] == "01jd7aaa"
 
 
 # Bad input -----------------------------------------------------------------------------------------------

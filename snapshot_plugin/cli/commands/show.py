@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
@@ -114,6 +115,7 @@ def _cells(row: SnapshotRow, now: datetime) -> tuple[str, ...]:
         ("asnap show 01jd --history", "its snapshots, newest first"),
         ("asnap show 01jd@5 --from 20 --tools", "as it was in snapshot 5, from message 20, tools unfolded"),
         ("asnap show 01jd --raw | jq .config", "the whole snapshot as JSON"),
+        ("asnap list --ids -n 1 | asnap show -", "the newest one of this project"),
     ),
     exits=(4, 5, 7, 10),
 )
@@ -140,8 +142,10 @@ async def command(
     """Show a session: what is to know about it, then the conversation.
 
     On a terminal, more than a screenful goes through $PAGER. Tools are folded to a line each. REF: an id or its
-    beginning, a name, latest, latest~2, tag:x; with @N for one of its snapshots.
+    beginning, a name, latest, latest~2, tag:x; with @N for one of its snapshots; - reads it from stdin.
     """
+    if ref == "-":
+        ref = sys.stdin.readline().strip()
     async with call.store() as store:
         target = await find(store, ref)
         (row,) = await rows_of(store, [target.meta])
