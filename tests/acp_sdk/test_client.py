@@ -273,16 +273,18 @@ async def test_an_agent_that_is_of_no_use_is_reported_and_the_session_is_free(
     manager: SnapshotManager, tmp_path: Path, how: str
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
-    answer = "{'id': json.loads(input())['id'], 'result': {'protocolVersion': 2}}"
+    answer = "{'id': json.loads(line)['id'], 'result': {'protocolVersion': 2, 'sessionId': 'x'}}"
+    agreeable = f"import json, sys\nfor line in sys.stdin:\n    print(json.dumps({answer}), flush=True)"
     commands = {
         "cannot start": ["no-such-agent"],
         "dies": [sys.executable, "-c", "import sys; sys.exit('the licence has expired')"],
         "hangs": [sys.executable, "-c", "import time; time.sleep(60)"],
-        "another version": [sys.executable, "-c", f"import json; print(json.dumps({answer}))"],
+        "another version": [sys.executable, "-c", agreeable],
     }
+    patience = 0.3 if how == "hangs" else PATIENCE
     with anyio.fail_after(PATIENCE), pytest.raises(AgentUnavailable) as caught:
         async with resume_agent(
-            commands[how], session_id, manager, client=Orchestrator(), handshake=Handshake(patience=0.3)
+            commands[how], session_id, manager, client=Orchestrator(), handshake=Handshake(patience=patience)
         ):
             pass
     if how == "dies":
