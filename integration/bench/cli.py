@@ -2,7 +2,7 @@
 
 ``python -m integration.bench.cli [--quick] [--place DIR]`` prints one Markdown table. A value in bold misses its
 goal. The store, of 1000 sessions of 200 turns, is made once and kept in *DIR* (a directory below the system's
-temporary one unless given); with ``--quick`` there are 60.
+temporary one unless given); with ``--quick`` there are 40.
 
 Each command runs as a process of its own, Python's start included. The measure is processor time, which on an idle
 machine is what a user waits for and on a busy one does not change much; the clock's time stands beside it.
@@ -157,10 +157,10 @@ def _size(place: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="60 sessions, under 20 seconds")
+    parser.add_argument("--quick", action="store_true", help="40 sessions, under 20 seconds")
     parser.add_argument("--place", type=Path, help="where the store is made, and found again")
     chosen = parser.parse_args()
-    sessions, repeat = (60, 3) if chosen.quick else (1000, 7)
+    sessions, repeat = (40, 3) if chosen.quick else (1000, 7)
     place = chosen.place or Path(tempfile.gettempdir()) / f"asnap-bench-cli-{os.getuid()}-{sessions}"
     anyio.run(lambda: make_store(place, sessions=sessions))
     print("| question | goal | processor time | |\n|---|--:|--:|---|")

@@ -87,6 +87,25 @@ def test_an_edited_message_is_shown_as_it_was_and_as_it_is(asnap: Asnap, place: 
     assert "+ hello you" in lines
 
 
+def test_changes_are_shown_in_the_order_of_the_conversation(asnap: Asnap, place: Path) -> None:
+    texts = ["one", "two", "three", "four", "five", "six"]
+    messages = [make_message(text, id=text) for text in texts]
+    changed = [
+        messages[0],
+        messages[1].evolve(content="TWO"),
+        *messages[3:5],
+        make_message("new", id="n"),
+        messages[5],
+    ]
+    saved(place, *(make_snapshot(session_id="s").append(*each) for each in (messages, changed)))
+    lines = [line.strip() for line in asnap("diff", "s").out.splitlines() if "──" not in line]
+    shown = lines[lines.index("1 message(s) the same") :]
+    assert shown == [
+        "1 message(s) the same", "- two", "+ TWO", "- three", "2 message(s) the same", "+ new",
+        "1 message(s) the same",
+    ]  # fmt: skip
+
+
 def test_nothing_changed_is_said(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE)
     found = asnap("diff", "talk", "talk", "--json").json

@@ -117,15 +117,32 @@ class Compared(Document):
         yield from _section(style, "also", [plain(name) for name in self.other])
 
     def _messages(self, style: Styler) -> Iterator[str]:
-        if self.common_prefix:
-            yield style(f"  {self.common_prefix} message(s) the same", dim=True)
-        for said in self.removed:
-            yield from _prefixed("-", said, style, fg="red")
-        for edited in self.edited:
-            yield from _prefixed("-", edited.before, style, fg="red")
-            yield from _prefixed("+", edited.after, style, fg="green")
-        for said in self.added:
-            yield from _prefixed("+", said, style, fg="green")
+        same = 0
+        for went, came in self._changes():
+            if went is None and came is None:
+                same += 1
+                continue
+            yield from _unchanged(same, style)
+            same = 0
+            yield from _prefixed("-", went, style, fg="red")
+            yield from _prefixed("+", came, style, fg="green")
+        yield from _unchanged(same, style)
+
+    def _changes(self) -> Iterator[tuple[Said | None, Said | None]]:
+        """What went and what came, in the order of the conversation; of a message that stayed, neither."""
+        gone, come = ({said.number: said for said in side} for side in (self.removed, self.added))
+        edited = {each.before.number: (each.before, each.after) for each in self.edited}
+        old = new = 1
+        while old <= self.before.messages or new <= self.after.messages:
+            if old in gone:
+                yield gone[old], None
+                old += 1
+            elif new in come:
+                yield None, come[new]
+                new += 1
+            else:
+                yield edited.get(old, (None, None))
+                old, new = old + 1, new + 1
 
 
 class Stat(Compared):
@@ -175,8 +192,13 @@ def _brief(value: Any) -> str:
     return cut(plain(json.dumps(value, ensure_ascii=False)), _SHOWN)
 
 
-def _prefixed(mark: str, said: Said, style: Styler, **colour: Any) -> Iterator[str]:
-    for line in lines_of(said, lambda text, **_: text):
+def _unchanged(count: int, style: Styler) -> Iterator[str]:
+    if count:
+        yield style(f"  {count} message(s) the same", dim=True)
+
+
+def _prefixed(mark: str, said: Said | None, style: Styler, **colour: Any) -> Iterator[str]:
+    for line in lines_of(said, lambda text, **_: text) if said else ():
         if line:
             yield style(f"{mark} {line}", **colour)
 
