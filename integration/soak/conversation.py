@@ -112,6 +112,12 @@ class Conversation:
         assert self._client is not None
         return self._client
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether the proxy ended because the agent died too often."""
+        last = (self.home / "stderr.log").read_text().strip().rpartition("\n")[2]
+        return "The sessions are safe" in last
+
     def kill(self, who: str) -> None:
         """SIGKILL to the ``proxy``, the ``agent`` or ``both``."""
         if who != "proxy":

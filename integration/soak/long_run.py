@@ -134,6 +134,18 @@ def _begin_anew(talk: Conversation, tally: Tally) -> None:
 
 
 def _turn(talk: Conversation, chance: random.Random, tally: Tally) -> None:
+    """One turn. An agent that dies four times in a minute is not started again: the proxy says so and ends."""
+    try:
+        _talk(talk, chance, tally)
+    except Gone:
+        if not talk.gave_up:
+            raise
+        tally.other["given up"] += 1
+        talk.end()
+        talk.come_back(tally)
+
+
+def _talk(talk: Conversation, chance: random.Random, tally: Tally) -> None:
     number = talk.say(chance.choice(_SCRIPTS))
     tally.rounds += 1
     if chance.random() > 0.12:
@@ -143,14 +155,9 @@ def _turn(talk: Conversation, chance: random.Random, tally: Tally) -> None:
     talk.hear_some(chance.randrange(40))
     talk.kill(who)
     tally.other[f"kills of {who}"] += 1
-    if who != "agent":
-        talk.come_back(tally)
-        return
-    try:
+    if who == "agent":
         talk.hear(number)
-    except Gone:  # an agent that dies four times in a minute is not started again: the proxy ends, and says so
-        tally.other["given up"] += 1
-        talk.end()
+    else:
         talk.come_back(tally)
 
 
