@@ -186,7 +186,7 @@ async def talk_at_once(agent: ScriptedAgent) -> None:
     await asyncio.gather(*(say(number) for number in range(50)))
 
 
-async def test_secrets_of_servers_reach_no_file(tmp_path: Path) -> None:
+async def test_secrets_of_servers_reach_no_file(tmp_path: Path, disk: Disk) -> None:
     server = {
         "name": "tools",
         "command": "x",
@@ -197,9 +197,12 @@ async def test_secrets_of_servers_reach_no_file(tmp_path: Path) -> None:
         await peer.initialize()
         session_id = await peer.new_session(mcpServers=[server])
         await peer.prompt(session_id, "one")
+        assert "tools" in str(disk.written())
+        assert "s3cret" not in str(disk.written())
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         await peer.about("session/load", session_id, mcpServers=[server])
+        assert "s3cret" not in str(disk.written())
     assert not files_with(tmp_path, b"s3cret")
 
 
@@ -227,18 +230,19 @@ async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
 
 
 async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         session_id = await peer.new_session()
         with monkeypatch.context() as full:
-            full.setattr(Spool, "append", refuse)
+            full.setattr(Spool, "append", refuse_updates)
             assert await peer.prompt(session_id, "one") == "heard one"
         assert await peer.prompt(session_id, "two") == "heard two"
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         assert "".join(text for _, text in words((await peer.load(session_id))[1])) == "oneheard onetwoheard two"
+    assert {entry.levelno for entry in caplog.records} == {logging.WARNING}
 
 
 async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
@@ -253,5 +257,10 @@ async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
             assert await peer.prompt(session_id, "use a tool") == "heard use a tool"
 
 
-def refuse(_spool: Spool, _record: Json) -> int:
-    raise StoreUnavailable("no space left")
+append = Spool.append
+
+
+def refuse_updates(spool: Spool, record: Json) -> int:
+    if "update" in record:
+        raise StoreUnavailable("no space left")
+    return append(spool, record)

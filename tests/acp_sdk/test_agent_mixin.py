@@ -75,6 +75,9 @@ async def test_any_class_gets_sessions_and_connects_as_before(tmp_path: Path, ki
         for method in ("session/load", "session/close", "session/delete"):
             await peer.about(method, session_id)
     assert agent.connections == 1
+    async with FilesystemStore(tmp_path) as store:
+        assert len(await store.trash()) == 1
+        assert await store.list() == []
 
 
 async def test_sessions_of_an_agent_without_a_name_go_by_its_class(tmp_path: Path) -> None:
