@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,7 @@ def _rounds(case: Case, options: argparse.Namespace) -> int:
 def main() -> int:
     options = _options()
     os.environ["PYTHONPATH"] = str(_REPOSITORY)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that disks are unmounted and processes ended
     logging.getLogger("snapshot_plugin").setLevel(logging.CRITICAL)  # thousands of warnings that are expected
     outcomes: list[Outcome] = []
     for program in _programs(options):

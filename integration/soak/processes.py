@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -37,7 +38,9 @@ class Child:
     def __init__(self, work: Callable[[Say], None]) -> None:
         self._out, into = os.pipe()
         sys.stdout.flush()
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: ours only start anew
+            self.pid = os.fork()
         if not self.pid:
             os.close(self._out)
             _work(work, into)
@@ -97,6 +100,7 @@ def _work(work: Callable[[Say], None], into: int) -> None:
         os.write(into, f"{what}\n".encode())
 
     status = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         work(say)
         status = 0
