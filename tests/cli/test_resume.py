@@ -118,7 +118,11 @@ def test_without_a_terminal_it_is_the_newest_whole_one_here(asnap: Asnap, place:
     saved(place, session("far", config={"cwd": str(home / "far")}), session("live"))
     saved(place, session("damaged", age=1), session("good", age=2), session("older", age=3))
     file = next((place / "sessions" / "damaged").glob("*.snap.gz"))
-    file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
+    whole = file.stat().st_size
+    saved(place, session("damaged", age=1).append(Message(role="user", content="more")))
+    data = bytearray(file.read_bytes())
+    data[whole + 40] ^= 0xFF
+    file.write_bytes(bytes(data))
 
     with held(place, "live"):
         assert asnap("resume", "--json").json["session"]["session_id"] == "good"
