@@ -136,8 +136,7 @@ def measured(place: Path, question: str, *words: str, goal: float | None, repeat
 
 def rows(place: Path, *, sessions: int, repeat: int) -> Iterator[Row]:
     """Every line of the table."""
-    for name in ("paths", "schema"):
-        yield measured(place, f"start-up of `asnap {name}`", name, goal=0.15, repeat=repeat)
+    yield measured(place, "start-up of `asnap paths`", "paths", goal=0.15, repeat=repeat)
     yield measured(place, f"`asnap list` of {sessions} sessions", "list", "--all", goal=0.3, repeat=repeat)
     first = asnap(place, "search", "--rebuild", "needle")
     size = _size(place / "cache")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +17,7 @@ from snapshot_plugin.manager.search.index import opened_index
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests.manager.searching import Reads, found, index_file, places, stored
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +83,19 @@ async def test_a_remembered_list_is_the_stores_own_whatever_happened_meanwhile(
             assert (again, store.lists) == (first, 1)
             await change(store)
             assert await remembered(store, tmp_path / "cache") == list(await store.list())
+
+
+@pytest.mark.requirement("ORBIT-STORE-INDEX")
+async def test_a_list_is_made_without_the_conversations(tmp_path: Path) -> None:
+    long = make_snapshot(*(random.Random(n).randbytes(4000).hex() for n in range(20)), session_id="a", title="Long")
+    async with stored(tmp_path, long, long.append(make_message("the end"))) as store:
+        (file,) = store.session_dir("a").glob("*.snap.gz")
+        size = file.stat().st_size
+        with file.open("r+b") as frames:  # the conversation is gone; what lists need is in the newest frame
+            frames.write(bytes(size * 9 // 10))
+        for _ in range(2):
+            (meta,) = await remembered(store, tmp_path / "cache")
+            assert (meta.state, meta.title, meta.messages, meta.seq) == ("ok", "Long", 21, 2)
 
 
 async def test_a_remembered_list_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ _STORE = section(
     done("ORBIT-STORE-LIST", "A store lists what it has."),
     done("ORBIT-STORE-FILES", "There is a store that keeps plain files under a directory of the caller's choice."),
     done("ORBIT-STORE-SWAP", "The store is an interface: another backend can take its place."),
-    to_do("ORBIT-STORE-INDEX", "Listing does not read whole conversations."),
+    done("ORBIT-STORE-INDEX", "Listing does not read whole conversations."),
     done("ORBIT-STORE-READABLE", "What is on disk is JSON that a person can read with common tools."),
     done("ORBIT-STORE-GZIP", "Snapshots are compressed with gzip."),
     done("ORBIT-STORE-VERSIONED", "Stored data says its schema version, so that it can be migrated."),
