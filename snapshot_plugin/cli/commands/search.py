@@ -165,7 +165,7 @@ def _first_shown(hit: MessageHit, room: int) -> int:
     examples=(
         ("asnap search 'token refresh'", "messages with both words, in all sessions"),
         ("""asnap search '"connection refused"' --since 7d""", "a phrase, in the last week"),
-        ("asnap search migrat* --tool bash --agent gemini", "words that begin so, where a shell was run"),
+        ("asnap search 'migrat*' --tool bash --agent gemini", "words that begin so, where a shell was run"),
         ("asnap search needle latest", "within one conversation"),
     ),
     exits=(4, 7, 10),
@@ -178,7 +178,14 @@ def _first_shown(hit: MessageHit, room: int) -> int:
 @click.option(
     "--role", type=click.Choice(["user", "assistant", "system", "tool"]), help="Only messages of this role."
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=_LIMIT, metavar="N", help="At most N hits.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=_LIMIT,
+    metavar="N",
+    help=f"At most N hits; {_LIMIT} unless given.",
+)
 @click.option("--rebuild", is_flag=True, help="Make the index anew first.")
 async def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: Any) -> Searched:
     """Search what was said in all sessions, or in one: words, "a phrase", begin*.
