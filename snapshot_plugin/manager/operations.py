@@ -29,7 +29,7 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
@@ -46,6 +46,7 @@ MAX_BYTES = 4 << 20
 
 _PLACE = b"asnap operations"
 _LOCK_TIMEOUT = 10.0
+_UNWRITTEN = "undo does not know of it; what was forgotten comes back by the ids that asnap purge -n shows"
 
 
 def log_path(state: Path, store: str) -> Path:
@@ -100,7 +101,10 @@ class OperationLog:
         done = Operation(
             id=new_id(), at=self._clock(), kind=kind, summary=summary, steps=tuple(map(dict, steps)), undoes=undoes
         )
-        await anyio.to_thread.run_sync(self._append, done)
+        try:
+            await anyio.to_thread.run_sync(self._append, done)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{summary}: that is done, but {error.message}", hint=_UNWRITTEN) from error
         return done
 
     async def read(self) -> tuple[Operation, ...]:

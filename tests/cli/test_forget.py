@@ -239,6 +239,8 @@ def test_a_live_and_a_damaged_session_are_skipped_with_the_reason(asnap: Asnap, 
     data[-12] ^= 1
     file.write_bytes(data)
 
+    trial = asnap("forget", "--all", "--keep-last", "1", "-n", "--json")
+    assert (trial.code, [each["what"] for each in trial.json["sessions"] if each["code"]]) == (3, ["skipped"])
     ran = asnap("forget", "--all", "--keep-last", "1", "--yes", "--json")
 
     assert ran.code == 3
@@ -315,6 +317,22 @@ def test_what_was_done_before_an_interruption_can_be_undone(
 
     assert asnap("undo").code == 0
     assert names(place) == ["01aaaa", "02bbbb"]
+
+
+def test_when_nothing_can_be_written_down_it_is_said_and_nothing_is_lost(
+    asnap: Asnap, place: Path, home: Path
+) -> None:
+    saved(place, session("01aaaa"))
+    (home / "state").write_bytes(b"in the way")
+
+    ran = asnap("forget", "01", "--yes", "--json")
+
+    assert (ran.code, ran.error["code"]) == (1, "store_unavailable")
+    assert "purge -n" in ran.error["hint"]
+    [line] = asnap("purge", "-n").out.splitlines()
+    (home / "state").unlink()
+    assert asnap("undo", line.split("\t")[-1]).code == 0
+    assert names(place) == ["01aaaa"]
 
 
 # On a terminal ---------------------------------------------------------------------------------------------------
