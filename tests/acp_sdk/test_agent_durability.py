@@ -232,6 +232,7 @@ async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
 async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("snapshot_plugin.adapters.acp.journal._SOON", 0.0)  # so that no save is due when it happens
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         session_id = await peer.new_session()
