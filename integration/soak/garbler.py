@@ -17,14 +17,22 @@ from pathlib import Path
 
 import anyio
 
-from integration.soak.mutations import Mutation, no_segment_entry_sync, no_settling, no_sync, nothing
+from integration.soak.life import STATES, STEPS, open_store, state_of
+from integration.soak.mutations import (
+    Mutation,
+    no_directory_sync,
+    no_segment_entry_sync,
+    no_settling,
+    no_sync,
+    nothing,
+)
 from integration.soak.processes import apart
 from integration.soak.program import Case, Program, Tally
 from integration.soak.sessions import MODES, SESSION, assess, number_of, store_at, version
 from integration.soak.watched import Ended, WatchedDisk, in_one_thread
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.spool import Spool, read_spool
 
 __all__ = ["PROGRAM", "lives"]
@@ -76,6 +84,8 @@ async def _save(key: str | None, chance: random.Random, path: Path, acknowledge:
             acknowledge((await store.save(version(number, largest=_LARGEST))).seq, number)
             if chance.random() < 0.1:
                 await store.compact(SESSION)
+            if key and chance.random() < 0.1:
+                await store.rotate_key()
 
 
 def _store(key: str | None, mutate: Mutation, rounds: int, *, spread: bool = False) -> Tally:
@@ -115,6 +125,43 @@ async def _assess(root: Path, key: str | None, acknowledged: dict[int, int], tal
         tally.lost += found.lost
     tally.wrong += sum("content" in detail or "never saved" in detail for detail in wrong)
     tally.details += wrong[: 5 - len(tally.details)]
+
+
+# A whole life -----------------------------------------------------------------------------------------------------
+
+
+async def _steps(key: str | None, path: Path, acknowledge: Acknowledge) -> None:
+    store = open_store(path, key)
+    for number, step in enumerate(STEPS, 1):
+        await step(store)
+        acknowledge(number, number)
+
+
+def _life(key: str | None, mutate: Mutation, rounds: int) -> Tally:
+    """All that can happen to a session: after the cut it is as after the last step that was done, or the next."""
+    tally, chance = Tally(), random.Random(20261118)
+    for _ in range(rounds):
+        with _scratch() as root:
+            heard = anyio.run(lives, root, partial(_steps, key), [chance.randrange(1, 120)], chance, mutate)
+            done = len(heard)
+            tally.rounds += 1
+            tally.acknowledged += done
+            anyio.run(_assess_life, root, key, done, tally)
+        if mutate is not nothing and tally.broken:
+            break
+    return tally
+
+
+async def _assess_life(root: Path, key: str | None, done: int, tally: Tally) -> None:
+    allowed = (STATES[done], STATES[min(done + 1, len(STEPS))])
+    try:
+        async with open_store(root, key) as store:
+            state = await state_of(store)
+    except (SnapshotError, ValueError) as error:
+        tally.lose(max(1, done), f"after {done} steps: {error}")
+        return
+    if state not in allowed:
+        tally.lose(1, f"after {done} steps there is {state}, not one of {allowed}")
 
 
 # The spool --------------------------------------------------------------------------------------------------------
@@ -192,12 +239,14 @@ def _cases() -> Iterator[Case]:
 
     for mode, key in MODES.items():
         yield case(f"store, {mode}", partial(_store, key, nothing), 1000, 40)
+        yield case(f"a whole life, {mode}", partial(_life, key, nothing), 1000, 40)
         yield case(f"spool, {mode}", partial(_spool, key, nothing), 1000, 40)
     whole = partial(_store, None, nothing, spread=True)
     yield case("store, garbage spreads to whole sectors", whole, 300, 10)
     yield case("store", partial(_store, None, no_sync), 100, 100, "sync")
     yield case("store", partial(_store, None, no_segment_entry_sync), 500, 500, "directory sync for a new segment")
     yield case("store", partial(_store, None, no_settling), 500, 500, "sync of what a killed writer left")
+    yield case("a whole life", partial(_life, None, no_directory_sync), 200, 200, "directory sync")
     yield case("spool", partial(_spool, None, no_sync), 100, 100, "sync")
 
 

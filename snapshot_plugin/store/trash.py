@@ -108,6 +108,8 @@ class TrashDir:
                 begun = time_of(path.stem.rpartition(".")[2])
                 if begun and now - begun >= max(older_than, _SETTLED):
                     shutil.rmtree(path)
+            if gone:
+                sync_dir(self._trash)  # what is gone for ever must not come back after a power cut
         return gone
 
 

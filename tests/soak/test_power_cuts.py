@@ -13,6 +13,7 @@ import pytest
 
 from integration.soak.disk_model import Change, Directory, File, Tree
 from integration.soak.garbler import lives
+from integration.soak.life import STATES, STEPS, open_store, state_of
 from integration.soak.mutations import Mutation, no_segment_entry_sync, no_settling, nothing
 from integration.soak.program import Tally
 from integration.soak.sessions import KEY, SESSION, assess, number_of, store_at, version
@@ -129,6 +130,21 @@ def test_without_its_protection_such_a_save_is_lost(
     monkeypatch.setattr(segments.SegmentFiles, "_settle", segments.SegmentFiles._settle)
     monkeypatch.setattr(segments, "sync_dir", sync_dir)
     assert lost_after_kill_and_cut(disk, None, mutate) > 0
+
+
+def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(disk: Path) -> None:
+    for done in range(1, len(STEPS) + 1):
+        place = disk / str(done)
+        place.mkdir()
+
+        async def live(path: Path, acknowledge: Callable[[int, int], None], done: int = done) -> None:
+            store = open_store(path, None)
+            for step in STEPS[:done]:
+                await step(store)
+            acknowledge(done, done)
+
+        assert anyio.run(lives, place, live, [MANY], Worst()) == {done: done}
+        assert anyio.run(state_of, open_store(place, None)) == STATES[done]
 
 
 # The spool --------------------------------------------------------------------------------------------------------
