@@ -265,7 +265,7 @@ def is_in_order(wanted: tuple[Message, ...], there: list[list[Message]]) -> bool
 
 
 @given(families())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_nothing_of_either_branch_is_lost_and_each_keeps_its_order(
     family: tuple[SessionSnapshot, SessionSnapshot, SessionSnapshot],
 ) -> None:
@@ -280,7 +280,7 @@ def test_nothing_of_either_branch_is_lost_and_each_keeps_its_order(
 
 
 @given(families())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_with_the_ancestor_known_only_what_it_already_said_may_give_way(
     family: tuple[SessionSnapshot, SessionSnapshot, SessionSnapshot],
 ) -> None:
