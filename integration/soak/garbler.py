@@ -94,7 +94,7 @@ def _store(key: str | None, mutate: Mutation, rounds: int, *, spread: bool = Fal
         acknowledged: dict[int, int] = {}
         for _ in range(rounds):
             work = partial(_save, key, chance)
-            steps = [chance.randrange(1, 40) for _ in range(chance.choice((1, 1, 2)))]
+            steps = [chance.randrange(1, 40) for _ in range(chance.choice((1, 2, 3)))]
             heard = anyio.run(partial(lives, spread=spread), root, work, steps, chance, mutate)
             acknowledged |= heard
             tally.rounds += 1
