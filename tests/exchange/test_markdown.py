@@ -159,6 +159,21 @@ def test_formatting_and_code_stay() -> None:
     assert "https://x.y/z?a=1&b=2" in Page(exported).links
 
 
+@pytest.mark.parametrize(
+    ("info", "kept"),
+    [
+        ("python", "python"),
+        (" c++ ", "c++"),
+        ("js title=x", "js"),
+        ("{=html}", ""),
+        ("<b>", ""),
+        ("{.x onclick=y}", ""),
+    ],
+)
+def test_behind_a_fence_only_the_language_stays(info: str, kept: str) -> None:
+    assert f"\n```{kept}\ncode\n```\n" in to_markdown(session(f"```{info}\ncode\n```\n"))
+
+
 HOSTILE = (
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",

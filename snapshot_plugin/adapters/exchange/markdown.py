@@ -27,6 +27,7 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 __all__ = ["TextPart", "call_of", "moment", "note_of", "parts_of", "title_of", "to_markdown"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)\Z")
+_LANGUAGE = re.compile(r"\s*([\w+#.-]+)(?=\s|\Z)")
 _TICKS = re.compile(r"`+")
 _OUR_LEVELS = 2
 """Our own headings have these levels; those in texts go below."""
@@ -132,7 +133,7 @@ def harmless(text: str) -> str:
     out: list[str] = []
     for part in parts_of(text):
         if part.fence:
-            out += [part.fence + _inline(part.info), *part.lines, part.fence]
+            out += [part.fence + part.language, *part.lines, part.fence]
         else:
             out += map(_harmless_line, part.lines)
     return "\n".join(out)
@@ -143,7 +144,8 @@ class TextPart(NamedTuple):
 
     lines: list[str]
     fence: str = ""
-    info: str = ""
+    language: str = ""
+    """What the code is written in; anything else behind a fence may mean something to some renderer, and goes."""
 
 
 def parts_of(text: str) -> list[TextPart]:
@@ -155,7 +157,8 @@ def parts_of(text: str) -> list[TextPart]:
         if here.fence and found and found[1].startswith(here.fence) and not found[2].strip():
             parts.append(TextPart([]))
         elif not here.fence and found and not (found[1][0] == "`" and "`" in found[2]):
-            parts.append(TextPart([], found[1], found[2]))
+            language = _LANGUAGE.match(found[2])
+            parts.append(TextPart([], found[1], language[1] if language else ""))
         else:
             here.lines.append(line)
     return parts
