@@ -16,6 +16,7 @@ import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
 from snapshot_plugin.cli import main
+from snapshot_plugin.codec.sources import KeySource
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ def asnap_process(home: Path) -> Asnap:
     return run
 
 
-def saved(place: Path, *snapshots: SessionSnapshot, tags: Sequence[str] = (), key: str | None = None) -> None:
+def saved(
+    place: Path, *snapshots: SessionSnapshot, tags: Sequence[str] = (), key: str | KeySource | None = None
+) -> None:
     """Save snapshots, one after the other, in the store at *place*."""
 
     async def save() -> None:

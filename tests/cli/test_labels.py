@@ -14,6 +14,8 @@ import pytest
 from snapshot_plugin import FilesystemStore, SessionSnapshot
 from snapshot_plugin.cli.commands.tag import Tags
 from snapshot_plugin.cli.labelling import Label
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.codec.sources import EnvironmentKey
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.model.snapshot import SessionConfig
 from snapshot_plugin.testing import FixedClock
@@ -219,10 +221,11 @@ class TestEvery:
     def test_an_encrypted_store_without_its_key(
         self, asnap: Asnap, place: Path, line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, home: Path
     ) -> None:
-        saved(place, session("01aaaa"), key="correct horse")
+        key = generate_key()
+        saved(place, session("01aaaa"), key=EnvironmentKey("KEY", {"KEY": key}))
         assert asnap(*filled(line, "01")).code == 7
 
-        monkeypatch.setenv("ASNAP_PASSPHRASE", "correct horse")
+        monkeypatch.setenv("ASNAP_KEY", key)
         assert asnap(*filled(line, "01")).code == 0
         written = b"".join(path.read_bytes() for path in (home / "state").rglob("*") if path.is_file())
         assert written

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.codec.sources import EnvironmentKey, KeySource
 from snapshot_plugin.model.lineage import fork
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import START, session
@@ -17,7 +20,7 @@ TOKEN = "ghp_" + "a1B2" * 9
 Contents = dict[str, dict[int, SessionSnapshot]]
 
 
-def contents(place: Path, key: str | None = None) -> Contents:
+def contents(place: Path, key: KeySource | None = None) -> Contents:
     """The newest of every session, and all its snapshots."""
 
     async def read() -> Contents:
@@ -37,7 +40,7 @@ def newest(found: Contents) -> dict[str, SessionSnapshot]:
     return {name: snapshots[0] for name, snapshots in found.items()}
 
 
-def furnished(place: Path, key: str | None = None) -> None:
+def furnished(place: Path, key: KeySource | None = None) -> None:
     first = session("01aaaa", "one", "two", title="old", tags=("x",))
     saved(
         place,
@@ -93,9 +96,9 @@ def test_a_change_can_be_taken_back(asnap: Asnap, place: Path, line: tuple[str, 
 def test_in_an_encrypted_store_too_and_nothing_is_told_outside(
     asnap: Asnap, place: Path, line: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = "correct horse"
+    monkeypatch.setenv("ASNAP_KEY", generate_key())
+    key = EnvironmentKey("ASNAP_KEY", os.environ)
     furnished(place, key)
-    monkeypatch.setenv("ASNAP_PASSPHRASE", key)
     before = contents(place, key)
 
     assert asnap(*line).code == 0

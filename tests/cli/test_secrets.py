@@ -10,6 +10,8 @@ import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
 from snapshot_plugin.cli.commands.secrets import Secrets
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.codec.sources import EnvironmentKey
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.search.rows import heads
 from snapshot_plugin.testing import FixedClock
@@ -136,10 +138,11 @@ def test_a_live_and_a_damaged_session_are_skipped_and_told(asnap: Asnap, place: 
 
 
 def test_an_encrypted_store(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(place, session("01aaaa", TOKEN), key="correct horse")
+    key = generate_key()
+    saved(place, session("01aaaa", TOKEN), key=EnvironmentKey("KEY", {"KEY": key}))
     assert asnap("secrets", "scan").code == 7
 
-    monkeypatch.setenv("ASNAP_PASSPHRASE", "correct horse")
+    monkeypatch.setenv("ASNAP_KEY", key)
     assert asnap("secrets", "scan").code == 1
     assert asnap("secrets", "scan", "--all", "--fix", "--yes").code == 0
     assert asnap("secrets", "scan").code == 0
