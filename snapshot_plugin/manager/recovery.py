@@ -153,7 +153,7 @@ def sessions_of(root: Path) -> list[str]:
     """Every session with a directory, saved or not: one may have died before its first snapshot."""
     try:
         names = sorted(path.name for path in (root / "sessions").iterdir() if path.is_dir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
         return []
     return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
