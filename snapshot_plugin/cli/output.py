@@ -68,6 +68,11 @@ class Output:
         return self.form == "text"
 
     @property
+    def notes_have_colour(self) -> bool:
+        """Whether what goes to stderr is shown in colour."""
+        return self._colour[2]
+
+    @property
     def is_terminal(self) -> bool:
         """Whether data goes to a terminal."""
         return sys.stdout.isatty()

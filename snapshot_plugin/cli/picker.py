@@ -23,7 +23,6 @@ from prompt_toolkit.styles import Style
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.choices import Choices, Glimpse, glimpse_of
-from snapshot_plugin.cli.output import wants_colour
 from snapshot_plugin.cli.picker_view import footer, list_of, preview_of
 from snapshot_plugin.cli.remembered import recall, remember
 from snapshot_plugin.cli.scope import here
@@ -51,7 +50,7 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
     choices = Choices(rows, here(), everywhere=recall(call, _FILE).get("everywhere") is True)
     if not choices.shown:
         choices.toggle_scope()
-    picker = _Picker(choices, call.now, colour=wants_colour("auto", sys.stderr, call.environ))
+    picker = _Picker(choices, call.now, colour=call.out.notes_have_colour)
     async with anyio.create_task_group() as background:
         background.start_soon(_learn, store, picker)
         await picker.application.run_async()

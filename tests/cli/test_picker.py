@@ -231,11 +231,12 @@ def test_colours_only_where_they_are_wanted(store: Path) -> None:
         assert terminal.colour_of("01bbb") == "cyan"
         terminal.send(ESC)
         terminal.end()
-    with Terminal("resume", env={"NO_COLOR": "1"}) as terminal:
-        terminal.wait_for("> 01aaa")
-        assert terminal.colour_of("01bbb") == "default"
-        terminal.send(ESC)
-        terminal.end()
+    for words, env in ((["--color", "never"], {}), ([], {"NO_COLOR": "1"})):
+        with Terminal("resume", *words, env=env) as terminal:
+            terminal.wait_for("> 01aaa")
+            assert terminal.colour_of("01bbb") == "default"
+            terminal.send(ESC)
+            terminal.end()
 
 
 def test_hostile_titles_are_inert(store: Path, place: Path) -> None:
