@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -12,7 +14,9 @@ from snapshot_plugin import FilesystemStore, MemoryStore
 from snapshot_plugin.adapters.exchange.carrying import Arrival, as_copies, bring, carrier, collect
 from snapshot_plugin.adapters.exchange.edits import moved, renamed
 from snapshot_plugin.adapters.exchange.redacting import redacted
+from snapshot_plugin.codec.frame import encode_frame
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
 from tests.exchange.sessions import NOW, fill, memory_store
@@ -140,6 +144,40 @@ async def test_if_the_disk_refuses_half_way_what_was_imported_is_taken_back() ->
         with pytest.raises(StoreUnavailable):
             await bring(store, await exported())
         assert await ids(store) == set()
+
+
+async def test_who_interrupts_an_import_half_way_finds_nothing_imported() -> None:
+    with anyio.CancelScope() as scope:
+
+        class Interrupted(MemoryStore):
+            async def put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
+                if session_id.endswith("+memory"):
+                    scope.cancel()
+                    await anyio.lowlevel.checkpoint()
+                await super().put_in(session_id, copies)
+
+        store = Interrupted()
+        await bring(store, await exported())
+    assert scope.cancelled_caught
+    assert await ids(store) == set()
+
+
+async def test_a_session_that_is_in_a_file_twice_is_refused() -> None:
+    one, other = [await as_copies(make_snapshot(text, session_id="s"), now=NOW) for text in ("a", "b")]
+    async with memory_store() as store:
+        with pytest.raises(InvalidInput):
+            await bring(store, [one, other])
+        assert await ids(store) == set()
+
+
+async def test_a_session_of_a_newer_release_is_left_alone_too() -> None:
+    frames = MemoryLog()
+    (copy,) = await as_copies(make_snapshot("x", session_id="s"), now=NOW)
+    newer = dataclasses.replace(copy.header, v=99)
+    frames.append("s", encode_frame(newer, copy.payload, None), newer)
+    async with MemoryStore(frames) as store:
+        arrivals = await bring(store, [[copy]], make_id=lambda: "new")
+        assert outcomes(arrivals) == [("renamed", "s", "new")]
 
 
 def test_a_store_without_histories_is_refused_in_words() -> None:

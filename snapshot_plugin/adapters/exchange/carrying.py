@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+import anyio
+
 from snapshot_plugin.adapters.exchange.edits import moved, renamed
-from snapshot_plugin.errors import Conflict, Damaged, InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import Conflict, Damaged, InvalidInput, InvalidSnapshotVersion, SnapshotNotFound
 from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -134,6 +136,8 @@ async def bring(
 
 def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Family]:
     by_id = {check_session_id(copies[0].header.sid): copies for copies in sessions}
+    if len(by_id) < len(sessions):
+        raise InvalidInput("a session is in the file twice", hint="nothing was imported; import them one by one")
     memories = {memory_id(name) for name in by_id} & by_id.keys()
     newest = {name: verified(copies) for name, copies in by_id.items()}
     families = []
@@ -181,7 +185,7 @@ async def _is_there(place: Carrier, copies: Copies) -> bool | None:
         local = {_identity(copy) for copy in await place.take_out(copies[0].header.sid)}
     except SnapshotNotFound:
         return None
-    except Damaged:
+    except (Damaged, InvalidSnapshotVersion):  # not for us to judge, so not the same
         return False
     return {_identity(copy) for copy in copies} <= local
 
@@ -191,13 +195,15 @@ def _identity(copy: Copied) -> tuple[int, str, tuple[str, ...]]:
 
 
 async def _put_in(place: Carrier, sessions: Sequence[Copies]) -> None:
+    """All or none: whoever is interrupted half way, by an error or by Ctrl-C, takes back what is done."""
     done: list[str] = []
     try:
         for copies in sessions:
             session_id = copies[0].header.sid
             await place.put_in(session_id, copies)
             done.append(session_id)
-    except SnapshotError:
-        for session_id in done:
-            await place.delete(session_id)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            for session_id in done:
+                await place.delete(session_id)
         raise
