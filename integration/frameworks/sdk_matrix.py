@@ -35,7 +35,7 @@ def releases_to_try() -> list[str]:
     listed = re.search(r"Available versions: (.+)", index.stdout)
     assert listed, index.stdout
     newest_first = listed[1].split(", ")
-    final = [release for release in newest_first if re.fullmatch(r"[\d.]+", release)]
+    final = [release for release in newest_first if _is_final(release)]
     supported = [release for release in final if _numbers(release) >= _numbers(_oldest_allowed())]
     return list(dict.fromkeys([supported[-1], supported[0], newest_first[0]]))
 
@@ -44,6 +44,10 @@ def _oldest_allowed() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (requirement,) = project["optional-dependencies"]["acp"]
     return str(requirement.partition(">=")[2].partition(",")[0])
+
+
+def _is_final(release: str) -> bool:
+    return re.fullmatch(r"[\d.]+", release) is not None
 
 
 def _numbers(release: str) -> tuple[int, ...]:
@@ -76,8 +80,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="sdk-") as place:
             passed[release] = tried(release, Path(place))
     for release, ok in passed.items():
-        print(f"{PACKAGE} {release}: {'passed' if ok else 'FAILED'}")
-    return 0 if all(passed.values()) else 1
+        aside = "" if _is_final(release) else " (a pre-release: for information)"
+        print(f"{PACKAGE} {release}: {'passed' if ok else 'FAILED'}{aside}")
+    return 0 if all(ok for release, ok in passed.items() if _is_final(release)) else 1
 
 
 if __name__ == "__main__":
