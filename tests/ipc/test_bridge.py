@@ -133,6 +133,34 @@ async def test_a_session_is_loaded_by_id_and_is_the_current_one_then() -> None:
         assert (added["session_id"], added["message_count"]) == (first, 3)
 
 
+async def test_a_save_that_fails_is_said_to_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front_end() as ui:
+        await ui.say("hello")
+
+        async def refuse(*_args: object, **_options: object) -> None:
+            raise StoreUnavailable("the disk is full")
+
+        monkeypatch.setattr(SnapshotManager, "snapshot", refuse)
+        saved = await ui.ask("session_save")
+
+        assert (saved["type"], saved["success"], saved["code"]) == ("session_saved", False, "store_unavailable")
+
+
+async def test_a_message_over_a_megabyte_is_stored_whole_and_mentioned() -> None:
+    async with front_end() as ui:
+        (added,) = await ui.send(
+            json.dumps(
+                {"type": "session_message", "messages": [{"role": "user", "content": "x" * 2_000_000}]}
+            ).encode(),
+            limit=4_000_000,
+        )
+        loaded = await ui.ask("session_load", session_id=added["session_id"])
+
+        assert len(added["notices"]) == 1
+        assert len(loaded["messages"][0]["content"][0]["text"]) == 2_000_000
+        assert (await ui.say("small"))["notices"] == []
+
+
 async def test_messages_come_a_page_at_a_time() -> None:
     async with front_end() as ui:
         session_id = (await ui.say(*map(str, range(10))))["session_id"]

@@ -94,15 +94,18 @@ class Bridge:
             "message_count": len(current.state.messages),
             "total_tokens": current.state.metrics.total_tokens,
             "seq": ref.seq,
+            "notices": list(ref.notices),
         }
 
     @_do.register
     async def _save(self, request: requests.SaveSession) -> Reply:
         _ = request
-        if self._current is None:
-            error = InvalidInput("there is no current session to save", hint="create or load one first")
+        try:
+            if self._current is None:
+                raise InvalidInput("there is no current session to save", hint="create or load one first")
+            ref = await self._manager.snapshot(self._current, trigger="manual")
+        except SnapshotError as error:
             return {**refusal(error), "type": "session_saved", "success": False}
-        ref = await self._manager.snapshot(self._current, trigger="manual")
         return {"type": "session_saved", "success": True, "session_id": ref.session_id, "seq": ref.seq}
 
     @_do.register
