@@ -86,8 +86,10 @@ class Call:
 
     @asynccontextmanager
     async def store(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
-        """The store this invocation is about, opened."""
+        """The store this invocation is about, opened; what killed processes left in it is made snapshots first."""
         where = self.config.storage_path
+        from snapshot_plugin.cli.recovering import recover_first  # noqa: PLC0415 — it imports us
+
         if "://" in where:
             from snapshot_plugin.store import open_store  # noqa: PLC0415 — reads entry points, rarely needed
 
@@ -95,6 +97,7 @@ class Call:
                 yield remote
             return
         async with self.local(create=create) as local:
+            await recover_first(self, local)
             yield local
 
     @asynccontextmanager

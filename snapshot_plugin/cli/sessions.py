@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from snapshot_plugin.cli.document import Part
@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["MEMORY", "Holder", "SessionRow", "holder_of", "marks", "row_of", "rows_at", "rows_of", "session_rows"]
+__all__ = [
+    "MEMORY",
+    "Holder",
+    "SessionRow",
+    "holder_of",
+    "marks",
+    "row_of",
+    "rows_at",
+    "rows_of",
+    "session_rows",
+    "unsaved_rows",
+]
 
 MEMORY = "+memory"
 """How the id of a session ends that is only another one's working memory."""
@@ -92,6 +103,29 @@ def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow
     ids = [meta.session_id for meta in metas]
     short, present = short_ids(ids), presences(root, ids) if root else {}
     return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
+
+
+def unsaved_rows(root: Path, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
+    """Sessions that are so new, or died so soon, that they are only in their spools yet."""
+    from snapshot_plugin.manager.presence import unsaved  # noqa: PLC0415 — as above
+
+    return [_unsaved(name, presence) for name, presence in unsaved(root, [m.session_id for m in metas]).items()]
+
+
+def _unsaved(session_id: str, presence: Presence) -> SessionRow:
+    someone = presence.owner or presence.died
+    moment = presence.last_sign or (someone.since if someone else datetime.fromtimestamp(0, UTC))
+    return SessionRow(
+        session_id=session_id,
+        short_id=session_id,
+        live=holder_of(presence.owner) if presence.owner else None,
+        ended_unexpectedly=presence.died is not None,
+        last_sign=presence.last_sign,
+        changed_at=moment,
+        saved_at=moment,
+        seq=0,
+        trigger="",
+    )
 
 
 def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) -> SessionRow:

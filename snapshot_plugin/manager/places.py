@@ -7,7 +7,9 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["default_storage_path", "user_cache_dir", "user_config_file", "user_state_dir"]
+from snapshot_plugin.model.ids import session_id_of
+
+__all__ = ["default_storage_path", "sessions_of", "user_cache_dir", "user_config_file", "user_state_dir"]
 
 _APP = "asnap"
 
@@ -22,6 +24,15 @@ def user_config_file(environ: Mapping[str, str]) -> Path:
     """The user's own settings."""
     config = _xdg(environ, "XDG_CONFIG_HOME") or platformdirs.user_config_path(_APP, appauthor=False)
     return config / "config.toml"
+
+
+def sessions_of(root: Path) -> list[str]:
+    """Every session with a directory in the store at *root*, saved or not: it may have died before that."""
+    try:
+        names = sorted(path.name for path in (root / "sessions").iterdir() if path.is_dir())
+    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
+        return []
+    return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
 
 def user_cache_dir(environ: Mapping[str, str]) -> Path:

@@ -6,16 +6,17 @@ A lease that was stopped properly is empty, so most sessions cost one ``stat``. 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.manager.lease import Owner, ended_without_stop, owner_of
+from snapshot_plugin.manager.places import sessions_of
 from snapshot_plugin.model.ids import dirname_of
 
-__all__ = ["Presence", "presences"]
+__all__ = ["Presence", "abandoned", "presences", "unsaved"]
 
 
 class Presence(NamedTuple):
@@ -37,6 +38,17 @@ def presences(root: Path, session_ids: Iterable[str]) -> dict[str, Presence]:
         except (OSError, SnapshotError):  # most have no lease; one may go away, or be no session, while we look
             continue
     return {session_id: presence for session_id, presence in found.items() if presence != Presence()}
+
+
+def abandoned(root: Path) -> list[str]:
+    """The sessions whose process died and whose spool nobody has recovered yet."""
+    return [session_id for session_id, presence in presences(root, sessions_of(root)).items() if presence.died]
+
+
+def unsaved(root: Path, saved: Collection[str]) -> dict[str, Presence]:
+    """Sessions that no snapshot was ever made of: they are in nobody's list, but what was said in them is there."""
+    known = frozenset(saved)
+    return presences(root, [session_id for session_id in sessions_of(root) if session_id not in known])
 
 
 def _presence(directory: Path) -> Presence:

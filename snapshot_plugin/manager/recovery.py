@@ -23,10 +23,10 @@ from snapshot_plugin.errors import (
     SnapshotNotFound,
 )
 from snapshot_plugin.manager.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.manager.places import sessions_of
 from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.manager.reduce import reduce_messages
 from snapshot_plugin.manager.spool import Spool, SpoolContents, SpoolRecord, read_spool, set_aside
-from snapshot_plugin.model.ids import session_id_of
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import Value
@@ -40,7 +40,6 @@ __all__ = [
     "recover",
     "recover_if_abandoned",
     "recover_session",
-    "sessions_of",
     "upto_of",
     "with_upto",
 ]
@@ -147,15 +146,6 @@ class _Task(NamedTuple):
     lease: Lease
     reducers: Mapping[str, Reducer]
     now: datetime
-
-
-def sessions_of(root: Path) -> list[str]:
-    """Every session with a directory, saved or not: one may have died before its first snapshot."""
-    try:
-        names = sorted(path.name for path in (root / "sessions").iterdir() if path.is_dir())
-    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
-        return []
-    return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
 
 async def recover_if_abandoned(

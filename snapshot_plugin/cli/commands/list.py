@@ -13,7 +13,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here, select
-from snapshot_plugin.cli.sessions import SessionRow, marks, rows_at, session_rows
+from snapshot_plugin.cli.sessions import SessionRow, marks, rows_at, session_rows, unsaved_rows
 from snapshot_plugin.cli.text import ago, count, plain, several, size
 from snapshot_plugin.cli.unexpected import tell_unexpected
 
@@ -179,7 +179,9 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool]:
     """Every session, and whether the store is encrypted. Without an event loop: that takes longer to load."""
     if "://" not in call.config.storage_path:
         store = call.on_disk()
-        return rows_at(store.path, store.listed()), (store.path / "keys").is_dir()
+        metas = store.listed()
+        rows = [*unsaved_rows(store.path, metas), *rows_at(store.path, metas)]
+        return rows, (store.path / "keys").is_dir()
 
     import anyio  # noqa: PLC0415 — for stores elsewhere alone
 

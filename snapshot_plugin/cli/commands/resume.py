@@ -17,6 +17,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.output import Output
+from snapshot_plugin.cli.recovering import recover_first
 from snapshot_plugin.cli.refs import resolve
 from snapshot_plugin.cli.scope import Selection, here, select
 from snapshot_plugin.cli.sessions import SessionRow, rows_of
@@ -139,6 +140,7 @@ async def command(
     Without REF: a picker with search on a terminal, elsewhere the newest whole session of this project.
     """
     async with call.local() as store:
+        await recover_first(call, store)
         row = await _wanted(call, store, ref, may_pick=not execute)
         _refuse_live(row, call.now)
         stored = await store.read(row.session_id)

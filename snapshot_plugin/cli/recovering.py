@@ -1,0 +1,37 @@
+"""Before a command looks at sessions, those whose process was killed are made whole.
+
+What was said last is then in the list, found by a search and part of an export, without anybody having to know that
+it lay in a spool. Costs a look at each session's directory where nothing was left behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.text import plain, several
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["recover_first"]
+
+
+async def recover_first(call: Call, store: FilesystemStore) -> None:
+    """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
+    from snapshot_plugin.manager.presence import abandoned  # noqa: PLC0415 — commands import late
+
+    if not await anyio.to_thread.run_sync(abandoned, store.path):
+        return
+
+    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool  # noqa: PLC0415 — rarely needed
+    from snapshot_plugin.manager.recovery import recover  # noqa: PLC0415 — as above
+
+    for found in await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now):
+        if found.ref:
+            changes = several(found.records, "update")
+            call.out.note(f"session {plain(found.session_id)} ended unexpectedly; {changes} recovered", fg="yellow")
+        elif found.problem:
+            call.out.detail(f"session {plain(found.session_id)} not recovered: {plain(found.problem)}")
