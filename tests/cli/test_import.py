@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.adapters.exchange.bundle import pack
 from snapshot_plugin.cli.commands.import_ import Imported
 from snapshot_plugin.store.transfer import Copied
@@ -31,9 +33,14 @@ def bundle(asnap: Asnap, tmp_path: Path) -> Path:
     return tmp_path / "b.asnap"
 
 
-def listed(asnap: Asnap) -> set[str]:
-    ran = asnap("list", "--all", "--json")
-    return {each["session_id"] for each in ran.json["sessions"]} if ran.code == 0 else set()
+def listed(place: Path) -> set[str]:
+    """The sessions of the user's store, without memories."""
+
+    async def names() -> set[str]:
+        async with FilesystemStore(place, create=False, background=False) as store:
+            return {meta.session_id for meta in await store.list()}
+
+    return {name for name in anyio.run(names) if not name.endswith("+memory")} if place.exists() else set()
 
 
 def test_a_bundle_comes_in_and_goes_out_the_same(asnap: Asnap, bundle: Path) -> None:
@@ -47,13 +54,13 @@ def test_a_bundle_comes_in_and_goes_out_the_same(asnap: Asnap, bundle: Path) -> 
     assert Path("again.asnap").read_bytes() == bundle.read_bytes()
 
 
-def test_importing_again_does_nothing(asnap: Asnap, bundle: Path) -> None:
+def test_importing_again_does_nothing(asnap: Asnap, bundle: Path, place: Path) -> None:
     asnap("import", bundle)
     ran = asnap("import", bundle)
 
     assert ran.code == 0
     assert "already there" in ran.out
-    assert listed(asnap) == {"01aaaa"}
+    assert listed(place) == {"01aaaa"}
 
 
 def test_what_is_here_wins(asnap: Asnap, bundle: Path, place: Path) -> None:
@@ -67,10 +74,10 @@ def test_what_is_here_wins(asnap: Asnap, bundle: Path, place: Path) -> None:
     assert "hello" in asnap("export", row["session_id"], "--format", "markdown").out
 
 
-def test_an_import_can_be_taken_back(asnap: Asnap, bundle: Path) -> None:
+def test_an_import_can_be_taken_back(asnap: Asnap, bundle: Path, place: Path) -> None:
     asnap("import", bundle)
     assert asnap("undo").code == 0
-    assert listed(asnap) == set()
+    assert listed(place) == set()
 
 
 def test_a_dry_run_makes_nothing_not_even_a_store(asnap: Asnap, bundle: Path, place: Path) -> None:
@@ -81,16 +88,16 @@ def test_a_dry_run_makes_nothing_not_even_a_store(asnap: Asnap, bundle: Path, pl
     assert not place.exists()
     saved(place, session("01aaaa", "mine"))
     assert asnap("import", bundle, "--dry-run", "--json").json["sessions"][0]["outcome"] == "renamed"
-    assert listed(asnap) == {"01aaaa"}
+    assert listed(place) == {"01aaaa"}
 
 
-def test_paths_and_ids_can_be_given(asnap: Asnap, bundle: Path) -> None:
+def test_paths_and_ids_can_be_given(asnap: Asnap, bundle: Path, place: Path) -> None:
     ran = asnap("import", bundle, "--map", "/home/ann=/Users/bob", "--as", "shop", "--json")
     (row,) = ran.json["sessions"]
 
     assert (row["session_id"], row["cwd"]) == ("shop", "/Users/bob/shop")
     assert ran.json["paths"] == {"/home/ann": "/Users/bob"}
-    assert listed(asnap) == {"shop"}
+    assert listed(place) == {"shop"}
 
 
 @pytest.mark.parametrize("value", ["/home/ann", "=/x", "/x=", ""])
@@ -104,12 +111,12 @@ def test_an_id_that_is_taken_is_refused(asnap: Asnap, bundle: Path, place: Path)
     assert asnap("import", bundle, "--as", "..").code == 2
 
 
-def test_standard_input_is_a_file_too(bundle: Path, asnap: Asnap) -> None:
+def test_standard_input_is_a_file_too(bundle: Path, asnap: Asnap, place: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "import", "-", "--json"]
     done = subprocess.run(line, input=bundle.read_bytes(), capture_output=True, timeout=60, check=True)
 
     assert json.loads(done.stdout)["sessions"][0]["session_id"] == "01aaaa"
-    assert listed(asnap) == {"01aaaa"}
+    assert listed(place) == {"01aaaa"}
 
 
 def test_an_encrypted_store_takes_a_bundle_with_its_key(
@@ -137,7 +144,9 @@ def test_sessions_of_other_tools_come_in(asnap: Asnap, name: str, form: str, mes
     assert "already there" in asnap("import", FILES / name).out
 
 
-def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(asnap: Asnap, bundle: Path) -> None:
+def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(
+    asnap: Asnap, bundle: Path, place: Path
+) -> None:
     good = bundle.read_bytes()
     bad = {
         "empty": (b"", 2),
@@ -155,17 +164,17 @@ def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(asnap
         assert ran.code == code, (name, ran.err)
         assert ran.error["hint"]
         assert ran.out == ""
-    assert listed(asnap) == set()
+    assert listed(place) == set()
 
 
-def test_a_bomb_is_refused(asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_refused(asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setattr(
         "snapshot_plugin.adapters.exchange.reading.read_sessions.__kwdefaults__", {"wanted": None, "limit": 100}
     )
     ran = asnap("import", bundle, "--json")
 
     assert (ran.code, ran.error["code"]) == (1, "limit_exceeded")
-    assert listed(asnap) == set()
+    assert listed(place) == set()
 
 
 def test_a_file_that_is_larger_than_all_reason_is_not_read(
@@ -216,20 +225,20 @@ def sealed(asnap: Asnap, bundle: Path, tmp_path: Path) -> Path:
 
 
 def test_a_sealed_bundle_comes_in_with_its_passphrase(
-    asnap: Asnap, bundle: Path, sealed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    asnap: Asnap, bundle: Path, sealed: Path, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
     assert b"hello" not in sealed.read_bytes()
     ran = asnap("import", sealed, "--no-input", "--json")
     assert (ran.code, ran.error["code"]) == (7, "key_missing")
     monkeypatch.setenv("WRONG", "other words")
     assert asnap("import", sealed, "--passphrase-variable", "WRONG").code == 7
-    assert listed(asnap) == set()
+    assert listed(place) == set()
 
     monkeypatch.setenv("RIGHT", KEY)
     assert asnap("import", sealed, "--passphrase-variable", "RIGHT").code == 0
     assert asnap("export", "01aaaa", "-o", "again.asnap").code == 0
     assert Path("again.asnap").read_bytes() == bundle.read_bytes()
-    both = ("--passphrase-variable", "RIGHT", "--passphrase-file", tmp_path / "words")
+    both = ("--passphrase-variable", "RIGHT", "--passphrase-file", sealed.with_name("words"))
     assert asnap("import", sealed, *both).code == 2
 
 
@@ -246,10 +255,10 @@ def test_a_passphrase_is_for_bundles(asnap: Asnap, tmp_path: Path, sealed: Path)
     assert asnap("export", "01aaaa", "--store", tmp_path / "there", "-o", "a.asnap", "--passphrase").code == 7
 
 
-def test_on_a_terminal_the_passphrase_is_asked_for(asnap: Asnap, sealed: Path) -> None:
+def test_on_a_terminal_the_passphrase_is_asked_for(asnap: Asnap, sealed: Path, place: Path) -> None:
     with Terminal("import", sealed) as terminal:
         terminal.wait_for("Passphrase of the bundle")
         terminal.send(f"{KEY}\r")
         assert terminal.end() == 0
         assert KEY not in terminal.text
-    assert listed(asnap) == {"01aaaa"}
+    assert listed(place) == {"01aaaa"}

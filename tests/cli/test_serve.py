@@ -28,7 +28,7 @@ def test_it_says_what_it_can_serve_on(asnap: Asnap, place: Path) -> None:
     assert not place.exists()
 
 
-def test_requests_from_a_file_are_served(asnap: Asnap, place: Path) -> None:
+def test_requests_from_a_file_are_served(place: Path) -> None:
     saved(place, session("01aaaa", "hello", title="Fix auth"))
     served = serve('{"type": "session_list"}', '{"type": "session_load", "session_id": "01aaaa"}')
     listed, loaded = [json.loads(line) for line in served.stdout.splitlines()]
@@ -36,7 +36,6 @@ def test_requests_from_a_file_are_served(asnap: Asnap, place: Path) -> None:
     assert (served.returncode, served.stderr) == (0, b"")
     assert [each["title"] for each in listed["sessions"]] == ["Fix auth"]
     assert loaded["message_count"] == 2
-    assert asnap("list", "--all", "--json").json["sessions"][0]["messages"] == 2
 
 
 def test_what_a_front_end_made_is_a_session_like_every_other(asnap: Asnap) -> None:
