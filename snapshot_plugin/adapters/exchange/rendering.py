@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.adapters.exchange.html import to_html
 from snapshot_plugin.adapters.exchange.markdown import to_markdown
-from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.inert import readable_json
 from snapshot_plugin.model.redact import RedactionReport, redact
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -30,22 +29,7 @@ class Rendered(NamedTuple):
 def render(
     snapshots: Sequence[SessionSnapshot], form: TextForm, *, tools: bool = True, redacted: bool | None = None
 ) -> Rendered:
-    """The sessions as one text. Unless *redacted* is given, secrets are taken out of what is `SHARED`.
-
-    Raises:
-        InvalidSnapshot: a value is nested too deeply to be searched, or to be written as text.
-    """
-    try:
-        return _rendered(snapshots, form, tools=tools, redacted=redacted)
-    except RecursionError:
-        raise InvalidSnapshot(
-            "a value is nested too deeply to be written as text", hint="export a bundle"
-        ) from None
-
-
-def _rendered(
-    snapshots: Sequence[SessionSnapshot], form: TextForm, *, tools: bool, redacted: bool | None
-) -> Rendered:
+    """The sessions as one text. Unless *redacted* is given, secrets are taken out of what is `SHARED`."""
     report = RedactionReport()
     if form in SHARED if redacted is None else redacted:
         found, report = redact(tuple(snapshots))
