@@ -50,7 +50,7 @@ def open_store(path: Path, key: str | None) -> FilesystemStore:
 
 
 async def state_of(store: FilesystemStore) -> State:
-    """What is there. Content that was never saved raises `ValueError`."""
+    """What is there and whole. Content that was never saved raises `ValueError`."""
     trashed = len(await store.trash())
     try:
         history = await store.history(SESSION)
@@ -58,6 +58,8 @@ async def state_of(store: FilesystemStore) -> State:
         return {}, trashed
     state = {}
     for meta in history:
+        if meta.state != "ok":
+            continue
         snapshot = await store.load(SESSION, at=meta.seq)
         state[meta.seq] = number_of(snapshot)
         if snapshot != version(number_of(snapshot)):

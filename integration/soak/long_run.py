@@ -110,6 +110,8 @@ def _run(minutes: float, mutate: Mutation, turns: int) -> Tally:
                     return tally
                 if len(talk.turns) > _LONGEST:
                     _begin_anew(talk, tally)
+            talk.end()
+            talk.come_back(tally)
         finally:
             talk.end()
     judge(samples, tally)
