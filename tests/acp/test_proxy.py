@@ -195,6 +195,19 @@ class TestKilled:
             assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
             assert client.prompt(session_id, "say still here") == "still here"
 
+    def test_a_number_that_json_cannot_carry_costs_nothing(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.new_session()
+            block = b'{"type":"text","text":"say uno\\nslow-tool 60","annotations":{"priority":1e999}}'
+            params = b'{"sessionId":"%s","prompt":[%s]}' % (session_id.encode(), block)
+            client.write(b'{"jsonrpc":"2.0","id":"p","method":"session/prompt","params":%s}\n' % params)
+            client.wait_for(lambda m: "uno" in str(m.get("params", {}).get("update")))
+            client.kill()
+        with proxied(tmp_path) as client:
+            client.initialize()
+            assert [who for who, _ in words(history(client, session_id)[1])] == ["user", "agent"]
+
     def test_an_answer_received_as_finished_is_on_disk(self, tmp_path: Path) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", "acknowledged-loss")
         with proxied(tmp_path / "store", *flags) as client:

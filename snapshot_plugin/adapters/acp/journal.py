@@ -19,6 +19,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.adapters.acp.flusher import Flusher
+from snapshot_plugin.adapters.acp.parts import plain
 from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.labels import typed_label
@@ -86,7 +87,10 @@ class Journal:
 
     def _write_ahead(self, data: dict[str, Any]) -> bool:
         try:
-            self._spool.append(data)
+            try:
+                self._spool.append(data)
+            except InvalidInput:  # a number that JSON cannot carry: written as the record will have it
+                self._spool.append(plain(data))
         except SnapshotError as error:
             log.warning("session %s: not written ahead: %s", self.session_id, error)
             return False
