@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from snapshot_plugin.cli.document import Document
 
-__all__ = ["EXITS", "SECTIONS", "AsnapCommand", "Example", "process"]
+__all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "process"]
 
 Example = tuple[str, str]
 """A command line, and what it does."""
@@ -38,7 +38,7 @@ EXITS = {
 }
 """What exit statuses mean, for every command."""
 
-_COMMON = frozenset({"store", "as_json", "as_jsonl", "quiet", "verbose", "color", "no_input", "log_format", "help"})
+COMMON = frozenset({"store", "as_json", "as_jsonl", "quiet", "verbose", "color", "no_input", "log_format", "help"})
 """Options every command has; help shows them apart."""
 
 
@@ -57,8 +57,8 @@ class AsnapCommand(click.Command):
             formatter.write_dl([(line, what) for line, what in self.examples], col_max=44)
         formatter.write_paragraph()
         self.format_usage(ctx, formatter)
-        own = [param for param in self.get_params(ctx) if param.name not in _COMMON]
-        common = [param for param in self.get_params(ctx) if param.name in _COMMON]
+        own = [param for param in self.get_params(ctx) if param.name not in COMMON]
+        common = [param for param in self.get_params(ctx) if param.name in COMMON]
         for title, params in (("Options", own), ("Common options", common)):
             records = [record for param in params if (record := param.get_help_record(ctx))]
             if records:
