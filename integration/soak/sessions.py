@@ -60,7 +60,10 @@ async def assess(
                 tally.lose(len(acknowledged), f"the session with {len(acknowledged)} acknowledged saves is gone")
             return 0
         except SnapshotError as error:
-            tally.lose(len(acknowledged) or 1, f"the session cannot be read: {error.code}: {error.message}")
+            if acknowledged:
+                tally.lose(len(acknowledged), f"the session cannot be read: {error.code}: {error.message}")
+            else:
+                tally.fault(f"what a crash left passes for damage: {error.code}")
             return 0
         if newest.snapshot != version(number_of(newest.snapshot), largest=largest):
             tally.fault(f"snapshot {newest.ref.seq} was never saved")
