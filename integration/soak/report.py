@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 
 from integration.soak.program import Outcome
@@ -85,7 +86,8 @@ def _mutations(outcomes: Sequence[Outcome]) -> str:
 
 
 def _cell(text: str) -> str:
-    short = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    here = re.sub(r"\S*asnap-soak-[^/\s]+/(root/)?", "", text)
+    short = " ".join(here.split()).replace("|", "\\|").replace("<", "&lt;")
     return short if len(short) <= 120 else short[:117] + "…"
 
 
