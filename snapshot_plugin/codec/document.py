@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -12,7 +14,7 @@ from pydantic_core import from_json, to_json
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.model.meta import summary_of
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, Message, SessionSnapshot
 
 __all__ = [
     "CHAIN_START",
@@ -24,6 +26,7 @@ __all__ = [
     "message_line",
     "meta_line",
     "parsed",
+    "path_key",
     "plain_digest",
     "removed",
     "root_of",
@@ -65,10 +68,16 @@ def message_line(message: Message) -> bytes:
     return encoded_line({"message": message.raw()})
 
 
+@lru_cache(maxsize=256)
+def path_key(path: tuple[str, ...]) -> bytes:
+    """What identifies the section at *path*: its line up to the value."""
+    return encoded_line({"section": list(path)})[:-1]
+
+
 def section_line(path: Sequence[str], value: Any) -> bytes:
     """The payload line that sets a section."""
     # Encoded apart, so that the key has the same bytes whatever the value needs.
-    return encoded_line({"section": list(path)})[:-1] + b',"value":' + encoded_line(value) + b"}"
+    return path_key(tuple(path)) + b',"value":' + encoded_line(value) + b"}"
 
 
 def meta_line(snapshot: SessionSnapshot) -> bytes:
@@ -77,7 +86,7 @@ def meta_line(snapshot: SessionSnapshot) -> bytes:
 
 
 def section_key(line: bytes) -> bytes:
-    """What identifies a section: its line up to the value. Inside a string the quote would be escaped."""
+    """The key of a section's line (see `path_key`). Inside a string the quote would be escaped."""
     end = line.find(_VALUE)
     return line[: end + 1] if end >= 0 else line[:-1]
 
@@ -102,29 +111,50 @@ def root_of(link: bytes, sections: Iterable[bytes], digest: Digest) -> str:
     return digest(link + digest(b"".join(sorted(sections)))).hex()
 
 
-class Document:
-    """A snapshot being put together from frames: lines as stored, JSON only parsed at the end."""
+def _message(line: bytes, version: int) -> Message | None:
+    """The message of a line; None where it takes more than reading, or cannot be read."""
+    if version == CURRENT_VERSION:
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            return Message.model_validate(parsed(line)["message"])
+    return None
 
-    def __init__(self) -> None:
+
+class Document:
+    """A snapshot being put together from frames: lines as stored.
+
+    JSON is parsed at the end; with *ahead*, messages are read as they come, while other threads decompress more.
+    """
+
+    def __init__(self, *, ahead: bool = False) -> None:
         self.version = 0
         self.meta = b""
         self.sections: dict[bytes, bytes] = {}
         self.messages: list[bytes] = []
+        self._read: list[Message | None] | None = [] if ahead else None
 
     def apply(self, header: Header, payload: bytes) -> None:
         """Take one frame's change in, or raise and change nothing. A full frame starts from nothing."""
         lines = payload.split(b"\n")
-        if lines.pop() or len(lines) < header.insert + 1:
+        if lines.pop():
+            raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=header.sid)
+        self.take(header, lines)
+
+    def take(self, header: Header, lines: Sequence[bytes]) -> None:
+        """As `apply`, of a payload that was cut into its lines before."""
+        if len(lines) < header.insert + 1:
             raise SnapshotCorrupted(f"snapshot {header.hi} has fewer lines than it says", session_id=header.sid)
         if header.at + header.delete > (0 if header.full else len(self.messages)):
             raise SnapshotCorrupted(f"snapshot {header.hi} does not fit the one before", session_id=header.sid)
         if header.full:
             self.sections, self.messages = {}, []
+            self._read = None if self._read is None else []
         first = len(lines) - header.insert
         self.version, self.meta = header.v, lines[0]
         for line in lines[1:first]:
             self._set(line)
         self.messages[header.at : header.at + header.delete] = lines[first:]
+        if self._read is not None:
+            self._read[header.at : header.at + header.delete] = [_message(line, header.v) for line in lines[first:]]
 
     def _set(self, line: bytes) -> None:
         key = section_key(line)
@@ -153,7 +183,7 @@ class Document:
         return root_of(chain[-1] if chain else CHAIN_START, map(digest, self.sections.values()), digest)
 
     def raw(self, session_id: str) -> dict[str, Any]:
-        """The snapshot as plain data of its own version."""
+        """The snapshot as plain data of its own version, but for messages that were read ahead."""
         try:
             return self._raw(session_id)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -168,7 +198,10 @@ class Document:
             *group, name = entry["section"]
             target = out.setdefault(group[0], {}) if group else out
             target[name] = entry["value"]
-        out["messages"] = [parsed(line)["message"] for line in self.messages]
+        read = self._read or [None] * len(self.messages)
+        out["messages"] = [
+            message or parsed(line)["message"] for message, line in zip(read, self.messages, strict=True)
+        ]
         return {
             **out,
             "version": self.version,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import struct
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -27,6 +28,7 @@ __all__ = [
     "open_meta",
     "opening_of",
     "read_header",
+    "summary_in",
 ]
 
 MAGIC = bytes.fromhex("1f8b0804 00000000 00ff")
@@ -36,10 +38,10 @@ TRAILER = 8
 MAX_FRAME = 1 << 30
 _MAX_HEADER = 0xFFFF - 8
 _ZERO_SUM = "0" * 64
-_COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _BLOCK = 0xFFFF
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 12
+_OPENING = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Header:
     delete: int = 0
     insert: int = 0
     full: bool = False
+    pack: int = 0
     t: str = ""
     w: str = ""
     trigger: str = "manual"
@@ -66,18 +69,20 @@ class Header:
     nonce: str = ""
     other: dict[str, Any] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
-        """The header JSON: keys sorted, no spaces, ASCII."""
-        seal = {"kid": self.kid, "nonce": self.nonce} if self.kid else {"sum": self.sum}
+    def to_bytes(self, **seal: str) -> bytes:
+        """The header JSON: keys sorted, no spaces, ASCII. *seal* stands in for its own seal."""
+        seal = seal or {name: text for name in ("kid", "nonce", "sum") if (text := getattr(self, name))}
         data = {
             **self.other, **seal,
             "v": self.v, "id": self.id, "sid": self.sid, "lo": self.lo, "hi": self.hi, "root": self.root,
             "prev": self.prev, "at": self.at, "del": self.delete, "ins": self.insert, "t": self.t, "w": self.w,
-            "trigger": self.trigger, "tags": list(self.tags),
+            "trigger": self.trigger, "tags": self.tags,
         }  # fmt: skip
         if self.full:
             data["full"] = True
-        return _COMPACT.encode(data).encode("ascii")
+        if self.pack:
+            data["pack"] = self.pack
+        return _ascii(dict(sorted(data.items())))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
@@ -94,6 +99,14 @@ def _read(data: bytes) -> Header:
         raise SnapshotCorrupted("a frame's header is unreadable") from error
 
 
+def _ascii(data: dict[str, Any]) -> bytes:
+    with contextlib.suppress(ValueError):  # lone surrogates, which only the standard library escapes
+        text = to_json(data)
+        if text.isascii():
+            return text
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
 def _parsed(data: bytes) -> Any:
     try:
         return from_json(data)
@@ -101,54 +114,51 @@ def _parsed(data: bytes) -> Any:
         return json.loads(data)
 
 
-_NAMES = {"del": "delete", "ins": "insert"}
-_FIELDS = {name: kind for kind, names in (
-    (int, ("v", "lo", "hi", "at", "delete", "insert")),
-    (str, ("id", "sid", "root", "prev", "t", "w", "trigger", "sum", "kid", "nonce")),
-    (bool, ("full",)),
-) for name in names}  # fmt: skip
+_FIELDS = {
+    **{name: (name, int) for name in ("v", "lo", "hi", "at", "pack")},
+    "del": ("delete", int), "ins": ("insert", int), "full": ("full", bool), "tags": ("tags", list),
+    **{name: (name, str) for name in ("id", "sid", "root", "prev", "t", "w", "trigger", "sum", "kid", "nonce")},
+}  # fmt: skip
+"""For each key of a header: its name here, and its type."""
 
 
 def _header(data: dict[str, Any]) -> Header:
-    values: dict[str, Any] = {"other": {}}
+    values: dict[str, Any] = {}
+    other: dict[str, Any] = {}
     for key, value in data.items():
-        name = _NAMES.get(key, key)
-        if name == "tags":
-            values[name] = tuple(str(tag) for tag in value)
-        elif name not in _FIELDS or key in ("delete", "insert"):
-            values["other"][key] = value
-        elif type(value) is _FIELDS[name]:
-            values[name] = value
+        field = _FIELDS.get(key)
+        if field is None:
+            other[key] = value
+        elif type(value) is field[1]:
+            values[field[0]] = value
         else:
             raise TypeError(key)
-    header = Header(**values)
-    if not 1 <= header.lo <= header.hi or min(header.at, header.delete, header.insert) < 0:
+    values["tags"] = tuple(map(str, values.get("tags", ())))
+    header = Header(**values, other=other)
+    if not 1 <= header.lo <= header.hi or min(header.at, header.delete, header.insert, header.pack) < 0:
         raise ValueError("numbers out of range")
     return header
 
 
-def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, effort: Effort = "fast") -> bytes:
+def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, effort: Effort = "hot") -> bytes:
     """Make the frame: plain with a checksum, or sealed with *keys* (fresh nonce each time)."""
     if len(payload) > MAX_FRAME:
         raise InvalidSnapshot(
             f"the change to session {header.sid} takes {len(payload)} bytes, over the limit of {MAX_FRAME}",
             session_id=header.sid, hint="move large values out of the session, or save more often",
         )  # fmt: skip
+    body = deflate(payload, effort)
     if keys is None:
-        return _plain(replace(header, sum=_ZERO_SUM, kid="", nonce=""), payload, deflate(payload, effort))
-    inner = _INNER + deflate(payload, effort) + _trailer(payload)
+        return _plain(_start(header.to_bytes(sum=_ZERO_SUM), len(body)) + body + _trailer(payload))
+    inner = _INNER + body + _trailer(payload)
     nonce = os.urandom(12)
-    sealed = replace(header, sum="", kid=keys.primary, nonce=nonce.hex())
-    size = len(inner) + 16
-    start = _start(sealed.to_bytes(), _stored_size(size))
+    start = _start(header.to_bytes(kid=keys.primary, nonce=nonce.hex()), _stored_size(len(inner) + 16))
     return _assemble(start, keys.seal(nonce, inner, start))
 
 
-def _plain(header: Header, payload: bytes, body: bytes) -> bytes:
-    start = _start(header.to_bytes(), len(body))
-    frame = start + body + _trailer(payload)
+def _plain(frame: bytes) -> bytes:
     digest = hashlib.sha256(frame).hexdigest().encode()
-    position = _sum_position(start)
+    position = _sum_position(frame)
     return frame[:position] + digest + frame[position + 64 :]
 
 
@@ -199,8 +209,8 @@ def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
 
 
 def opening_of(frame: bytes) -> bytes:
-    """A frame up to its body: enough to recognise it among all others."""
-    return frame[: len(MAGIC) + 2 + int.from_bytes(frame[len(MAGIC) : len(MAGIC) + 2], "little")]
+    """The beginning of a frame, its id included: enough to recognise it among all others."""
+    return frame[:_OPENING]
 
 
 def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes]:
@@ -222,11 +232,16 @@ def open_meta(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tup
     limit = min(_META_BYTES, size)
     while b"\n" not in (start := inflate_start(content, limit)) and limit < size:
         limit = min(limit * 8, size)
+    return header, summary_in(start)
+
+
+def summary_in(payload: bytes) -> dict[str, Any]:
+    """What lists show of a snapshot: the first line of its payload."""
     try:
-        meta = _parsed(start.split(b"\n", 1)[0])["meta"]
+        meta = _parsed(payload.split(b"\n", 1)[0])["meta"]
     except (ValueError, KeyError, TypeError) as error:
         raise SnapshotCorrupted("a frame has no summary") from error
-    return header, meta if isinstance(meta, dict) else {}
+    return meta if isinstance(meta, dict) else {}
 
 
 def _verified(frame: bytes, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes, int]:
@@ -255,9 +270,11 @@ def _declared(member: bytes) -> int:
 
 
 def _checked(frame: bytes, header: Header, body: int) -> bytes:
-    stated = header.sum.encode(errors="replace")
-    blank = frame.replace(b'"sum":"' + stated, b'"sum":"' + _ZERO_SUM.encode(), 1)
-    if len(stated) != len(_ZERO_SUM) or hashlib.sha256(blank).hexdigest() != header.sum:
+    position = _sum_position(frame) if header.sum else 0
+    digest = hashlib.sha256(frame[:position])
+    digest.update(_ZERO_SUM.encode())
+    digest.update(memoryview(frame)[position + len(_ZERO_SUM) :])
+    if digest.hexdigest() != header.sum:
         raise SnapshotCorrupted(f"the checksum of snapshot {header.hi} is wrong", session_id=header.sid)
     return frame[body:-TRAILER]
 

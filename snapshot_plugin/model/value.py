@@ -21,9 +21,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.model.frozen import FrozenDict, freeze
+from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze
 
-__all__ = ["Json", "JsonObject", "Timestamp", "Value", "as_utc", "rfc3339"]
+__all__ = ["ABSENT", "Json", "JsonObject", "Timestamp", "Value", "as_utc", "rfc3339"]
 
 
 def _object(value: Any) -> FrozenDict:
@@ -47,7 +47,9 @@ def as_utc(moment: datetime) -> datetime:
 
 def rfc3339(moment: datetime) -> str:
     """A UTC time as stored: ``2026-11-16T00:51:47.000001Z``; always six digits, so text sorts as time."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 Json = Annotated[Any, BeforeValidator(freeze)]
@@ -114,23 +116,25 @@ class Value(BaseModel):
         except ValidationError as error:
             raise _refusal(cls, error, name) from None
 
-    def raw(self, *, only: str | None = None) -> dict[str, Any]:
-        """The value as plain JSON data, under its wire names, leaving out what is at its default.
-
-        With *only*, just that field.
-        """
+    def raw(self) -> dict[str, Any]:
+        """The value as plain JSON data, under its wire names, leaving out what is at its default."""
         data = self.__dict__
         out: dict[str, Any] = {}
         for name, wire, default in _plan(type(self)):
-            if only is not None and name != only:
-                continue
             value = data[name]
-            if value is default or (name != "type" and value == default):
-                continue
-            out[wire] = _raw(value)
-        extra = self.__pydantic_extra__ or {}
-        out.update(extra if only is None else {key: extra[key] for key in (only,) if key in extra})
+            if value is not default and value != default:
+                out[wire] = value if type(value) in _JSON else _raw(value)
+        if self.__pydantic_extra__:
+            out.update(self.__pydantic_extra__)
         return out
+
+    def raw_field(self, name: str) -> Any:
+        """One field as `raw` would write it; a field at its default, or unknown, is `ABSENT`."""
+        for known, _wire, default in _plan(type(self)):
+            if known == name:
+                value = _raw(self.__dict__[name])
+                return ABSENT if value == _raw(default) else value
+        return (self.__pydantic_extra__ or {}).get(name, ABSENT)
 
 
 def _canonical(value: Value) -> str:
@@ -158,6 +162,9 @@ def _refusal(model: type[Value], error: ValidationError, *prefix: str) -> Invali
 
 
 _REQUIRED = object()
+_JSON = frozenset({str, int, float, bool, type(None), FrozenDict, FrozenList})
+ABSENT = object()
+"""Stands for a field that is not written, where None is a value."""
 
 
 def _default(name: str, field: FieldInfo) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 from snapshot_plugin.codec.document import Document, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.frame import Header, open_frame, open_meta
+from snapshot_plugin.codec.frame import Header, open_meta, summary_in
+from snapshot_plugin.codec.pack import open_snapshots
 from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
@@ -37,18 +38,30 @@ def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[Sn
     for item in session_items(log, session_id):
         if item.kind != "frame" or item.header is None:
             continue
+        size = len(item.data) // max(1, item.header.pack)
         try:
-            header, summary = open_meta(item.data, session_id=session_id, keys=keys)
-            out.append(meta_of(header, summary, len(item.data)))
+            out += [meta_of(header, summary, size) for header, summary in _summaries(item, session_id, keys)]
         except SnapshotError as error:
-            base = {
-                "session_id": session_id,
-                "state": "damaged",
-                "problem": error.message,
-                "size_bytes": len(item.data),
-            }
-            out.append(SnapshotMeta.model_validate({**base, "seq": item.header.hi, "saved_at": item.header.t}))
+            out += [
+                SnapshotMeta.model_validate(
+                    {"session_id": session_id, "seq": seq, "state": "damaged", "problem": error.message,
+                     "size_bytes": size, "saved_at": item.header.t}
+                )
+                for seq in _numbers(item.header)
+            ]  # fmt: skip
     return out
+
+
+def _summaries(item: Item, session_id: str, keys: SessionKeys | None) -> Iterable[tuple[Header, dict[str, Any]]]:
+    if item.header and item.header.pack:
+        inside = open_snapshots(item.data, session_id=session_id, keys=keys)
+        return [(header, summary_in(lines[0])) for header, lines in inside]
+    return [open_meta(item.data, session_id=session_id, keys=keys)]
+
+
+def _numbers(header: Header) -> Iterable[int]:
+    """The numbers of a frame's snapshots, as far as they are known without opening it."""
+    return range(header.lo, header.hi + 1) if header.pack == header.hi - header.lo + 1 else [header.hi]
 
 
 def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf, *, repair: bool) -> CheckReport:
@@ -71,7 +84,7 @@ def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf, *, repair: bool
             repaired = (_repair(log, session_id, keys),)
     return CheckReport(
         sessions=1,
-        snapshots=sum(item.kind == "frame" for item in items),
+        snapshots=sum(max(1, item.header.pack) for item in items if item.kind == "frame" and item.header),
         bytes_read=sum(len(item.data) for item in items),
         findings=tuple(findings),
         repaired=repaired,
@@ -127,7 +140,16 @@ class _Walk:
     def _open(self, item: Item) -> tuple[Header | None, Finding | None]:
         if item.kind == "damage":
             raise SnapshotCorrupted(f"{len(item.data)} bytes that are no frame of this segment")
-        header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
+        finding = None
+        for header, lines in open_snapshots(item.data, session_id=self._session_id, keys=self._keys):
+            taken, found = self._follow(item, header, lines)
+            finding = finding or found
+            if taken is None:
+                return None, finding
+            self._last = taken
+        return self._last, finding
+
+    def _follow(self, item: Item, header: Header, lines: list[bytes]) -> tuple[Header | None, Finding | None]:
         if header.v > CURRENT_VERSION:
             raise InvalidSnapshotVersion(f"version {header.v} is newer than this release")
         after, root = (self._last.hi, self._last.root) if self._last else (0, "")
@@ -140,11 +162,11 @@ class _Walk:
             return None, gap
         if header.hi <= after:
             return None, gap
-        self._rebuild(header, payload, self._document)
+        self._rebuild(header, lines, self._document)
         return header, None if header.lo == after + 1 or self._gap_is_explained else gap
 
-    def _rebuild(self, header: Header, payload: bytes, document: Document) -> None:
-        document.apply(header, payload)
+    def _rebuild(self, header: Header, lines: list[bytes], document: Document) -> None:
+        document.take(header, lines)
         if document.root(self._digest) != header.root:
             raise SnapshotCorrupted("the content does not have the digest it was saved with")
 

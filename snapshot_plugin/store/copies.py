@@ -11,7 +11,8 @@ from datetime import datetime
 
 from snapshot_plugin.codec.document import Document
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.frame import Header, open_frame
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
@@ -33,7 +34,7 @@ def drop(
     items = [item for item in session_items(log, session_id) if item.kind != "unfinished"]
     if any(item.kind != "frame" for item in items):
         raise _damaged(session_id)
-    numbers = [item.header.hi for item in items if item.header]
+    numbers = [header.hi for header, _ in _snapshots([item.data for item in items], session_id, keys)]
     if not gone or not gone <= set(numbers[:-1]):
         raise InvalidInput(
             f"snapshots {sorted(gone)} of session {session_id} cannot be dropped: it has {numbers}, "
@@ -79,40 +80,42 @@ class _Life:
     def __init__(self, frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> None:
         self.headers: dict[int, Header] = {}
         self.document = Document()
-        self._frames: dict[int, bytes] = {}
-        self._session_id, self._keys = session_id, keys
+        self._lines: dict[int, list[bytes]] = {}
         last = None
-        for frame in frames:
-            header, _ = open_frame(frame, session_id=session_id, keys=keys)
+        for header, lines in _snapshots(frames, session_id, keys):
             check_order(header, last)
-            self.headers[header.hi], self._frames[header.hi] = header, frame
+            self.headers[header.hi], self._lines[header.hi] = header, lines
             last = header
 
     def live(self, hi: int) -> None:
         """Go on to the next snapshot."""
-        self.document.apply(*open_frame(self._frames[hi], session_id=self._session_id, keys=self._keys))
+        self.document.take(self.headers[hi], self._lines[hi])
 
-    def frame(self, hi: int, last: Header | None) -> bytes | None:
-        """The snapshot's frame as it is, if that can follow *last*."""
+    def snapshot(self, hi: int, last: Header | None) -> Snapshot | None:
+        """The snapshot as it is, if that can follow *last*."""
         header = self.headers.get(hi)
         # The snapshot before it in its own life is then *last*: one number has one root in both lives.
         follows = header and header.lo == (last.hi if last else 0) + 1
-        return self._frames[hi] if follows else None
+        return (header, self._lines[hi]) if header and follows else None
 
 
 def _merged(old: _Life, new: _Life, keys: SessionKeys | None) -> list[bytes]:
     """Every snapshot of both lives, in order; one that follows another than before is written anew, in full."""
-    frames: list[bytes] = []
+    merged: list[Snapshot] = []
     last: Header | None = None
     for hi in sorted(old.headers.keys() | new.headers.keys()):
         lives = [life for life in (new, old) if hi in life.headers]
         for life in lives:
             life.live(hi)
         header, document = lives[0].headers[hi], lives[0].document
-        as_it_is = new.frame(hi, last) or old.frame(hi, last)
-        frames.append(as_it_is or rewrite.standing_for(header, document, None, last, keys))
+        as_it_is = new.snapshot(hi, last) or old.snapshot(hi, last)
+        merged.append(as_it_is or rewrite.standing_for(header, document, None, last))
         last = header
-    return frames
+    return packed(merged, keys)
+
+
+def _snapshots(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> list[Snapshot]:
+    return [each for frame in frames for each in open_snapshots(frame, session_id=session_id, keys=keys)]
 
 
 def _neighbours(segments: Sequence[Segment]) -> list[tuple[Segment, Segment | None]]:

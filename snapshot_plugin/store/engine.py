@@ -6,9 +6,9 @@ synchronous code that runs to its end. Cancellation therefore never finds a save
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -96,19 +96,17 @@ class LogStore:
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
         if self._closed:
             raise StoreUnavailable("the store was closed", hint="open it again")
+        return await anyio.to_thread.run_sync(self._prepared, work, args)
 
-        def prepared() -> T:
-            self._prepare()
-            return work(*args)
+    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        self._prepare()
+        return work(*args)
 
-        return await anyio.to_thread.run_sync(prepared)
-
-    @asynccontextmanager
-    async def _turn(self, session_id: str) -> AsyncIterator[None]:
+    def _turn(self, session_id: str) -> anyio.Lock:
         """Saves of one session happen in the order in which they were called."""
-        check_session_id(session_id)
-        async with self._turns.setdefault(session_id, anyio.Lock(fast_acquire=True)):
-            yield
+        with contextlib.suppress(KeyError, TypeError):  # an id that cannot be one may not even be hashable
+            return self._turns[session_id]
+        return self._turns.setdefault(check_session_id(session_id), anyio.Lock(fast_acquire=True))
 
     # Saving ----------------------------------------------------------------------------------------------
 

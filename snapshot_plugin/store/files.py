@@ -43,7 +43,7 @@ def sync_data(fd: int) -> None:
         fcntl.fcntl(fd, _FULL_SYNC)
 
 
-def sync_dir(path: Path) -> None:
+def sync_dir(path: str | Path) -> None:
     """Force a directory's entries to disk: without it a new file may be gone after a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

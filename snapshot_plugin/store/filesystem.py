@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits, LogStore
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
@@ -42,6 +44,9 @@ T = TypeVar("T")
 
 __all__ = ["FORMAT", "FilesystemStore", "open_url", "read_marker"]
 
+_WORTH = 64 << 10
+"""An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
+_MOMENT = 1.0
 FORMAT = 1
 """The version of the directory layout and of frames (docs/reference/format.md)."""
 
@@ -76,9 +81,9 @@ class _Copy(SegmentFiles):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._path = path
+        self._path = str(path)
 
-    def directory(self, session_id: str) -> Path:
+    def _place(self, session_id: str) -> str:
         _ = session_id
         return self._path
 
@@ -129,9 +134,9 @@ class FilesystemStore(LogStore):
     # Opening ---------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        with self._opening:
-            if self._store_id is None:
-                with disk_errors(f"opening the store {self.path}"):
+        if self._store_id is None:
+            with self._opening, disk_errors(f"opening the store {self.path}"):
+                if self._store_id is None:
                     self._open()
 
     def _open(self) -> None:
@@ -190,15 +195,15 @@ class FilesystemStore(LogStore):
             raise WrongKey(f"the store {self.path} is not encrypted", hint="create a new store with key=…")
         return Keychain(self.path / "keys", store_id=self._store_id)
 
-    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
-            return await super()._run(work, *args)
+            return super()._prepared(work, args)
         except WrongKey:
             # Another process may have rotated the key since we read it: look once more.
             if self._keyset is None:
                 raise
-            await super()._run(self._reload_keys)
-            return await super()._run(work, *args)
+            self._reload_keys()
+            return work(*args)
 
     async def rotate_key(self) -> None:
         """Seal new frames with a new data key from now on; older frames stay readable. See `compact` for those."""
@@ -238,12 +243,21 @@ class FilesystemStore(LogStore):
             self._compact(session_id, newest_too=False)
 
     async def aclose(self) -> None:
-        """See `SnapshotStore.aclose`."""
+        """See `SnapshotStore.aclose`. What was saved is compressed, as far as that is done in a moment."""
         worker, self._worker = self._worker, None
         if worker:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(worker.shutdown)
+                await anyio.to_thread.run_sync(self._settle, worker)
         await super().aclose()
+
+    def _settle(self, worker: ThreadPoolExecutor) -> None:
+        worker.shutdown()
+        enough = time.monotonic() + _MOMENT
+        for session_id in self._files.grown(_WORTH):
+            with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
+                rewrite.settle(self._files, session_id, self.session_keys(session_id))
+            if time.monotonic() > enough:
+                break
 
 
 def read_marker(path: Path) -> dict[str, Any]:

@@ -13,20 +13,20 @@ from snapshot_plugin.codec.document import (
     chain_from,
     message_line,
     meta_line,
+    path_key,
     removed,
     root_of,
-    section_key,
     section_line,
 )
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.model.splice import Splice, splice_between
+from snapshot_plugin.model.value import ABSENT
 from snapshot_plugin.store.log import Tip
 
 __all__ = ["Head", "Step"]
 
 _ELSEWHERE = {"messages", "version", "session_id", "updated_at"}
 _SLACK = 64 * 1024
-_ABSENT = object()
 
 
 class _Section(NamedTuple):
@@ -49,11 +49,8 @@ class Step(NamedTuple):
     changed: bool
     written: int
     message_bytes: int
-
-    @property
-    def live(self) -> int:
-        """How many bytes the snapshot has once the step is taken; the rest of what was written is dead."""
-        return self.message_bytes + sum(section.size for section in self.sections.values())
+    live: int
+    """How many bytes the snapshot has once the step is taken; the rest of what was written is dead."""
 
 
 class Head:
@@ -114,19 +111,22 @@ class Head:
         kept_bytes = 0 if full else self._message_bytes - sum(self._sizes[splice.at : after])
         chain = chain_from(start, digests + kept_tail, self._digest)
         link = chain[-1] if chain else start
+        sizes = [len(line) for line in lines]
+        added = sum(sizes)
         return Step(
             snapshot=snapshot,
             splice=splice,
             full=full,
             payload=b"\n".join([meta_line(snapshot), *section_lines, *lines, b""]),
             digests=digests,
-            sizes=[len(line) for line in lines],
+            sizes=sizes,
             chain=chain,
             sections=sections,
-            root=root_of(link, (section.digest for section in sections.values()), self._digest),
+            root=root_of(link, [section.digest for section in sections.values()], self._digest),
             changed=bool(lines or splice.delete or section_lines or self.snapshot is None),
-            written=sum(map(len, lines)) + sum(map(len, section_lines)),
-            message_bytes=kept_bytes + sum(map(len, lines)),
+            written=added + sum(map(len, section_lines)),
+            message_bytes=kept_bytes + added,
+            live=kept_bytes + added + sum([section.size for section in sections.values()]),
         )
 
     def _changed_sections(
@@ -135,13 +135,15 @@ class Head:
         sections = dict(self._sections) if old else {}
         lines = []
         for path, value in _differences(old, new):
-            line = section_line(path, None if value is _ABSENT else value)
-            key = section_key(line)
-            if value is _ABSENT:
+            key = path_key(path)
+            if value is ABSENT:
                 if sections.pop(key, None):
                     lines.append(removed(key))
-            elif key not in sections or sections[key].digest != self._digest(line):
-                sections[key] = _Section(self._digest(line), len(line))
+                continue
+            line = section_line(path, value)
+            section = _Section(self._digest(line), len(line))
+            if sections.get(key) != section:
+                sections[key] = section
                 lines.append(line)
         return sections, lines
 
@@ -168,23 +170,27 @@ def _differences(old: SessionSnapshot | None, new: SessionSnapshot) -> Iterator[
     A section at its default is absent, as in `Value.raw`.
     """
     before, after = _fields(old), _fields(new)
-    changed = {name for name, value in after.items() if before.get(name, _ABSENT) is not value}
-    for name in sorted((changed | before.keys() - after.keys()) - _ELSEWHERE):
-        left, right = before.get(name, _ABSENT), after.get(name, _ABSENT)
+    changed = [name for name, value in after.items() if before.get(name, ABSENT) is not value]
+    changed += [name for name in before if name not in after]
+    for name in sorted(changed):
+        if name in _ELSEWHERE:
+            continue
+        left, right = before.get(name, ABSENT), after.get(name, ABSENT)
         if name in GROUPS:
             yield from _entries(name, left, right)
         else:
-            yield (name,), new.raw(only=name).get(name, _ABSENT)
+            yield (name,), new.raw_field(name)
 
 
 def _entries(group: str, left: Any, right: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     left, right = (side if isinstance(side, dict) else {} for side in (left, right))
     for key in sorted(left.keys() | right.keys()):
-        if left.get(key, _ABSENT) is not (value := right.get(key, _ABSENT)):
+        if left.get(key, ABSENT) is not (value := right.get(key, ABSENT)):
             yield (group, key), value
 
 
 def _fields(snapshot: SessionSnapshot | None) -> dict[str, Any]:
     if snapshot is None:
         return {}
-    return {**snapshot.__dict__, **(snapshot.__pydantic_extra__ or {})}
+    extra = snapshot.__pydantic_extra__
+    return {**snapshot.__dict__, **extra} if extra else snapshot.__dict__

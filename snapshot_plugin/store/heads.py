@@ -113,5 +113,6 @@ def _digest(keys: SessionKeys | None) -> Callable[[bytes], bytes]:
 
 
 def _trim(memory: dict[str, Head] | dict[str, Loaded], limit: int) -> None:
-    for oldest in list(memory)[: max(0, len(memory) - limit)]:
-        memory.pop(oldest, None)  # other sessions are saved in other threads meanwhile
+    if len(memory) > limit:
+        for oldest in list(memory)[: len(memory) - limit]:
+            memory.pop(oldest, None)  # other sessions are saved in other threads meanwhile

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 from snapshot_plugin.errors import SessionLocked
 
@@ -16,17 +15,24 @@ __all__ = ["locked", "take_lock"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 
-@contextlib.contextmanager
-def locked(path: Path, *, session_id: str, timeout: float) -> Iterator[None]:
-    """Hold the lock file at *path* for a while; see `take_lock`."""
-    fd = take_lock(path, session_id=session_id, timeout=timeout)
-    try:
-        yield
-    finally:
-        os.close(fd)
+class locked:  # noqa: N801 — used like the functions of contextlib
+    """A lock on the file at *path*, taken at once (see `take_lock`) and held to the end of the ``with`` block."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str | Path, *, session_id: str, timeout: float) -> None:
+        self._fd = take_lock(path, session_id=session_id, timeout=timeout)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
 
 
-def take_lock(path: Path, *, session_id: str, timeout: float) -> int:
+def take_lock(path: str | Path, *, session_id: str, timeout: float) -> int:
     """Lock the file at *path*, creating it where needed; closing the descriptor frees it.
 
     If the directory was moved to the trash while we waited, the lock we got guards nothing: try the new one.
@@ -63,9 +69,9 @@ def _wait(fd: int, session_id: str, deadline: float) -> None:
             return
 
 
-def _still_there(fd: int, path: Path) -> bool:
+def _still_there(fd: int, path: str | Path) -> bool:
     try:
-        there = path.stat()
+        there = os.stat(path)  # noqa: PTH116 — this is on the path of every save
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(fd), there)

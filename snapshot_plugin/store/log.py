@@ -127,10 +127,11 @@ def undisturbed(session_id: str, read: Callable[[], T]) -> T:
     )
 
 
-def pieces_of(segment: Segment, data: bytes, following: Segment | None) -> list[Piece]:
+def pieces_of(segment: Segment, data: bytes, following: Segment | None, *, until: int | None = None) -> list[Piece]:
     """The pieces of a segment. Frames that the following segment numbers again were never acknowledged.
 
     Frames that the segment's own name does not promise are damage: somebody renamed it or put them there.
+    With *until*, nothing behind the frame with that number is looked at.
     """
     pieces: list[Piece] = []
     for piece in scan(data):
@@ -140,6 +141,8 @@ def pieces_of(segment: Segment, data: bytes, following: Segment | None) -> list[
             pieces.append(piece._replace(kind="unfinished"))
         else:
             pieces.append(piece)
+        if until is not None and piece.header and piece.header.hi >= until:
+            break
     return pieces
 
 

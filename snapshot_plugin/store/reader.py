@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from snapshot_plugin.codec.document import Document
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.frame import Header, open_frame
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.pack import Snapshot, open_snapshots, payload_size
 from snapshot_plugin.codec.scan import Piece
 from snapshot_plugin.errors import (
     Damaged,
@@ -21,6 +26,9 @@ from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_
 
 __all__ = ["Found", "Item", "check_order", "error_of", "find", "session_items"]
 
+_MUCH = 256 << 10
+"""So many bytes of frames are worth several threads."""
+_THREADS = min(4, os.cpu_count() or 1)
 _ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
 
@@ -97,7 +105,7 @@ class _Search:
                 following = segment
                 continue
             data = segment.read()
-            pieces = pieces_of(segment, data, following)
+            pieces = pieces_of(segment, data, following, until=self._at)
             self._tip.see(segment, pieces)
             items = [_item(piece, data, segment) for piece in pieces if piece.kind != "unfinished"]
             self._items = items + self._items
@@ -112,13 +120,15 @@ class _Search:
         return self._fail()
 
     def _begins_here(self, item: Item) -> bool:
-        return bool(item.header and item.header.full and (self._at is None or item.header.hi <= self._at))
+        if not (item.header and item.header.full):
+            return False
+        return self._at is None or (item.header.lo if item.header.pack else item.header.hi) <= self._at
 
     def _is_put_back(self, item: Item, before: Item) -> bool:
         """Whether a full frame of long ago stands again behind a newer one: it would pass for the newest."""
         if not (item.header and item.header.full and before.header and before.header.hi >= item.header.hi):
             return False
-        if self._open(before, None)[0] is None:
+        if not self._noted(before, partial(self._open, before)):
             return False
         self._note(item, SnapshotCorrupted(f"snapshot {item.header.hi} stands behind snapshot {before.header.hi}"))
         return True
@@ -128,39 +138,64 @@ class _Search:
 
     def _follow(self, start: int) -> Found | None:
         """Build on from the full frame at *start* until the end, the wanted number, or damage."""
-        document, last, size, written = Document(), None, 0, 0
-        for item in self._items[start:]:
-            header, payload = self._open(item, last)
-            if header is None:
-                break
-            try:
-                document.apply(header, payload)
-            except SnapshotCorrupted as error:
-                self._note(item, error)
-                break
-            last, size, written = header, size + len(item.data), written + len(payload)
-            if header.hi == self._at:
+        document, last, size, written = Document(ahead=True), None, 0, 0
+        for item, snapshots in self._opened(self._items[start:]):
+            for header, lines in snapshots:
+                if not self._takes(document, item, header, lines, last):
+                    break
+                last, written = header, written + payload_size(lines)
+                if header.hi == self._at:
+                    break
+            size += len(item.data)
+            if not snapshots or last is not snapshots[-1][0] or last.hi == self._at:
                 break
         if last is None or (self._at is not None and last.hi != self._at):
             return None
         tip = self._tip.tip or Tip(last.hi, last.id)
         return Found(document, last, size, written, tuple(self._findings), tip)
 
-    def _open(self, item: Item, last: Header | None) -> tuple[Header | None, bytes]:
+    def _takes(
+        self, document: Document, item: Item, header: Header, lines: list[bytes], last: Header | None
+    ) -> bool:
         try:
-            if item.kind == "damage":
-                raise SnapshotCorrupted("bytes that are no frame of this segment")
-            header, payload = open_frame(item.data, session_id=self._session_id, keys=self._keys)
             check_order(header, last)
+            document.take(header, lines)
+        except SnapshotCorrupted as error:
+            self._note(item, error)
+            return False
+        return True
+
+    def _opened(self, items: Sequence[Item]) -> Iterator[tuple[Item, list[Snapshot]]]:
+        """Each item with its snapshots; none where it is damaged. Much is decompressed by several threads."""
+        if sum(len(item.data) for item in items) < _MUCH:
+            yield from ((item, self._noted(item, partial(self._open, item))) for item in items)
+            return
+        threads = ThreadPoolExecutor(_THREADS, "asnap-read")
+        try:
+            opened = [threads.submit(self._open, item) for item in items]
+            for item, each in zip(items, opened, strict=True):
+                yield item, self._noted(item, each.result)
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def _noted(self, item: Item, opened: Callable[[], list[Snapshot]]) -> list[Snapshot]:
+        try:
+            return opened()
         except Damaged as error:
             self._note(item, error)
-            return None, b""
-        if header.v > CURRENT_VERSION:
-            raise InvalidSnapshotVersion(
-                f"snapshot {header.hi} of session {self._session_id} has version {header.v}; "
-                f"this release reads up to {CURRENT_VERSION}", session_id=self._session_id,
-            )  # fmt: skip
-        return header, payload
+            return []
+
+    def _open(self, item: Item) -> list[Snapshot]:
+        if item.kind == "damage":
+            raise SnapshotCorrupted("bytes that are no frame of this segment")
+        snapshots = open_snapshots(item.data, session_id=self._session_id, keys=self._keys)
+        for header, _ in snapshots:
+            if header.v > CURRENT_VERSION:
+                raise InvalidSnapshotVersion(
+                    f"snapshot {header.hi} of session {self._session_id} has version {header.v}; "
+                    f"this release reads up to {CURRENT_VERSION}", session_id=self._session_id,
+                )  # fmt: skip
+        return snapshots
 
     def _note(self, item: Item, error: Damaged) -> None:
         finding = item.finding(self._session_id, error.code, error.message)
@@ -171,12 +206,19 @@ class _Search:
         where = f"session {self._session_id}" + (f", snapshot {self._at}" if self._at is not None else "")
         if not self._items:
             raise SnapshotNotFound(f"there is no session {self._session_id}", session_id=self._session_id)
-        known = {item.header.hi for item in self._items if item.header}
-        if self._at is not None and self._at not in known and all(item.kind == "frame" for item in self._items):
+        is_whole = all(item.kind == "frame" for item in self._items)
+        if self._at is not None and is_whole and not self._may_hold(self._at):
             raise SnapshotNotFound(f"{where} does not exist or was forgotten", session_id=self._session_id)
         if self._findings:
             raise error_of(self._findings[0], where)
         raise SnapshotCorrupted(f"{where} cannot be read: frames it needs are damaged", session_id=self._session_id)
+
+    def _may_hold(self, seq: int) -> bool:
+        """Whether a frame has that number, or a pack that cannot be opened may have it inside."""
+        headers = [item.header for item in self._items if item.header]
+        return any(
+            each.hi == seq or (each.pack and each.lo <= seq <= each.hi and bool(self._findings)) for each in headers
+        )
 
 
 def error_of(finding: Finding, what: str) -> Damaged:

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from snapshot_plugin.codec.document import Document, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed
 from snapshot_plugin.errors import Damaged, SnapshotCorrupted
 from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
 from snapshot_plugin.store.reader import Item, check_order, session_items
 
-__all__ = ["forget", "joined", "recompress", "standing_for"]
+__all__ = ["forget", "joined", "recompress", "settle", "standing_for"]
 
 
 def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[int]) -> None:
@@ -28,51 +29,49 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
             f"session {session_id} is damaged", session_id=session_id, hint="check(repair=True) first"
         )
     kept = list(_merged(items, session_id, keys, gone))
-    dropped = {item.segment.name for item in items if item.header and item.header.hi in gone}
-    rewritten = {item.segment.name for item, frame in kept if frame is not item.data}
+    touched = {item.segment.name for item, frames, _ in kept if frames != [item.data]}
     segments = log.segments(session_id)
-    touched = [index for index, segment in enumerate(segments) if segment.name in dropped | rewritten]
-    if not touched:  # somebody else forgot them meanwhile
+    places = [index for index, segment in enumerate(segments) if segment.name in touched]
+    if not places:  # somebody else forgot them meanwhile
         return
-    span = segments[touched[0] : touched[-1] + 1]
+    span = segments[places[0] : places[-1] + 1]
     names = {segment.name for segment in span}
-    frames = [(item, frame) for item, frame in kept if item.segment.name in names]
-    highest = max(_number(item) for item, _ in frames)
-    log.replace(session_id, span, [frame for _, frame in frames], highest)
-
-
-def _number(item: Item) -> int:
-    return item.header.hi if item.header else 0
+    inside = [(frames, hi) for item, frames, hi in kept if item.segment.name in names]
+    log.replace(session_id, span, [frame for frames, _ in inside for frame in frames], max(hi for _, hi in inside))
 
 
 def _merged(
     items: Sequence[Item], session_id: str, keys: SessionKeys | None, gone: set[int]
-) -> Iterator[tuple[Item, bytes]]:
-    """Each snapshot that stays, with its frame: as it was, or standing for those before it too."""
+) -> Iterator[tuple[Item, list[bytes], int]]:
+    """Each item with the frames that take its place, and the highest number in them.
+
+    Where nothing is forgotten the frame stays as it was; a snapshot behind forgotten ones stands for them too.
+    """
     document = Document()
     base: Document | None = None
     last: Header | None = None
     before: Header | None = None
     waiting = False
     for item in items:
-        header, payload = open_frame(item.data, session_id=session_id, keys=keys)
-        check_order(header, before)
-        before = header
-        if not waiting and header.hi in gone:
-            base = document.copy() if last else None
-        document.apply(header, payload)
-        if header.hi in gone:
-            waiting = True
-            continue
-        frame = standing_for(header, document, base, last, keys) if waiting else item.data
-        yield item, frame
-        last, waiting = header, False
+        stays: list[Snapshot] = []
+        opened = open_snapshots(item.data, session_id=session_id, keys=keys)
+        same = not waiting
+        for header, lines in opened:
+            check_order(header, before)
+            before = header
+            if not waiting and header.hi in gone:
+                base = document.copy() if last else None
+            document.take(header, lines)
+            if header.hi in gone:
+                waiting, same = True, False
+                continue
+            stays.append(standing_for(header, document, base, last) if waiting else (header, lines))
+            last, waiting = header, False
+        yield item, [item.data] if same else packed(stays, keys), last.hi if last else 0
 
 
-def standing_for(
-    header: Header, document: Document, base: Document | None, last: Header | None, keys: SessionKeys | None
-) -> bytes:
-    """One frame that leads from *base* (nothing, if None) straight to *document*."""
+def standing_for(header: Header, document: Document, base: Document | None, last: Header | None) -> Snapshot:
+    """One snapshot that leads from *base* (nothing, if None) straight to *document*."""
     full = header.full or base is None or base.version != header.v
     before = Document() if base is None or full else base
     splice = splice_between(before.messages, document.messages)
@@ -83,19 +82,20 @@ def standing_for(
         header, lo=last.hi + 1 if last else 1, prev=last.root if last else "", full=full,
         at=splice.at, delete=splice.delete, insert=splice.insert,
     )  # fmt: skip
-    payload = b"\n".join([document.meta, *sections, *gone, *messages, b""])
-    return encode_frame(merged, payload, keys, effort="best")
+    return merged, [document.meta, *sections, *gone, *messages]
 
 
 def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> list[bytes]:
     """The same snapshots with the numbers between them closed: what is missing counts as forgotten."""
-    out, last = [], 0
+    out: list[bytes] = []
+    last = 0
     for frame in frames:
-        header, payload = open_frame(frame, session_id=session_id, keys=keys)
-        if header.lo != last + 1:
-            frame = encode_frame(replace(header, lo=last + 1), payload, keys)  # noqa: PLW2901 — the same snapshot
-        out.append(frame)
-        last = header.hi
+        (header, lines), *others = open_snapshots(frame, session_id=session_id, keys=keys)
+        if header.lo == last + 1:
+            out.append(frame)
+        else:
+            out += packed([(replace(header, lo=last + 1), lines), *others], keys)
+        last = others[-1][0].hi if others else header.hi
     return out
 
 
@@ -110,31 +110,58 @@ def recompress(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newe
         if following is None and not newest_too:
             return
         if newest_too or not segment.rewritten:
-            while not _again(log, session_id, keys, segment, following):
+            while not _again(log, session_id, keys, [segment], following):
                 pass
 
 
+def settle(log: FrameLog, session_id: str, keys: SessionKeys | None) -> None:
+    """As `recompress`, for a session at rest: what is new becomes one file, together with smaller ones before it.
+
+    So a session that is opened and closed many times neither stays large nor falls into many files.
+    """
+    span: list[Segment] = []
+    size = 0
+    for segment in reversed(log.segments(session_id)):
+        more = len(segment.read())
+        if segment.rewritten and more > size:
+            break
+        span.insert(0, segment)
+        size += more
+    if span:
+        _again(log, session_id, keys, span, None)
+
+
 def _again(
-    log: FrameLog, session_id: str, keys: SessionKeys | None, segment: Segment, following: Segment | None
+    log: FrameLog, session_id: str, keys: SessionKeys | None, span: Sequence[Segment], following: Segment | None
 ) -> bool:
-    """Write one segment again; False if it changed meanwhile."""
+    """Write segments that follow each other again, as one; False if they changed meanwhile."""
     try:
-        data = segment.read()
-    except FileNotFoundError:  # somebody else has written it again
+        data = [segment.read() for segment in span]
+        opened = [
+            snapshot
+            for segment, content, after in zip(span, data, [*span[1:], following], strict=True)
+            for snapshot in _snapshots(segment, content, after, session_id, keys)
+        ]
+    except (FileNotFoundError, Damaged):  # somebody else has written it again, or it needs a repair
         return True
-    pieces = [piece for piece in pieces_of(segment, data, following) if piece.kind != "unfinished"]
-    if not pieces or any(piece.kind != "frame" for piece in pieces):
+    frames = packed(opened, keys)
+    if not frames:
         return True
-    try:
-        opened = [open_frame(data[piece.start : piece.end], session_id=session_id, keys=keys) for piece in pieces]
-    except Damaged:
-        return True
-    frames = [encode_frame(header, payload, keys, effort="best") for header, payload in opened]
     with log.exclusively(session_id):
         now = [each.name for each in log.segments(session_id)]
-        if segment.name not in now or (following and following.name not in now):
+        if any(segment.name not in now for segment in (*span, *([following] if following else []))):
             return True  # somebody else rewrote it
-        if segment.read() != data:
+        if [segment.read() for segment in span] != data:
             return False
-        log.replace(session_id, [segment], frames, max(segment.last, opened[-1][0].hi))
+        log.replace(session_id, span, frames, max(span[-1].last, opened[-1][0].hi))
     return True
+
+
+def _snapshots(
+    segment: Segment, data: bytes, following: Segment | None, session_id: str, keys: SessionKeys | None
+) -> Iterator[Snapshot]:
+    for piece in pieces_of(segment, data, following):
+        if piece.kind == "damage":
+            raise SnapshotCorrupted("a segment is damaged", session_id=session_id)
+        if piece.kind == "frame":
+            yield from open_snapshots(data[piece.start : piece.end], session_id=session_id, keys=keys)

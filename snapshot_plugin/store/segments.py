@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_data, sync_dir, write_all
-from snapshot_plugin.store.lock import take_lock
+from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
@@ -62,17 +62,21 @@ class SegmentFiles:
         self._tails: dict[str, _Tail] = {}
         self._tips: dict[str, Tip | None] = {}
         self._ours: dict[str, set[str | None]] = {}
-        self._paths: dict[str, Path] = {}
+        self._paths: dict[str, str] = {}
         self._listed: dict[str, tuple[list[str], list[_File]]] = {}
 
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
+        return Path(self._place(session_id))
+
+    def _place(self, session_id: str) -> str:
+        """`directory` as text: a save looks there several times, and paths as objects are slow."""
         path = self._paths.get(session_id)
         if path is None:
-            path = self._paths[session_id] = self.sessions_dir / dirname_of(session_id)
-        with disk_errors(f"opening session {session_id}", session_id=session_id):
+            path = self._paths[session_id] = str(self.sessions_dir / dirname_of(session_id))
+        with disk_errors("opening the session", session_id=session_id):
             try:
-                mode = path.lstat().st_mode
+                mode = os.lstat(path).st_mode
             except FileNotFoundError:
                 return path
         if not stat.S_ISDIR(mode):
@@ -82,32 +86,28 @@ class SegmentFiles:
             )  # fmt: skip
         return path
 
-    @contextlib.contextmanager
-    def exclusively(self, session_id: str) -> Iterator[None]:
+    def exclusively(self, session_id: str) -> locked:
         """See `FrameLog`."""
-        directory = self.directory(session_id)
-        with disk_errors(f"opening session {session_id}", session_id=session_id):
+        directory = self._place(session_id)
+        path = f"{directory}/.lock"
+        with disk_errors("opening the session", session_id=session_id):
             try:
-                lock = take_lock(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
+                return locked(path, session_id=session_id, timeout=self._lock_timeout)
             except FileNotFoundError:  # a new session, or one that was deleted meanwhile
-                make_private_dir(directory)
-                lock = take_lock(directory / ".lock", session_id=session_id, timeout=self._lock_timeout)
-        try:
-            yield
-        finally:
-            os.close(lock)
+                make_private_dir(Path(directory))
+                return locked(path, session_id=session_id, timeout=self._lock_timeout)
 
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
-        directory = self.directory(session_id)
+        directory = self._place(session_id)
         return [
             Segment(
-                file.name, file.first, file.last, file.generation > 0, _Reader(directory / file.name, session_id)
+                file.name, file.first, file.last, file.generation > 0, _Reader(directory, file.name, session_id)
             )
             for file in self._files(directory, session_id)
         ]
 
-    def _files(self, directory: Path, session_id: str) -> list[_File]:
+    def _files(self, directory: str, session_id: str) -> list[_File]:
         with disk_errors(f"reading session {session_id}", session_id=session_id):
             try:
                 names = os.listdir(directory)  # noqa: PTH208 — this is on the path of every save
@@ -124,10 +124,10 @@ class SegmentFiles:
         return tip
 
     def _tip(self, session_id: str) -> Tip | None:
-        directory = self.directory(session_id)
+        directory = self._place(session_id)
         files = self._files(directory, session_id)
         tail = self._tails.get(session_id)
-        if tail and files and files[-1].name == tail.name and _ends_with(directory / tail.name, tail):
+        if tail and files and files[-1].name == tail.name and _ends_with(f"{directory}/{tail.name}", tail):
             return tail.tip
         self._tails.pop(session_id, None)
         tip = tip_of(self.segments(session_id))
@@ -139,7 +139,7 @@ class SegmentFiles:
         """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""
         if not files or files[-1].generation:
             return None
-        data = _Reader(self.directory(session_id) / files[-1].name, session_id)()
+        data = _Reader(self._place(session_id), files[-1].name, session_id)()
         pieces = list(scan(data))
         last = pieces[-1] if pieces else None
         if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
@@ -148,7 +148,7 @@ class SegmentFiles:
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
-        directory = self.directory(session_id)
+        directory = self._paths[session_id]  # `exclusively` has looked at it
         tail = None if fresh else self._tails.get(session_id)
         if tail and (tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames):
             tail = None
@@ -158,16 +158,16 @@ class SegmentFiles:
             self._settle(directory, session_id)
             self._ours[session_id].add(header.id)
             if tail:
-                _extend(directory / tail.name, tail.end, frame)
+                _extend(f"{directory}/{tail.name}", tail.end, frame)
                 name, start, frames = tail.name, tail.end, tail.frames + 1
             else:
                 name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
-                self._create(directory, name, frame)
+                self._create(Path(directory), name, frame)
         self._tails[session_id] = _tail(name, frame, start, frames, Tip(header.hi, header.id))
         self._ours[session_id] = {header.id}
         return previous is not None and tail is None
 
-    def _settle(self, directory: Path, session_id: str) -> None:
+    def _settle(self, directory: str, session_id: str) -> None:
         """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
 
         Otherwise an acknowledged frame could stand after a power cut without the one it continues.
@@ -178,7 +178,7 @@ class SegmentFiles:
             return
         if tip:
             holding = [file.name for file in self._files(directory, session_id) if file.first <= tip.seq]
-            _sync_file(directory / holding[-1])
+            _sync_file(f"{directory}/{holding[-1]}")
             sync_dir(directory)
         sync_dir(self.sessions_dir)
         sync_dir(self.sessions_dir.parent)
@@ -204,13 +204,13 @@ class SegmentFiles:
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
-        directory = self.directory(session_id)
+        directory = self._place(session_id)
         files = self._files(directory, session_id)
         if not files:
             return None
         with disk_errors(f"reading session {session_id}", session_id=session_id):
             try:
-                fd = os.open(directory / files[-1].name, os.O_RDONLY | _OPEN)
+                fd = os.open(f"{directory}/{files[-1].name}", os.O_RDONLY | _OPEN)
             except FileNotFoundError:  # replaced or deleted since we looked
                 return None
             try:
@@ -232,7 +232,8 @@ class SegmentFiles:
                 raise SnapshotCorrupted("what was written does not read back", session_id=session_id)
             for name in names:
                 (directory / name).unlink()
-        self._tails.pop(session_id, None)
+        if (tail := self._tails.get(session_id)) and tail.name in names:
+            self.forget_tail(session_id)
 
     def quarantine(self, session_id: str, segment: Segment) -> str:
         """See `FrameLog`."""
@@ -268,24 +269,28 @@ class SegmentFiles:
                     out.append(SessionEntry(session_id, size))
         return out
 
+    def grown(self, size: int) -> list[str]:
+        """The sessions whose open segment, as this writer left it, has at least that many bytes."""
+        return [session_id for session_id, tail in list(self._tails.items()) if tail.end >= size]
+
     def forget_tail(self, session_id: str) -> None:
         """Believe nothing of what is on disk any more."""
         self._tails.pop(session_id, None)
 
 
 class _Reader:
-    def __init__(self, path: Path, session_id: str) -> None:
-        self._path, self._session_id = path, session_id
+    def __init__(self, directory: str, name: str, session_id: str) -> None:
+        self._directory, self._name, self._session_id = directory, name, session_id
 
     def __call__(self) -> bytes:
         try:
-            with os.fdopen(os.open(self._path, os.O_RDONLY | _OPEN), "rb") as file:
+            with os.fdopen(os.open(f"{self._directory}/{self._name}", os.O_RDONLY | _OPEN), "rb") as file:
                 return file.read()
         except FileNotFoundError:
             raise
         except OSError as error:
             raise StoreUnavailable(
-                f"reading {self._path.name} failed: {error.strerror}", session_id=self._session_id
+                f"reading {self._name} failed: {error.strerror}", session_id=self._session_id
             ) from error
 
 
@@ -311,7 +316,7 @@ def _tail(name: str, frame: bytes, start: int, frames: int, tip: Tip) -> _Tail:
     return _Tail(name, start, start + len(frame), opening_of(frame), frames, tip)
 
 
-def _ends_with(path: Path, tail: _Tail) -> bool:
+def _ends_with(path: str, tail: _Tail) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | _OPEN)
     except OSError:
@@ -322,7 +327,7 @@ def _ends_with(path: Path, tail: _Tail) -> bool:
         os.close(fd)
 
 
-def _extend(path: Path, end: int, frame: bytes) -> None:
+def _extend(path: str, end: int, frame: bytes) -> None:
     """Write *frame* at *end* and sync once. On an error, take back what was written as far as possible."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | _OPEN)
     try:
@@ -337,7 +342,7 @@ def _extend(path: Path, end: int, frame: bytes) -> None:
         os.close(fd)
 
 
-def _sync_file(path: Path) -> None:
+def _sync_file(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | _OPEN)
     try:
         os.fsync(fd)

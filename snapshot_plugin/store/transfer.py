@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from snapshot_plugin.codec.document import CHAIN_START, Digest, Document, chain_from, plain_digest, root_of
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.pack import open_snapshots, packed, payload_of
 from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
@@ -45,7 +46,11 @@ def take_out(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[C
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     if any(item.kind == "damage" for item in items):
         raise _damaged(session_id, "it holds bytes that are no snapshot")
-    opened = [Copied(*open_frame(item.data, session_id=session_id, keys=keys)) for item in items]
+    opened = [
+        Copied(header, payload_of(lines))
+        for item in items
+        for header, lines in open_snapshots(item.data, session_id=session_id, keys=keys)
+    ]
     digest = keys.digest if keys else plain_digest
     for stored, rebuilt in zip(opened, with_roots(opened, digest), strict=True):
         if stored.header.root != rebuilt.header.root:
@@ -91,10 +96,13 @@ def put_in(log: FrameLog, session_id: str, keys: SessionKeys | None, copies: Seq
         Conflict: there is such a session.
     """
     digest = keys.digest if keys else plain_digest
-    frames = [
-        encode_frame(replace(copy.header, sid=session_id), copy.payload, keys, effort="best")
-        for copy in with_roots(copies, digest)
-    ]
+    frames = packed(
+        (
+            (replace(copy.header, sid=session_id), copy.payload.removesuffix(b"\n").split(b"\n"))
+            for copy in with_roots(copies, digest)
+        ),
+        keys,
+    )
     with log.exclusively(session_id):
         if log.tip(session_id) is not None:
             raise Conflict(f"there is a session {session_id}", session_id=session_id)

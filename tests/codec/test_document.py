@@ -113,8 +113,9 @@ def test_a_change_that_does_not_fit_is_refused(payload: bytes, changes: dict[str
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b'{"section":["a"],"value":1}', b'{"message":1'])
-def test_a_message_that_is_not_the_json_it_should_be_is_damage(line: bytes) -> None:
-    document = Document()
+@pytest.mark.parametrize("ahead", [False, True], ids=["at the end", "ahead"])
+def test_a_message_that_is_not_the_json_it_should_be_is_damage(line: bytes, *, ahead: bool) -> None:
+    document = Document(ahead=ahead)
     document.apply(*step(meta_line(make_snapshot()), line, full=True, insert=1))
 
     with pytest.raises(SnapshotCorrupted):

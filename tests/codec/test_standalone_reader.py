@@ -52,7 +52,11 @@ def frames(files):
                 assert hashlib.sha256(blank).hexdigest() == header["sum"], "damaged"
                 payload = zlib.decompress(frame[16 + length : -8], wbits=-15)
                 assert struct.pack("<II", zlib.crc32(payload), len(payload)) == frame[-8:], "damaged"
-                yield header, payload.split(b"\n")[:-1]
+                lines = payload.split(b"\n")[:-1]
+                starts = [number for number, line in enumerate(lines) if line.startswith(b'{"frame":')]
+                yield from [] if header.get("pack") else [(header, lines)]
+                for start, end in zip(starts, [*starts[1:], len(lines)]):
+                    yield json.loads(lines[start])["frame"], lines[start + 1 : end]
 
 def read(store, session_id, number=None):
     assert json.loads((store / "STORE.json").read_bytes())["format"] == 1
@@ -62,12 +66,10 @@ def read(store, session_id, number=None):
             break
         assert header["sid"] == session_id and header["lo"] == last["hi"] + 1, "damaged"
         assert header.get("full") or header["prev"] == last["root"], "damaged"
-        if header.get("full"):
-            sections, messages = {}, []
+        sections, messages = ({}, []) if header.get("full") else (sections, messages)
         first, last, meta = len(lines) - header["ins"], header, lines[0]
         for line in lines[1:first]:
-            path = tuple(json.loads(line)["section"])
-            sections.pop(path, None)
+            sections.pop(path := tuple(json.loads(line)["section"]), None)
             sections.update({path: line} if "value" in json.loads(line) else {})
         messages[header["at"] : header["at"] + header["del"]] = lines[first:]
     assert last["hi"] and number in (None, last["hi"]), "not found"
@@ -130,7 +132,7 @@ async def live(store: FilesystemStore) -> None:
     """Appends, edits, truncations, summaries; forgetting and compressing; many segments."""
     texts: list[str] = []
     for number in range(1, 31):
-        texts.append(f"message {number}: \n \ud83d 🦉 " + "x" * number)
+        texts.append(f"message {number}: \n \ud83d 🦉 " + "x" * 100 * number)
         if number % 7 == 0:
             texts[number % len(texts)] = "edited"
         if number % 11 == 0:
@@ -170,6 +172,7 @@ def test_the_reader_has_under_sixty_lines_and_no_import_of_ours() -> None:
     "FORMAT-FRAME-EXTRA",
     "FORMAT-FRAME-LENGTH",
     "FORMAT-FRAME-CRC",
+    "FORMAT-FRAME-PACK",
     "FORMAT-HEADER-V",
     "FORMAT-HEADER-SPLICE",
     "FORMAT-HEADER-FULL",
@@ -190,6 +193,7 @@ async def test_the_reader_finds_every_snapshot_the_store_finds(tmp_path: Path) -
         newest = await store.load(SESSION)
 
     names = [path.name for path in files_of(tmp_path)]
+    assert any(b'"pack":' in path.read_bytes() for path in files_of(tmp_path))
     assert len(names) > 3
     assert {"-" in name for name in names} == {True, False}  # rewritten ranges, and segments as they were
     assert seqs == [*range(30, 11, -1), 8, 4]
@@ -265,7 +269,7 @@ async def test_zcat_shows_a_plain_store_line_by_line(tmp_path: Path) -> None:
 
     lines = [json.loads(line) for line in gzip("-dc", *files_of(tmp_path)).stdout.splitlines()]
 
-    assert {next(iter(line)) for line in lines} == {"meta", "section", "message"}
+    assert {next(iter(line)) for line in lines} == {"meta", "section", "message", "frame"}
 
 
 @pytest.mark.requirement("FORMAT-FRAME-GZIP", "FORMAT-SEAL-STORED", "ORBIT-STORE-GZIP", "TERMINAL-PERF-COMPRESS")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.codec.frame import encode_frame
+from snapshot_plugin.codec.pack import packed
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.store import lock, segments
@@ -23,9 +23,7 @@ from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, segments_of,
 pytestmark = pytest.mark.anyio
 KEEP_ONE = RetentionPolicy(keep_last=1)
 Deed = Callable[[FilesystemStore], Awaitable[Any]]
-FIND, PLAN, ENCODE = (
-    f"snapshot_plugin.store.{name}" for name in ("heads.find", "engine.plan", "rewrite.encode_frame")
-)
+FIND, PLAN, PACK = (f"snapshot_plugin.store.{name}" for name in ("heads.find", "engine.plan", "rewrite.packed"))
 """Where another writer can come in between."""
 
 
@@ -323,8 +321,8 @@ async def test_a_compaction_does_not_bring_back_what_another_forgot_meanwhile(
     await filled(tmp_path, count=6, segment_frames=2)
     other = store_at(tmp_path)
 
-    def interrupted(*args: Any, **options: Any) -> bytes:
-        monkeypatch.setattr(ENCODE, encode_frame)
+    def interrupted(*args: Any, **options: Any) -> list[bytes]:
+        monkeypatch.setattr(PACK, packed)
         if killed:
             with monkeypatch.context() as patch:
                 patch.setattr(Path, "unlink", _refuse)
@@ -332,9 +330,9 @@ async def test_a_compaction_does_not_bring_back_what_another_forgot_meanwhile(
                     other._forget("session", KEEP_ONE, False)
         else:
             other._forget("session", KEEP_ONE, False)
-        return encode_frame(*args, **options)
+        return packed(*args, **options)
 
-    monkeypatch.setattr(ENCODE, interrupted)
+    monkeypatch.setattr(PACK, interrupted)
     await store_at(tmp_path).compact("session")
     assert [meta.seq for meta in await other.history("session")] == [6]
     assert await other.load("session", strict=True) == version(6)
@@ -352,12 +350,12 @@ async def test_a_segment_that_grows_while_it_is_compacted_loses_nothing(
         for number in (1, 2, 3):
             await writer.save(version(number))
 
-        def interrupted(*args: Any, **options: Any) -> bytes:
-            monkeypatch.setattr(ENCODE, encode_frame)
+        def interrupted(*args: Any, **options: Any) -> list[bytes]:
+            monkeypatch.setattr(PACK, packed)
             writer._save(version(4), "manual", (), None)
-            return encode_frame(*args, **options)
+            return packed(*args, **options)
 
-        monkeypatch.setattr(ENCODE, interrupted)
+        monkeypatch.setattr(PACK, interrupted)
         await store_at(tmp_path).compact("session")
         assert (await writer.save(version(5))).seq == 5
     async with store_at(tmp_path) as store:

@@ -35,6 +35,7 @@ _FRAME = section(
     done("FORMAT-FRAME-EXTRA", "The header rides in the FEXTRA field under SN, with exact lengths."),
     done("FORMAT-FRAME-LENGTH", "The frame length covers the whole member, so segments are sliced by it."),
     done("FORMAT-FRAME-CRC", "CRC-32 and length of the payload are checked."),
+    done("FORMAT-FRAME-PACK", "Rewritten snapshots may share a frame; each is found, with its own header, inside."),
     done("FORMAT-HEADER-JSON", "The header is JSON with sorted keys, no spaces, ASCII."),
     done("FORMAT-HEADER-V", "v is the schema version of the payload."),
     done("FORMAT-HEADER-ID", "id is the snapshot's own and stays when the frame is rewritten."),

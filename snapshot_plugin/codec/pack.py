@@ -1,0 +1,98 @@
+"""Several snapshots in one frame, so that finished ones share a compressed stream (docs/reference/format.md §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
+from snapshot_plugin.errors import SnapshotCorrupted
+
+__all__ = ["Snapshot", "open_snapshots", "packed", "payload_of", "payload_size"]
+
+Snapshot = tuple[Header, list[bytes]]
+"""A snapshot as stored: its header, and the lines of its payload."""
+
+_PACK_BYTES = 128 << 10
+"""A larger pack would hardly be smaller, and one snapshot in it would take longer to read."""
+_WORTH = 8 << 10
+"""Less than this fits into a block or two of the disk anyway."""
+_BEGINS = b'{"frame":'
+
+
+def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None) -> list[bytes]:
+    """Frames that hold these snapshots in little space; neighbours stand together in packs."""
+    return [frame for group in _groups(snapshots) for frame in _frames(group, keys)]
+
+
+def _groups(snapshots: Iterable[Snapshot]) -> Iterator[list[Snapshot]]:
+    group: list[Snapshot] = []
+    size = 0
+    for header, lines in snapshots:
+        more = payload_size(lines)
+        # A full snapshot begins a pack, so that a reader finds it without opening one.
+        if group and (header.full or size + more > _PACK_BYTES):
+            yield group
+            group, size = [], 0
+        group.append((header, lines))
+        size += more
+    if group:
+        yield group
+
+
+def _frames(group: Sequence[Snapshot], keys: SessionKeys | None) -> list[bytes]:
+    if len(group) == 1 or sum(payload_size(lines) for _, lines in group) < _WORTH:
+        return [encode_frame(header, payload_of(lines), keys, effort="best") for header, lines in group]
+    (first, _), (newest, shown) = group[0], group[-1]
+    outside = replace(
+        newest, lo=first.lo, prev=first.prev, full=first.full, pack=len(group), at=0, delete=0, insert=0
+    )
+    inside = [shown[0]]  # the newest summary first: a list reads no further
+    for header, lines in group:
+        inside += [_BEGINS + replace(header, sum="", kid="", nonce="").to_bytes() + b"}", *lines]
+    return [encode_frame(outside, payload_of(inside), keys, effort="best")]
+
+
+def payload_of(lines: Sequence[bytes]) -> bytes:
+    """Lines as a payload."""
+    return b"\n".join([*lines, b""])
+
+
+def payload_size(lines: Sequence[bytes]) -> int:
+    """How many bytes these lines take in a payload."""
+    return sum(map(len, lines)) + len(lines)
+
+
+def open_snapshots(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> list[Snapshot]:
+    """What a frame holds, oldest first: one snapshot, or those of a pack. Raises what `open_frame` raises."""
+    header, payload = open_frame(frame, session_id=session_id, keys=keys)
+    lines = payload.split(b"\n")
+    if lines.pop():
+        raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=session_id)
+    if not header.pack:
+        return [(header, lines)]
+    starts = [number for number, line in enumerate(lines) if line.startswith(_BEGINS)]
+    snapshots = [
+        (Header.from_bytes(lines[start][len(_BEGINS) : -1]), lines[start + 1 : end])
+        for start, end in pairwise([*starts, len(lines)])
+    ]
+    if not _agree(header, [each for each, _ in snapshots]):
+        raise SnapshotCorrupted(f"a pack up to snapshot {header.hi} contradicts itself", session_id=session_id)
+    return snapshots
+
+
+def _agree(header: Header, inside: Sequence[Header]) -> bool:
+    if len(inside) != header.pack:
+        return False
+    first, last = inside[0], inside[-1]
+    return (
+        (first.lo, first.prev, first.full) == (header.lo, header.prev, header.full)
+        and (last.hi, last.id, last.root) == (header.hi, header.id, header.root)
+        and all((each.v, each.sid) == (header.v, header.sid) for each in inside)
+        and all(
+            (one.hi + 1, one.root, False) == (following.lo, following.prev, following.full)
+            for one, following in pairwise(inside)
+        )
+    )

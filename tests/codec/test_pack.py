@@ -1,0 +1,180 @@
+"""Several snapshots in one frame: each comes out as it went in, and nothing in a pack is believed unchecked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, encode_frame, open_frame, open_meta
+from snapshot_plugin.codec.keys import Keyset
+from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed, payload_size
+from snapshot_plugin.errors import SnapshotCorrupted, SnapshotTampered
+
+KEYS = SessionKeys(Keyset.new(), store_id="store", session_id="session")
+BOTH_KINDS = pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
+
+
+def root(number: int) -> str:
+    return f"{number:064x}"
+
+
+def snapshots(*numbers: int, size: int = 2000, full: Sequence[int] = (1,)) -> list[Snapshot]:
+    """Snapshots that follow each other; some stand alone."""
+    return [
+        (
+            Header(
+                v=2, id=f"id-{n}", sid="session", lo=n, hi=n, root=root(n), prev=root(n - 1), full=n in full,
+                at=n, insert=1, t="2026-11-16T00:51:47.000001Z", w="w", trigger="turn", tags=("é",) * (n % 2),
+            ),
+            [b'{"meta":{"title":"%d"}}' % n, b'{"message":{"text":"%s"}}' % (b"%d " % n * (size // 2))],
+        )
+        for n in numbers
+    ]  # fmt: skip
+
+
+def opened(frames: Sequence[bytes], keys: SessionKeys | None) -> list[Snapshot]:
+    return [
+        (replace(header, sum="", kid="", nonce=""), lines)
+        for frame in frames
+        for header, lines in open_snapshots(frame, session_id="session", keys=keys)
+    ]
+
+
+@pytest.mark.requirement("FORMAT-FRAME-PACK")
+@BOTH_KINDS
+@pytest.mark.parametrize("count", [1, 2, 9, 200])
+def test_what_is_packed_comes_out_as_it_went_in(keys: SessionKeys | None, count: int) -> None:
+    given = snapshots(*range(1, count + 1))
+
+    frames = packed(given, keys)
+
+    assert opened(frames, keys) == given
+    assert len(frames) <= 2 + count // 6
+
+
+@pytest.mark.requirement("FORMAT-FRAME-PACK")
+@BOTH_KINDS
+def test_the_header_of_a_pack_is_that_of_its_newest_from_the_beginning_of_its_oldest(
+    keys: SessionKeys | None,
+) -> None:
+    [frame] = packed(snapshots(*range(1, 9)), keys)
+
+    header, summary = open_meta(frame, session_id="session", keys=keys)
+
+    assert (header.lo, header.hi, header.pack, header.full, header.prev) == (1, 8, 8, True, root(0))
+    assert (header.id, header.root, summary) == ("id-8", root(8), {"title": "8"})
+
+
+def test_a_pack_is_json_lines_for_any_gzip() -> None:
+    [frame] = packed(snapshots(*range(1, 9)), None)
+
+    kinds = [next(iter(json.loads(line))) for line in gzip.decompress(frame).splitlines()]
+
+    assert kinds == ["meta", *["frame", "meta", "message"] * 8]
+
+
+def test_a_snapshot_that_stands_alone_begins_a_pack() -> None:
+    frames = packed(snapshots(*range(1, 21), full=(1, 7)), None)
+
+    headers = [open_frame(frame, session_id="session", keys=None)[0] for frame in frames]
+    assert [(header.lo, header.hi, header.full) for header in headers] == [(1, 6, True), (7, 20, True)]
+
+
+def test_little_is_left_in_frames_of_its_own() -> None:
+    given = snapshots(1, 2, 3, size=100)
+
+    assert [open_frame(frame, session_id="session", keys=None)[0].pack for frame in packed(given, None)] == [0] * 3
+
+
+def test_many_snapshots_take_much_less_room_in_packs() -> None:
+    given = snapshots(*range(1, 65), size=1000)
+    alone = sum(
+        len(encode_frame(header, b"\n".join([*lines, b""]), None, effort="best")) for header, lines in given
+    )
+
+    assert 2 * sum(map(len, packed(given, None))) < alone
+
+
+# Packs that somebody made by hand -----------------------------------------------------------------------------
+
+
+def handmade(inside: Sequence[Snapshot], keys: SessionKeys | None, **changes: Any) -> bytes:
+    [frame] = packed(snapshots(*range(1, 9)), keys)
+    header, _ = open_frame(frame, session_id="session", keys=keys)
+    lines = [b'{"meta":{}}']
+    for each, content in inside:
+        lines += [b'{"frame":' + each.to_bytes() + b"}", *content]
+    return encode_frame(replace(header, **changes), b"\n".join([*lines, b""]), keys)
+
+
+def with_change(at: int, **changes: Any) -> list[Snapshot]:
+    given = snapshots(*range(1, 9))
+    given[at] = (replace(given[at][0], **changes), given[at][1])
+    return given
+
+
+CONTRADICTIONS = {
+    "one is missing": snapshots(*range(1, 8)),
+    "none is there": [],
+    "another beginning": with_change(0, lo=2, hi=2),
+    "another past": with_change(0, prev=root(9)),
+    "not full": with_change(0, full=False),
+    "another end": with_change(7, hi=9),
+    "another newest": with_change(7, id="other"),
+    "another content": with_change(7, root=root(9)),
+    "another session": with_change(3, sid="other"),
+    "another version": with_change(3, v=3),
+    "a gap": with_change(3, lo=5, hi=5),
+    "a broken chain": with_change(3, prev=root(9)),
+    "full in the middle": with_change(3, full=True),
+}
+
+
+@pytest.mark.requirement("FORMAT-FRAME-PACK")
+@BOTH_KINDS
+@pytest.mark.parametrize("inside", CONTRADICTIONS.values(), ids=list(CONTRADICTIONS))
+def test_a_pack_that_contradicts_itself_is_refused(inside: list[Snapshot], keys: SessionKeys | None) -> None:
+    with pytest.raises(SnapshotCorrupted):
+        open_snapshots(handmade(inside, keys), session_id="session", keys=keys)
+    assert opened([handmade(snapshots(*range(1, 9)), keys)], keys)
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"[]", b'{"lo":1}', b"\xff", b"null"])
+def test_a_header_inside_that_is_none_is_damage(header: bytes) -> None:
+    [frame] = packed(snapshots(*range(1, 9)), None)
+    outside, payload = open_frame(frame, session_id="session", keys=None)
+    lines = payload.split(b"\n")
+    lines[1] = b'{"frame":' + header + b"}"
+
+    with pytest.raises(SnapshotCorrupted):
+        open_snapshots(encode_frame(outside, b"\n".join(lines), None), session_id="session", keys=None)
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", b'{"meta":{}}\n{"message":{}}'])
+def test_a_payload_must_end_with_its_last_line(payload: bytes) -> None:
+    header, _ = snapshots(1)[0]
+
+    if payload:
+        with pytest.raises(SnapshotCorrupted):
+            open_snapshots(encode_frame(header, payload, None), session_id="session", keys=None)
+    else:
+        [(_, lines)] = open_snapshots(encode_frame(header, payload, None), session_id="session", keys=None)
+        assert lines == []
+
+
+def test_a_plain_pack_is_refused_in_an_encrypted_store() -> None:
+    [frame] = packed(snapshots(*range(1, 9)), None)
+
+    with pytest.raises(SnapshotTampered):
+        open_snapshots(frame, session_id="session", keys=KEYS)
+
+
+def test_the_size_of_lines_is_that_of_their_payload() -> None:
+    assert payload_size([]) == 0
+    assert payload_size([b"ab", b""]) == len(b"ab\n\n")

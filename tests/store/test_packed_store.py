@@ -1,0 +1,195 @@
+"""Packs in a store: what is compressed together is still found, forgotten, checked and repaired one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.codec.pack import open_snapshots
+from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store import filesystem
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.testing import make_message, make_snapshot
+from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
+
+pytestmark = pytest.mark.anyio
+COUNT, PACK = 40, 35
+
+
+def turn(number: int, session_id: str = "session") -> SessionSnapshot:
+    """One more message of 4 KB each time: 35 snapshots make a pack."""
+    texts = (f"{n} " + f"{n * 7919 % 10007} " * 700 for n in range(1, number + 1))
+    return make_snapshot(*texts, session_id=session_id)
+
+
+async def lived(path: Path, key: str | None = None, *, first: int = 1, last: int = COUNT, **options: Any) -> None:
+    """Save turns *first* to *last*; closing the store packs them."""
+    async with FilesystemStore(path, key, **options) as store:
+        for number in range(first, last + 1):
+            assert (await store.save(turn(number))).seq == number
+
+
+def inside(path: Path, key: str | None = None) -> list[list[int]]:
+    """The numbers in each frame, file by file."""
+    keys = store_at(path, key).session_keys("session")
+    return [
+        [header.hi for header, _ in open_snapshots(frame, session_id="session", keys=keys)]
+        for segment in segments_of(path)
+        for frame in frames_of(segment)
+    ]
+
+
+@pytest.mark.requirement("FORMAT-FRAME-PACK")
+@PLAIN_AND_ENCRYPTED
+async def test_a_closed_store_is_packed_and_every_snapshot_is_found(tmp_path: Path, key: str | None) -> None:
+    await lived(tmp_path, key)
+    assert inside(tmp_path, key) == [list(range(1, PACK + 1)), list(range(PACK + 1, COUNT + 1))]
+    assert [path.name for path in segments_of(tmp_path)] == ["0000000001-0000000040.1.snap.gz"]
+    async with store_at(tmp_path, key) as store:
+        for seq in range(1, COUNT + 1):
+            assert await store.load("session", at=seq) == turn(seq)
+        assert await store.load("session", strict=True) == turn(COUNT)
+        metas = await store.history("session")
+        assert [(meta.seq, meta.messages, meta.state) for meta in metas] == [
+            (seq, seq, "ok") for seq in range(COUNT, 0, -1)
+        ]
+        assert [meta.messages for meta in await store.list()] == [COUNT]
+        report = await store.check()
+        assert (report.snapshots, report.findings) == (COUNT, ())
+        for seq in (0, COUNT + 1):
+            with pytest.raises(SnapshotNotFound):
+                await store.load("session", at=seq)
+
+
+async def test_little_is_not_rewritten_and_nothing_is_without_background_work(tmp_path: Path) -> None:
+    await lived(tmp_path / "little", last=5)
+    await lived(tmp_path / "quiet", background=False)
+
+    for path in (tmp_path / "little", tmp_path / "quiet"):
+        assert [segment.name for segment in segments_of(path)] == ["0000000001.snap.gz"]
+
+
+@PLAIN_AND_ENCRYPTED
+async def test_a_session_that_is_opened_and_closed_often_stays_in_few_files(
+    tmp_path: Path, key: str | None
+) -> None:
+    grown, expected = make_snapshot(), {}
+    for number in range(1, 33):
+        async with FilesystemStore(tmp_path, key) as store:
+            grown = grown.append(make_message(f"{number * 7919} " * 12_000))
+            await store.save(grown)
+            expected[number] = grown
+
+    assert len(segments_of(tmp_path)) <= 4
+    assert [number for numbers in inside(tmp_path, key) for number in numbers] == list(range(1, 33))
+    async with store_at(tmp_path, key) as store:
+        assert await store.load("session", strict=True) == grown
+        assert await store.load("session", at=23) == expected[23]
+
+
+async def test_who_saves_while_another_closes_goes_on_behind_the_pack(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as writer, store_at(tmp_path) as other:
+        for number in range(1, 31):
+            await writer.save(turn(number))
+        assert (await other.load("session")) == turn(30)
+        await writer.aclose()
+        assert (await other.save(turn(31))).seq == 31
+        assert (await other.save(turn(32))).seq == 32
+        assert (await other.check()).findings == ()
+    assert inside(tmp_path) == [list(range(1, 31)), [31], [32]]
+
+
+async def test_a_finished_segment_is_packed_while_saving_goes_on_in_the_next(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path, segment_frames=20)
+    for number in range(1, 26):
+        await store.save(turn(number))
+    assert store._worker
+    store._worker.submit(int).result()  # behind what was submitted before
+
+    assert [path.name for path in segments_of(tmp_path)] == [
+        "0000000001-0000000020.1.snap.gz",
+        "0000000021.snap.gz",
+    ]
+    opened = store._files._tails["session"]
+    await store.save(turn(26))
+    assert store._files._tails["session"].frames == opened.frames + 1  # it knew where it was
+    await store.aclose()
+
+
+async def test_closing_takes_a_moment_however_many_sessions_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "_MOMENT", -1.0)
+    async with FilesystemStore(tmp_path) as store:
+        for name in ("one", "two"):
+            await store.save(turn(20, name))
+
+    assert len([name for name in ("one", "two") if "-" in segments_of(tmp_path, name)[0].name]) == 1
+
+
+# Forgetting, damage, repair -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("FORMAT-FRAME-PACK", "FORMAT-ROOT-REWRITE")
+@PLAIN_AND_ENCRYPTED
+async def test_snapshots_are_forgotten_inside_a_pack(tmp_path: Path, key: str | None) -> None:
+    await lived(tmp_path, key)
+    async with store_at(tmp_path, key) as store:
+        before = {meta.seq: meta.root for meta in await store.history("session")}
+        await store.forget("session", RetentionPolicy(keep_last=12))
+        kept = list(range(29, COUNT + 1))
+        assert {meta.seq: meta.root for meta in await store.history("session")} == {n: before[n] for n in kept}
+        for seq in kept:
+            assert await store.load("session", at=seq) == turn(seq)
+        for seq in (1, 28):
+            with pytest.raises(SnapshotNotFound):
+                await store.load("session", at=seq)
+        assert (await store.check()).findings == ()
+    assert inside(tmp_path, key) == [list(range(29, PACK + 1)), list(range(PACK + 1, COUNT + 1))]
+
+
+@pytest.mark.requirement("FORMAT-FRAME-PACK")
+@PLAIN_AND_ENCRYPTED
+async def test_a_damaged_pack_is_named_and_what_stands_before_it_is_read(tmp_path: Path, key: str | None) -> None:
+    await lived(tmp_path, key)
+    [segment] = segments_of(tmp_path)
+    first, _ = frames_of(segment)
+    flip(segment, len(first) + 900)
+    async with store_at(tmp_path, key) as store:
+        found = await store.read("session")
+        assert (found.ref.seq, found.snapshot, len(found.skipped)) == (PACK, turn(PACK), 1)
+        with pytest.raises(SnapshotCorrupted):
+            await store.load("session", strict=True)
+        with pytest.raises(SnapshotCorrupted):
+            await store.load("session", at=37)
+        assert await store.load("session", at=7) == turn(7)
+        states = {meta.seq: meta.state for meta in await store.history("session")}
+        assert states == {n: "ok" if n <= PACK else "damaged" for n in range(1, COUNT + 1)}
+        await store.check(repair=True)
+        assert (await store.check()).findings == ()
+        assert [meta.seq for meta in await store.history("session")] == list(range(PACK, 0, -1))
+
+
+@PLAIN_AND_ENCRYPTED
+async def test_behind_a_lost_pack_a_full_snapshot_is_kept_by_a_repair(tmp_path: Path, key: str | None) -> None:
+    await lived(tmp_path, key)
+    [segment] = segments_of(tmp_path)
+    flip(segment, 900)
+    async with store_at(tmp_path, key, segment_frames=4) as store:
+        assert (await store.save(turn(41))).seq == 41  # builds on nothing that cannot be read
+        await store.check(repair=True)
+        assert (await store.check()).findings == ()
+        assert await store.load("session", strict=True) == turn(41)
+
+
+async def test_a_session_key_of_its_own_opens_packs_after_a_rotation(tmp_path: Path) -> None:
+    await lived(tmp_path, KEY)
+    async with store_at(tmp_path, KEY) as store:
+        await store.rotate_key()
+        await store.compact("session")
+        assert await store.load("session", at=3) == turn(3)
+    assert inside(tmp_path, KEY) == [list(range(1, PACK + 1)), list(range(PACK + 1, COUNT + 1))]
