@@ -17,6 +17,16 @@ from integration.bench.contenders import compressor, contender, ours
 from snapshot_plugin.model import Message, SessionSnapshot
 
 
+_AEAD = "cryptography.hazmat.primitives.ciphers.aead"
+_BROUGHT_ALONG = {
+    "SQLiteSession": ["agents"],
+    "plain [fast]": ["isal.isal_zlib", "isal.igzip_lib"],
+    "encrypted": [_AEAD],
+    "encrypted [fast]": ["isal.isal_zlib", "isal.igzip_lib", _AEAD],
+}
+"""What others made and a kind needs: a program that uses it has it loaded."""
+
+
 async def _action(kind: str, path: Path, action: str, at: int | None) -> int:
     if action == "list":
         return await ours(kind, path).list()
@@ -44,8 +54,8 @@ async def _timed(kind: str, path: Path, action: str, at: int | None) -> dict[str
 
 
 def main(kind: str, path: str, action: str, at: str) -> None:
-    if kind == "SQLiteSession":
-        import_module("agents")  # takes a second that is not the store's
+    for module in _BROUGHT_ALONG.get(kind, ()):
+        import_module(module)  # agents alone takes a second, and that is not the store's
     with compressor(kind):
         print(json.dumps(asyncio.run(_timed(kind, Path(path), action, int(at) if at else None))))
 

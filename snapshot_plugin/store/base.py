@@ -17,7 +17,7 @@ raises `Conflict` and writes nothing. A store object that has seen nothing of a 
 as the base. A stale writer is therefore refused, never acknowledged and lost.
 
 **Unchanged.** A save whose content equals the head's, without snapshot tags, writes nothing and returns the
-head's ref with `written=False`.
+head's ref with `written=False`. `updated_at` is no content: a save that changes nothing else counts as unchanged.
 
 **Not found.** A session that was never saved, or was deleted, and a sequence number that was never used, was
 forgotten, or lies after the head, raise `SnapshotNotFound`. `list` of an empty store is empty.

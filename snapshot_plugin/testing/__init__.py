@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import MissingExtra
-from snapshot_plugin.testing.build import make_message, make_snapshot
-from snapshot_plugin.testing.clock import FixedClock
-from snapshot_plugin.testing.faulty import Call, Fault, FaultyStore, every
 
 if TYPE_CHECKING:
+    from snapshot_plugin.testing.build import make_message, make_snapshot
+    from snapshot_plugin.testing.clock import FixedClock
     from snapshot_plugin.testing.contract import StoreContract
+    from snapshot_plugin.testing.faulty import Call, Fault, FaultyStore, every
 
 __all__ = [
     "Call",
@@ -30,11 +30,22 @@ __all__ = [
 ]
 
 _SUITE = "snapshot_plugin.testing.contract"
+_HOME = {
+    "Call": "faulty", "Fault": "faulty", "FaultyStore": "faulty", "every": "faulty",
+    "FixedClock": "clock", "make_message": "build", "make_snapshot": "build",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name != "StoreContract":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import what is asked for: the scripted agent, which lives here too, starts without the store."""
+    if name == "StoreContract":
+        return _suite().StoreContract
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _suite() -> Any:
     try:
         import pytest  # noqa: PLC0415 — only who runs the suite has it
     except ImportError as error:
@@ -43,4 +54,4 @@ def __getattr__(name: str) -> Any:
         ) from error
     if _SUITE not in sys.modules:
         pytest.register_assert_rewrite(_SUITE)  # a failing backend sees values, not just "AssertionError"
-    return import_module(_SUITE).StoreContract
+    return import_module(_SUITE)

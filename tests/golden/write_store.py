@@ -3,6 +3,9 @@
     python tests/golden/write_store.py tests/golden/store/<name>
 
 Ids and nonces differ from run to run, so a golden store cannot be made again; it is kept.
+
+``format-1`` is from before there were packs. ``format-1-packs`` was written with ``codec.pack._WORTH = 0``, so that
+even these few snapshots are packed.
 """
 
 from __future__ import annotations
