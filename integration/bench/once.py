@@ -16,7 +16,6 @@ import anyio.to_thread
 from integration.bench.contenders import compressor, contender, ours
 from snapshot_plugin.model import Message, SessionSnapshot
 
-
 _AEAD = "cryptography.hazmat.primitives.ciphers.aead"
 _BROUGHT_ALONG = {
     "SQLiteSession": ["agents"],
