@@ -16,6 +16,9 @@ from snapshot_plugin.store.reader import Item, check_order, session_items
 
 __all__ = ["forget", "joined", "recompress", "settle", "standing_for"]
 
+_LARGE = 512 << 10
+"""A rewritten file of this size is left alone when a session comes to rest."""
+
 
 def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[int]) -> None:
     """Merge every forgotten snapshot into the next one that stays. Segments without a change are left alone.
@@ -123,7 +126,7 @@ def settle(log: FrameLog, session_id: str, keys: SessionKeys | None) -> None:
     size = 0
     for segment in reversed(log.segments(session_id)):
         more = len(segment.read())
-        if segment.rewritten and more > size:
+        if segment.rewritten and (more > size or more >= _LARGE):
             break
         span.insert(0, segment)
         size += more

@@ -11,7 +11,7 @@ from snapshot_plugin.codec.pack import open_snapshots
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import filesystem
+from snapshot_plugin.store import filesystem, rewrite
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
@@ -89,6 +89,18 @@ async def test_a_session_that_is_opened_and_closed_often_stays_in_few_files(
     async with store_at(tmp_path, key) as store:
         assert await store.load("session", strict=True) == grown
         assert await store.load("session", at=23) == expected[23]
+
+
+async def test_closing_leaves_large_files_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "_LARGE", 1000)
+    await lived(tmp_path)
+    [first] = segments_of(tmp_path)
+    content = first.read_bytes()
+    await lived(tmp_path, first=COUNT + 1, last=2 * COUNT)
+
+    assert len(segments_of(tmp_path)) == 2
+    assert first.read_bytes() == content
+    assert await store_at(tmp_path).load("session", strict=True) == turn(2 * COUNT)
 
 
 async def test_who_saves_while_another_closes_goes_on_behind_the_pack(tmp_path: Path) -> None:
