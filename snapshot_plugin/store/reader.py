@@ -140,14 +140,16 @@ class _Search:
         """Build on from the full frame at *start* until the end, the wanted number, or damage."""
         document, last, size, written = Document(ahead=True), None, 0, 0
         for item, snapshots in self._opened(self._items[start:]):
+            size += len(item.data)
+            whole = bool(snapshots)
             for header, lines in snapshots:
-                if not self._takes(document, item, header, lines, last):
+                whole = whole and self._takes(document, item, header, lines, last)
+                if not whole:
                     break
                 last, written = header, written + payload_size(lines)
                 if header.hi == self._at:
                     break
-            size += len(item.data)
-            if not snapshots or last is not snapshots[-1][0] or last.hi == self._at:
+            if not whole or (last and last.hi == self._at):
                 break
         if last is None or (self._at is not None and last.hi != self._at):
             return None
