@@ -32,7 +32,7 @@ from integration.soak.sessions import MODES, SESSION, assess, number_of, store_a
 from integration.soak.watched import Ended, WatchedDisk, in_one_thread
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import Damaged, SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.spool import Spool, read_spool
 
 __all__ = ["PROGRAM", "lives"]
@@ -78,7 +78,7 @@ async def _save(key: str | None, chance: random.Random, path: Path, acknowledge:
     async with store_at(path, key, segment_frames=3) as store:
         try:
             newest = number_of((await store.read(SESSION)).snapshot)
-        except SnapshotNotFound:
+        except (SnapshotNotFound, Damaged):  # nothing whole is there: begin anew, behind whatever is
             newest = 0
         for number in range(newest + 1, newest + 20):
             acknowledge((await store.save(version(number, largest=_LARGEST))).seq, number)
