@@ -13,7 +13,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from integration.bench.contenders import compressor, contender, ours
+from integration.bench.contenders import compressor, contender, ours, states
+from integration.bench.sessions import turns
 from snapshot_plugin.model import Message, SessionSnapshot
 
 _AEAD = "cryptography.hazmat.primitives.ciphers.aead"
@@ -55,6 +56,7 @@ async def _timed(kind: str, path: Path, action: str, at: int | None) -> dict[str
 def main(kind: str, path: str, action: str, at: str) -> None:
     for module in _BROUGHT_ALONG.get(kind, ()):
         import_module(module)  # agents alone takes a second, and that is not the store's
+    next(states(turns(1)))  # schemas are built on first use; a program that loads sessions has made some
     with compressor(kind):
         print(json.dumps(asyncio.run(_timed(kind, Path(path), action, int(at) if at else None))))
 
