@@ -213,6 +213,7 @@ class FilesystemStore(LogStore):
     def _reload_keys(self) -> None:
         self._keyset = self.keychain.unlock(self._source)
         self._keys.clear()
+        self._files.doubt()
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
         """The keys of one session; None in a plain store."""

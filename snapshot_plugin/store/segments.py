@@ -170,7 +170,7 @@ class SegmentFiles:
     def _settle(self, directory: str, session_id: str) -> None:
         """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
 
-        Otherwise an acknowledged frame could stand after a power cut without the one it continues.
+        Otherwise an acknowledged frame could stand after a power cut without the one it continues, or its key.
         """
         tip = self._tips.get(session_id)
         end = tip.id if tip else None
@@ -182,6 +182,8 @@ class SegmentFiles:
             sync_dir(directory)
         sync_dir(self.sessions_dir)
         sync_dir(self.sessions_dir.parent)
+        with contextlib.suppress(FileNotFoundError):  # a plain store has none
+            sync_dir(self.sessions_dir.parent / "keys")
         self._ours[session_id] = {end}
 
     def _create(self, directory: Path, name: str, frame: bytes) -> None:
@@ -272,6 +274,10 @@ class SegmentFiles:
     def grown(self, size: int) -> list[str]:
         """The sessions whose open segment, as this writer left it, has at least that many bytes."""
         return [session_id for session_id, tail in list(self._tails.items()) if tail.end >= size]
+
+    def doubt(self) -> None:
+        """There may be a new key: before the next frame of each session, make sure that the disk has it."""
+        self._ours.clear()
 
     def forget_tail(self, session_id: str) -> None:
         """Believe nothing of what is on disk any more."""

@@ -132,6 +132,25 @@ def test_without_its_protection_such_a_save_is_lost(
     assert lost_after_kill_and_cut(disk, None, mutate) > 0
 
 
+def test_a_frame_under_a_key_whose_maker_was_killed_is_readable_after_a_power_cut(disk: Path) -> None:
+    async def rotate(path: Path, _acknowledge: Callable[[int, int], None]) -> None:
+        await store_at(path, KEY).rotate_key()
+
+    for step in range(1, 12):
+        place = disk / str(step)
+        place.mkdir()
+        works = iter([one_more(KEY), rotate, one_more(KEY)])
+
+        async def work(path: Path, acknowledge: Callable[[int, int], None], works: Any = works) -> None:
+            await next(works)(path, acknowledge)
+
+        acknowledged = anyio.run(lives, place, work, [MANY, step, MANY], Worst())
+        assert len(acknowledged) == 2
+        tally = Tally()
+        anyio.run(assess, place, KEY, acknowledged, tally)
+        assert tally.broken == 0, tally.details
+
+
 def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(disk: Path) -> None:
     for done in range(1, len(STEPS) + 1):
         place = disk / str(done)
