@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["STORE"]
 
@@ -11,7 +11,7 @@ _PAGE = "snapshot_plugin/store/base.py: "
 _CONTRACT = section(
     _PAGE + "the store contract",
     done("STORE-DURABLE-KILL", "When save returned, the snapshot survives kill -9."),
-    to_do("STORE-DURABLE-POWER", "When save returned, the snapshot survives a power cut."),
+    done("STORE-DURABLE-POWER", "When save returned, the snapshot survives a power cut."),
     done("STORE-DURABLE-WHOLE", "When save raised, the snapshot is not there, or it is there whole."),
     done("STORE-ORDER-GROWS", "Sequence numbers only grow and are never used twice."),
     done("STORE-ORDER-CLOCK", "A clock that runs backwards changes no order."),

@@ -151,6 +151,7 @@ def test_a_frame_under_a_key_whose_maker_was_killed_is_readable_after_a_power_cu
         assert tally.broken == 0, tally.details
 
 
+@pytest.mark.requirement("STORE-DURABLE-POWER")
 def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(disk: Path) -> None:
     for done in range(1, len(STEPS) + 1):
         place = disk / str(done)
