@@ -155,8 +155,8 @@ class AgentFramework:
         framework = import_module("agent_framework")
         self._storage: Any = framework.FileCheckpointStorage(path)
         self._checkpoint: Any = framework.WorkflowCheckpoint
-        self._path, self._items, self._previous = path, [], None
-        self._order = path / "order.txt"
+        self._path = path
+        self._items: list[Any] = []
 
     async def save(self, state: State) -> None:
         """See `Contender`."""
@@ -167,7 +167,7 @@ class AgentFramework:
             state={"messages": self._items},
             iteration_count=state.turn.number,
         )
-        self._previous = await self._storage.save(checkpoint)
+        await self._storage.save(checkpoint)
 
     async def load(self) -> int:
         """See `Contender`."""
@@ -189,7 +189,8 @@ class WholeFile:
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        self._path, self._items = path, []
+        self._path = path
+        self._items: list[Any] = []
 
     async def save(self, state: State) -> None:
         """See `Contender`."""

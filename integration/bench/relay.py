@@ -48,6 +48,8 @@ class Road:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._number = 0
+        self._answer = b"{}"
+        self.session = ""
 
     def ask(self, method: str, params: dict[str, Any]) -> tuple[float, int]:
         """Seconds until the answer, and how many notifications came before it."""
@@ -61,13 +63,15 @@ class Road:
         self.process.stdin.write(line)
         self.process.stdin.flush()
         count = 0
-        while b'"method"' in self.process.stdout.readline():
+        while b'"method"' in (line := self.process.stdout.readline()):
             count += 1
+        self._answer = line
         return time.perf_counter() - began, count
 
     def prompt(self, chunks: int) -> tuple[float, int]:
         """A turn with that many chunks."""
-        return self.ask("session/prompt", {"sessionId": "s1", "prompt": [{"type": "text", "text": str(chunks)}]})
+        prompt = [{"type": "text", "text": str(chunks)}]
+        return self.ask("session/prompt", {"sessionId": self.session, "prompt": prompt})
 
     def resident(self) -> float:
         """Megabytes the first process of the road holds; 0 where the system does not say."""
@@ -79,6 +83,7 @@ class Road:
         self.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
         first = time.perf_counter() - self.started
         self.ask("session/new", {"cwd": "/", "mcpServers": []})
+        self.session = json.loads(self._answer)["result"]["sessionId"]
         return first
 
     def close(self) -> None:
@@ -131,7 +136,7 @@ def measure(*, rounds: int, flood: int, huge: int, turns: int) -> list[Goal]:
             roads[1].prompt(1)
         for road in roads:
             road.close()
-        load = _load(proxy)
+        load = _load(proxy, roads[1].session)
         return [
             _pair("round trip, ms", trips, 0.2, "ms more"),
             _pair("one-chunk turn, durable, ms", short, 1.0, "ms more"),
@@ -152,11 +157,12 @@ def _first(command: list[str]) -> float:
     return seconds
 
 
-def _load(command: list[str]) -> float:
+def _load(command: list[str], session_id: str) -> float:
     road = Road(command)
     road.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
-    seconds, _ = road.ask("session/load", {"sessionId": "s1", "cwd": "/", "mcpServers": []})
+    seconds, updates = road.ask("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})
     road.close()
+    assert updates, "nothing was recorded, so nothing was measured"
     return seconds
 
 

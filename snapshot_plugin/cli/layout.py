@@ -5,6 +5,8 @@ Imports nothing but click: ``asnap run`` starts its agent before anything heavy 
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +76,12 @@ def process(
     """Declare a command that owns its standard streams, as `asnap run` does: no answer, no common options."""
 
     def declare(body: Callable[..., Any]) -> AsnapCommand:
-        made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(body)
+        @functools.wraps(body)
+        def stay(**options: Any) -> Any:
+            gc.enable()  # it may run for days (see __main__)
+            return body(**options)
+
+        made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(stay)
         made.section, made.examples, made.exits = section, tuple(examples), (0, 1, 2, *exits)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ def progress(
     out: Output, what: str, total: int, *, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[str], None]]:
     """Yields a function to call before each of *total* steps with what is being done."""
+    gc.enable()  # work that takes long makes garbage (see __main__)
     if out.quiet or total < 2:  # noqa: PLR2004 — one step is no way to go
         yield lambda _step: None
         return

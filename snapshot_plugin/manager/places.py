@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def user_config_file(environ: Mapping[str, str]) -> Path:
 def sessions_of(root: Path) -> list[str]:
     """Every session with a directory in the store at *root*, saved or not: it may have died before that."""
     try:
-        names = sorted(path.name for path in (root / "sessions").iterdir() if path.is_dir())
+        with os.scandir(root / "sessions") as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
         return []
     return [session_id for name in names if (session_id := session_id_of(name)) is not None]

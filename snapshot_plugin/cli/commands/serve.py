@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ async def command(call: Call, *, stdio: bool) -> None:
     Each request is a line on standard input, each answer a line on standard output; docs/reference/ipc.md has them
     all. What was answered is durable.
     """
+    gc.enable()  # it may run for days (see __main__)
     if not stdio:
         raise InvalidInput(
             "there is nothing to serve on", hint="asnap serve --stdio speaks on standard input and output"
