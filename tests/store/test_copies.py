@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,17 +33,24 @@ LIFE = (
 
 
 @pytest.fixture(params=["memory", "files", "encrypted", "small-segments", "sqlite"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
     place, frames = tmp_path / "store", MemoryLog()
+    databases: list[SqliteLog] = []
+
+    def in_a_database() -> LogStore:
+        databases.append(SqliteLog(tmp_path / "db"))
+        return LogStore(databases[-1])
+
     openers: dict[str, Opener] = {
         "memory": lambda: MemoryStore(frames),
         "files": lambda: FilesystemStore(place, background=False),
         "encrypted": lambda: FilesystemStore(place, key="words words words", background=False),
         "small-segments": lambda: FilesystemStore(place, background=False, segment_frames=2),
-        "sqlite": lambda: LogStore(SqliteLog(tmp_path / "db")),
+        "sqlite": in_a_database,
     }
-    opener: Opener = openers[request.param]
-    return opener
+    yield openers[request.param]
+    for database in databases:
+        database.close()
 
 
 async def saved(store: LogStore, *snapshots: SessionSnapshot) -> None:
