@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +14,16 @@ from snapshot_plugin.manager.search.query import expression, indexable
 
 
 @pytest.fixture
-def table() -> sqlite3.Connection:
-    return made_table()
+def table() -> Iterator[sqlite3.Connection]:
+    with made_table() as made:
+        yield made
 
 
-def made_table() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:")
-    connection.execute(f"CREATE VIRTUAL TABLE message USING fts5({WORDS})")
-    return connection
+@contextmanager
+def made_table() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE VIRTUAL TABLE message USING fts5({WORDS})")
+        yield connection
 
 
 def matches(table: sqlite3.Connection, query: str, text: str, *, tools: str = "", role: str = "user") -> bool:
@@ -108,12 +112,12 @@ _typed = st.text(st.characters() | st.sampled_from("\"*:()^-+{}[]\\'% \t\n.ANDOR
 @given(_typed, _typed)
 @settings(max_examples=400, deadline=None)
 def test_whatever_is_typed_is_a_valid_question_or_refused(query: str, tool: str) -> None:
-    table = made_table()
     try:
         words = expression(query, tool=tool or None)
     except InvalidInput:
         return
-    table.execute("SELECT count(*) FROM message WHERE message MATCH ?", (words,)).fetchone()
+    with made_table() as table:
+        table.execute("SELECT count(*) FROM message WHERE message MATCH ?", (words,)).fetchone()
 
 
 @given(
@@ -125,7 +129,7 @@ def test_whatever_is_typed_is_a_valid_question_or_refused(query: str, tool: str)
 )
 @settings(max_examples=200, deadline=None)
 def test_a_text_is_found_by_each_of_its_words(words: list[str]) -> None:
-    table = made_table()
     text = " ".join(words)
-    assert all(matches(table, word, text) for word in words)
-    assert matches(table, f'"{text}"', text)
+    with made_table() as table:
+        assert all(matches(table, word, text) for word in words)
+        assert matches(table, f'"{text}"', text)

@@ -66,25 +66,22 @@ class Database:
         make_private_dir(self._path.parent)
         if self._keys is None:
             _make_private(self._path)
-            connection = _connect(str(self._path))
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
+            with _closed_on_error(_connect(str(self._path))) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                return connection
+        with _closed_on_error(_connect(":memory:")) as connection:
+            with contextlib.suppress(FileNotFoundError):
+                connection.deserialize(_unsealed(self._path.read_bytes(), self._keys))
             return connection
-        connection = _connect(":memory:")
-        with contextlib.suppress(FileNotFoundError):
-            connection.deserialize(_unsealed(self._path.read_bytes(), self._keys))
-        return connection
 
     def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
-        try:
+        with _closed_on_error(connection):
             if _is_empty(connection):
                 with transaction(connection):
                     if _is_empty(connection):  # of several who come first, one makes it
                         _create(connection, self._store_id)
             _check_identity(connection, self._store_id)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def throw_away(self) -> None:
@@ -124,10 +121,22 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _connect(place: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA temp_store = MEMORY")  # on disk, what an encrypted store says would be in the clear
+    made = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    with _closed_on_error(made) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(
+            "PRAGMA temp_store = MEMORY"
+        )  # on disk, encrypted words would be in the clear
     return connection
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _create(connection: sqlite3.Connection, store_id: str) -> None:
