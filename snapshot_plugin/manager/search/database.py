@@ -124,9 +124,7 @@ def _connect(place: str) -> sqlite3.Connection:
     made = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
     with _closed_on_error(made) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute(
-            "PRAGMA temp_store = MEMORY"
-        )  # on disk, encrypted words would be in the clear
+        connection.execute("PRAGMA temp_store = MEMORY")  # on disk, encrypted words would be in the clear
     return connection
 
 
