@@ -87,18 +87,20 @@ class Call:
     @asynccontextmanager
     async def store(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
         """The store this invocation is about, opened; what killed processes left in it is made snapshots first."""
-        where = self.config.storage_path
         from snapshot_plugin.cli.recovering import recover_first  # noqa: PLC0415 — it imports us
 
-        if "://" in where:
-            from snapshot_plugin.store import open_store  # noqa: PLC0415 — reads entry points, rarely needed
+        async with self.opened(create=create) as store:
+            await recover_first(self, store)
+            yield store
 
-            async with open_store(where) as remote:
-                yield remote
-            return
-        async with self.local(create=create) as local:
-            await recover_first(self, local)
-            yield local
+    def opened(self, *, create: bool = False, background: bool = False) -> SnapshotStore:
+        """The same, in a directory or behind a URL, as it is; for a program that stays."""
+        if "://" not in self.config.storage_path:
+            return self.on_disk(create=create, background=background)
+
+        from snapshot_plugin.store import open_store  # noqa: PLC0415 — reads entry points, rarely needed
+
+        return open_store(self.config.storage_path)
 
     @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
@@ -107,7 +109,7 @@ class Call:
             yield store
 
     def on_disk(self, *, create: bool = False, background: bool = False) -> FilesystemStore:
-        """The same, not opened yet: for what needs no event loop."""
+        """The same without an event loop."""
         from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — the larger part of start-up
 
         where = self.config.storage_path

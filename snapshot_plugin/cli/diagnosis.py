@@ -63,7 +63,9 @@ class Finding(Part):
 
 def look_at_place(path: Path) -> Iterator[Finding]:
     """The store's directory: is it there, private, writable, and is there room?"""
-    if not (path / "STORE.json").exists():
+    from snapshot_plugin.store.filesystem import is_store  # noqa: PLC0415 — commands import late
+
+    if not is_store(path):
         yield Finding(area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT")
         return
     mode = path.stat().st_mode

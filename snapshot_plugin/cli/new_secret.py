@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,12 +53,14 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
 
 
 def _generated(path: Path) -> Path:
+    from snapshot_plugin.codec.keys import generate_key  # noqa: PLC0415 — only here
+
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise InvalidInput(f"{path} exists already", hint="name a new file: a key is never overwritten") from error
     with os.fdopen(fd, "w") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
+        file.write(generate_key() + "\n")
         file.flush()
         os.fsync(fd)
     return path

@@ -14,21 +14,24 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.text import plain, several
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["recover_first"]
 
 
-async def recover_first(call: Call, store: FilesystemStore) -> None:
+async def recover_first(call: Call, store: SnapshotStore) -> None:
     """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
     from snapshot_plugin.manager.presence import abandoned  # noqa: PLC0415 — commands import late
 
-    if not await anyio.to_thread.run_sync(abandoned, store.path):
+    root = getattr(store, "path", None)  # a store elsewhere has no spools
+    if root is None or not await anyio.to_thread.run_sync(abandoned, root):
         return
 
     from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool  # noqa: PLC0415 — rarely needed
-    from snapshot_plugin.manager.recovery import recover  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.recovery import LocalStore, recover  # noqa: PLC0415 — as above
 
+    if not isinstance(store, LocalStore):
+        return
     for found in await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now):
         if found.ref:
             changes = several(found.records, "update")

@@ -42,11 +42,12 @@ from snapshot_plugin.store.trash import TrashDir
 
 T = TypeVar("T")
 
-__all__ = ["FORMAT", "FilesystemStore", "open_url", "read_marker"]
+__all__ = ["FORMAT", "FilesystemStore", "is_store", "open_url", "read_marker"]
 
 _WORTH = 64 << 10
 """An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
 _MOMENT = 1.0
+_MARKER = "STORE.json"
 FORMAT = 1
 """The version of the directory layout and of frames (docs/reference/format.md)."""
 
@@ -140,7 +141,7 @@ class FilesystemStore(LogStore):
                     self._open()
 
     def _open(self) -> None:
-        marker = self.path / "STORE.json"
+        marker = self.path / _MARKER
         if not marker.exists():
             if not self._create:
                 raise StoreNotFound(
@@ -261,9 +262,14 @@ class FilesystemStore(LogStore):
                 break
 
 
+def is_store(path: Path) -> bool:
+    """Whether there is a store at *path*, readable or not."""
+    return (path / _MARKER).exists()
+
+
 def read_marker(path: Path) -> dict[str, Any]:
     """What the store at *path* says of itself: ``format``, ``id``, ``encrypted``, ``created``. Needs no key."""
-    marker = path / "STORE.json"
+    marker = path / _MARKER
     try:
         data = json.loads(marker.read_bytes())
         format_, known = data["format"], isinstance(data["id"], str) and isinstance(data["encrypted"], bool)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.cli.commands import mcp, run
 from snapshot_plugin.cli.commands.config import Settings
 from tests.cli.conftest import Asnap
 from tests.cli.examples import valid
@@ -36,3 +38,14 @@ def test_a_setting_that_cannot_be_meant_says_where_it_is(asnap: Asnap, monkeypat
 
     assert ran.code == 2
     assert "ASNAP_SNAPSHOT_INTERVAL" in ran.error["message"]
+
+
+def test_programs_that_stay_keep_sessions_where_commands_look_for_them(home: Path) -> None:
+    (home / "config" / "asnap").mkdir(parents=True)
+    (home / "config" / "asnap" / "config.toml").write_text(f"storage_path = '{home / 'mine'}'\n")
+
+    for opened in (run._opened, mcp._opened):
+        for given, place in ((None, home / "mine"), (str(home / "other"), home / "other")):
+            store = opened(given)
+            assert isinstance(store, FilesystemStore)
+            assert store.path == place

@@ -35,6 +35,7 @@ def test_a_new_store_is_encrypted_and_only_its_key_opens_it(
 def test_a_generated_key_is_private_and_never_overwritten(asnap: Asnap, key: Path, home: Path) -> None:
     secret = key.read_text()
 
+    assert secret.startswith("asnap-key-"), "strong enough to need no stretching, so opening is fast"
     assert key.stat().st_mode & 0o077 == 0
     assert asnap("keys", "add", "--generate", key).code == 2
     assert key.read_text() == secret

@@ -71,8 +71,9 @@ async def command(call: Call) -> Diagnosis:
 
 async def _inside(call: Call, place: Path) -> list[Finding]:
     from snapshot_plugin.cli.sessions import session_rows  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.filesystem import is_store  # noqa: PLC0415 — only here
 
-    if not (place / "STORE.json").exists():
+    if not is_store(place):
         return []
     try:
         async with call.local() as store:

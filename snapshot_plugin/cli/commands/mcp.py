@@ -31,7 +31,7 @@ __all__ = ["command"]
     ),
     exits=(7, 10),
 )
-@click.option("--store", metavar="PLACE", envvar="ASNAP_STORE", help="The session store: a directory or a URL.")
+@click.option("--store", metavar="PLACE", help="The session store: a directory or a URL.")
 @click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -76,12 +76,7 @@ def _say(address: str) -> None:
 
 
 def _opened(place: str | None) -> SnapshotStore:
-    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — as above
-    from snapshot_plugin.manager.places import default_storage_path  # noqa: PLC0415 — as above
-    from snapshot_plugin.store import open_store  # noqa: PLC0415 — as above
-    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.call import Call  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — as above
 
-    if place and "://" in place:
-        return open_store(place)
-    directory = Path(place) if place else default_storage_path(os.environ)
-    return FilesystemStore(directory, key=source_from_environment(os.environ), create=False)
+    return Call(out=Output(), place=place, no_input=True).opened(background=True)

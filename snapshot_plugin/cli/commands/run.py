@@ -8,13 +8,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from snapshot_plugin.adapters.acp.launch import AgentProcess
 from snapshot_plugin.cli.layout import process
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -123,15 +123,14 @@ def _serve(
 
 
 def _opened(place: str | None) -> FilesystemStore:
-    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — after the agent
-    from snapshot_plugin.manager.config import SnapshotConfig  # noqa: PLC0415 — after the agent was started
-    from snapshot_plugin.store.filesystem import FilesystemStore, open_url  # noqa: PLC0415 — after the agent
+    from snapshot_plugin.cli.call import Call  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — after the agent
 
-    flags: dict[str, Any] = {"storage_path": place} if place else {}
-    where = SnapshotConfig.load(**flags).storage_path
-    if "://" in where:
-        return open_url(where)
-    return FilesystemStore(where, key=source_from_environment(os.environ))
+    store = Call(out=Output(), place=place, no_input=True).opened(create=True, background=True)
+    if not isinstance(store, FilesystemStore):
+        raise InvalidInput(f"{place} is not a store on this disk", hint="give a directory with --store")
+    return store
 
 
 @contextmanager
