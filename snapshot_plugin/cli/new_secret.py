@@ -54,6 +54,7 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
 
 def _generated(path: Path) -> Path:
     from snapshot_plugin.codec.keys import generate_key  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.files import sync_all, sync_dir  # noqa: PLC0415 — as above
 
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -62,5 +63,6 @@ def _generated(path: Path) -> Path:
     with os.fdopen(fd, "w") as file:
         file.write(generate_key() + "\n")
         file.flush()
-        os.fsync(fd)
+        sync_all(fd)
+    sync_dir(path.parent)  # before anything is sealed with a key that a power cut could take away
     return path

@@ -33,7 +33,7 @@ from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, write_all
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_all, sync_dir, write_all
 from snapshot_plugin.store.lock import locked
 
 if TYPE_CHECKING:
@@ -135,9 +135,11 @@ class OperationLog:
                 size = os.fstat(fd).st_size
                 torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
                 write_all(fd, b"\n" + line if torn else line)
-                os.fsync(fd)
+                sync_all(fd)
             finally:
                 os.close(fd)
+            if not size:
+                sync_dir(self.path.parent)
             if size + len(line) > self._max_bytes:
                 self._shorten()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from snapshot_plugin.codec.keys import Random
 from snapshot_plugin.errors import Damaged, KeyMissing, StoreUnavailable
 from snapshot_plugin.manager.spool_format import Bodies, Layout, SpoolScan
-from snapshot_plugin.store.files import disk_errors, sync_data, sync_dir, write_all
+from snapshot_plugin.store.files import disk_errors, sync_all, sync_data, sync_dir, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -331,7 +331,7 @@ def _copy_aside(directory: Path, data: bytes) -> Path:
             continue
         try:
             write_all(fd, data)
-            os.fsync(fd)
+            sync_all(fd)
         finally:
             os.close(fd)
         sync_dir(directory)

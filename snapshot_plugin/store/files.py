@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from snapshot_plugin.errors import StoreUnavailable
 
-__all__ = ["disk_errors", "make_private_dir", "replace_file", "sync_data", "sync_dir", "write_all"]
+__all__ = ["disk_errors", "make_private_dir", "replace_file", "sync_all", "sync_data", "sync_dir", "write_all"]
 
 _FULL_SYNC = 51
 """macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
@@ -34,20 +36,31 @@ class _DiskErrors:
 
 
 def sync_data(fd: int) -> None:
-    """Force written bytes to the disk itself."""
+    """Force the bytes of a file that has its place to the disk itself. The cheapest sync for a save."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(fd)
-    else:  # pragma: no cover — macOS
-        import fcntl  # noqa: PLC0415 — only there
+    else:
+        sync_all(fd)
 
+
+def sync_all(fd: int) -> None:
+    """Force a new file, or the entries of a directory, to the disk itself."""
+    if hasattr(os, "fdatasync"):
+        os.fsync(fd)
+        return
+    try:  # macOS
         fcntl.fcntl(fd, _FULL_SYNC)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        os.fsync(fd)  # as far as a network volume goes
 
 
 def sync_dir(path: str | Path) -> None:
     """Force a directory's entries to disk: without it a new file may be gone after a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        sync_all(fd)
     finally:
         os.close(fd)
 
@@ -80,7 +93,7 @@ def replace_file(path: Path, data: bytes) -> None:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, data)
-        os.fsync(fd)
+        sync_all(fd)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()

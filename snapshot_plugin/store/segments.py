@@ -14,7 +14,15 @@ from snapshot_plugin.codec.frame import Header, opening_of
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_data, sync_dir, write_all
+from snapshot_plugin.store.files import (
+    disk_errors,
+    make_private_dir,
+    replace_file,
+    sync_all,
+    sync_data,
+    sync_dir,
+    write_all,
+)
 from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 
@@ -195,7 +203,7 @@ class SegmentFiles:
             return
         try:
             write_all(fd, frame)
-            os.fsync(fd)
+            sync_all(fd)
             sync_dir(directory)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -351,7 +359,7 @@ def _extend(path: str, end: int, frame: bytes) -> None:
 def _sync_file(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | _OPEN)
     try:
-        os.fsync(fd)
+        sync_all(fd)
     finally:
         os.close(fd)
 

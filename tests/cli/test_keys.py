@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.cli.commands.keys import Keys
+from snapshot_plugin.store.files import sync_dir
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 
@@ -39,6 +40,20 @@ def test_a_generated_key_is_private_and_never_overwritten(asnap: Asnap, key: Pat
     assert key.stat().st_mode & 0o077 == 0
     assert asnap("keys", "add", "--generate", key).code == 2
     assert key.read_text() == secret
+
+
+def test_a_generated_key_survives_a_power_cut_before_anything_is_sealed_with_it(
+    asnap: Asnap, home: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: list[bool] = []
+
+    def watched(path: Path) -> None:
+        sync_dir(path)
+        durable.append((path / "store.key").exists() and not (place / "keys").exists())
+
+    monkeypatch.setattr("snapshot_plugin.store.files.sync_dir", watched)
+    assert asnap("keys", "init", "--generate", home / "store.key").code == 0
+    assert durable[0]
 
 
 def test_status_needs_no_key_and_shows_no_secret(asnap: Asnap, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
