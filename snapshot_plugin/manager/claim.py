@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -20,7 +20,16 @@ from snapshot_plugin.manager.recovery import upto_of, with_upto
 from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["Claim", "Claims", "Mark"]
+
+
+class Mark(NamedTuple):
+    """How far a session's records had come at one moment. A snapshot taken then contains all of them."""
+
+    upto: int
+    """The number of the newest record."""
+    refused: int
+    """How many records the spool did not take."""
 
 
 class Claim:
@@ -47,7 +56,9 @@ class Claim:
         self._spool_failed = spool_failed
         self._lease: Lease | None = None
         self._spool: Spool | None = None
-        self._has_gap = False
+        self._refused = 0
+        self._made_good = 0
+        """How many of the refused records a snapshot contains by now. All of them: the spool has no gap."""
         self._flushed = 0
         self._flushing = anyio.Lock()
         self._securing = anyio.Lock()
@@ -58,9 +69,9 @@ class Claim:
         return self._lease is not None
 
     @property
-    def recorded(self) -> int:
-        """The number of the newest record."""
-        return self._spool.last if self._spool is not None else self.upto
+    def mark(self) -> Mark:
+        """How far the records have come."""
+        return Mark(self._spool.last if self._spool is not None else self.upto, self._refused)
 
     async def secure(self) -> None:
         """Take the lease, recover what an earlier owner left in the spool, and open the spool. Once is enough.
@@ -100,17 +111,19 @@ class Claim:
         After a failure nothing is spooled until a snapshot has succeeded: a spool with a gap would be recovered
         as a conversation that never was. What is not JSON raises `InvalidInput`.
         """
-        if self._spool is None or self._has_gap:
+        if self._spool is None:
             return False
-        try:
-            self._spool.append(record)
-        except InvalidInput:
-            raise
-        except SnapshotError as error:
-            self._has_gap = True
-            self._spool_failed(self.session_id, error)
-            return False
-        return True
+        if self._refused == self._made_good:
+            try:
+                self._spool.append(record)
+            except InvalidInput:
+                raise
+            except SnapshotError as error:
+                self._spool_failed(self.session_id, error)
+            else:
+                return True
+        self._refused += 1
+        return False
 
     async def flush(self) -> None:
         """Make what was recorded safe from a power cut; on return it is. A disk that refuses is reported."""
@@ -129,17 +142,20 @@ class Claim:
         """*snapshot* with a note of the records it contains; as it is where nothing was ever recorded."""
         return snapshot if upto_of(snapshot) == upto else with_upto(snapshot, upto)
 
-    async def saved(self, upto: int) -> None:
-        """Drop the records a durable snapshot contains. A failure costs nothing: recovery knows the number too."""
-        self.upto = upto
+    async def saved(self, taken: Mark) -> None:
+        """Drop the records that a durable snapshot contains; *taken* is the mark when it was taken.
+
+        A failure costs nothing: recovery knows the number too. What was refused since is in no snapshot yet.
+        """
+        self.upto = taken.upto
         if self._spool is None:
             return
         try:
-            await anyio.to_thread.run_sync(self._spool.truncate, upto)
+            await anyio.to_thread.run_sync(self._spool.truncate, taken.upto)
         except SnapshotError as error:
             self._spool_failed(self.session_id, error)
         else:
-            self._has_gap = False
+            self._made_good = taken.refused
 
     async def release(self) -> None:
         """Let go of the session: properly stopped. `secure` takes it again."""

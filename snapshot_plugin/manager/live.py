@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from snapshot_plugin.errors import Conflict, InvalidSnapshot, SnapshotError
-from snapshot_plugin.manager.claim import Claim
+from snapshot_plugin.manager.claim import Claim, Mark
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.labels import apply_label, carried_over, typed_label
 from snapshot_plugin.manager.ports import Adapted, Snapshottable
@@ -146,31 +146,31 @@ class LiveSession:
     async def _save(self, trigger: str, tags: tuple[str, ...]) -> SnapshotRef:
         started = anyio.current_time()
         await self.claim.secure()
-        snapshot, upto = await self._take()
-        if self._is_seen(snapshot, upto) and not tags and self._ref is not None:
+        snapshot, mark = await self._take()
+        if self._is_seen(snapshot, mark.upto) and not tags and self._ref is not None:
             self._skipped(trigger)
             return self._ref
         label = self._label_for(snapshot)
         async with self._shop.saves:
-            ref = await self._store(self.claim.stamped(apply_label(snapshot, label), upto), trigger, tags)
-        self._seen = (snapshot, upto, label)
-        await self.claim.saved(upto)
+            ref = await self._store(self.claim.stamped(apply_label(snapshot, label), mark.upto), trigger, tags)
+        self._seen = (snapshot, mark.upto, label)
+        await self.claim.saved(mark)
         self._report(ref, trigger, tags, anyio.current_time() - started)
         return ref
 
-    async def _take(self) -> tuple[SessionSnapshot, int]:
-        """The snapshot, and the number of the newest spool record it contains.
+    async def _take(self) -> tuple[SessionSnapshot, Mark]:
+        """The snapshot, and the mark of the newest spool record it contains.
 
         A plain method answers at once, so nothing can have been recorded meanwhile. If records arrived while
         an async one worked, nobody knows whether it saw them: ask again, and if they never stop, take the
-        number from before, for a word told twice is better than a word lost.
+        mark from before, for a word told twice is better than a word lost.
         """
         takes = 0
         while True:
-            upto, takes = self.claim.recorded, takes + 1
+            mark, takes = self.claim.mark, takes + 1
             snapshot = await take(self.session, timeout=self._shop.config.snapshot_timeout)
-            if self.claim.recorded == upto or takes == _TAKES:
-                return snapshot, upto
+            if self.claim.mark == mark or takes == _TAKES:
+                return snapshot, mark
 
     def _label_for(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
         """The label to save it under; a session that was restored and knows of no labels keeps the one it had."""

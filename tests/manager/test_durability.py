@@ -217,6 +217,80 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
     assert [event.operation for event in diary.of(SnapshotFailed)] == ["spool"]
 
 
+@pytest.mark.parametrize("gap_is", ["new", "old"])
+async def test_a_record_that_was_refused_during_a_save_is_not_forgotten_by_it(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, gap_is: str
+) -> None:
+    """The snapshot on its way does not hold it: recovered with what came after it, it would be a word left out."""
+    chat = Chat("chat")
+    real, real_append = store.save, Spool.append
+
+    def full(_spool: Spool, _record: dict[str, Any]) -> int:
+        raise StoreUnavailable("no space left")
+
+    def say(word: str) -> bool:
+        chat.say(word)
+        return manager.record("chat", said(word))
+
+    async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
+        if gap_is == "new":
+            monkeypatch.setattr(Spool, "append", full)
+        assert not say("refused meanwhile")
+        monkeypatch.setattr(Spool, "append", real_append)
+        return await real(snapshot, **options)
+
+    async with managing(store, **_SLOW) as (manager, _):
+        await manager.start_auto_snapshot(chat)
+        if gap_is == "old":
+            monkeypatch.setattr(Spool, "append", full)
+            assert not say("refused before")
+            monkeypatch.setattr(Spool, "append", real_append)
+        store.save = save  # type: ignore[method-assign]
+        await manager.snapshot(chat)
+        store.save = real  # type: ignore[method-assign]
+        assert not say("behind the gap")
+        await manager.snapshot(chat)
+        assert say("spooled again")
+        die(manager)
+    async with managing(store) as (manager, _):
+        found = await manager.restore("chat")
+    assert [message.text for message in found.snapshot.messages] == chat.said
+
+
+class Refusing(AsyncChat):
+    """Has a record refused while it is asked for its snapshot, the first time, and does not put it in."""
+
+    record: Any = None
+
+    async def snapshot(self) -> SessionSnapshot:
+        snapshot = await super().snapshot()
+        if self.asked == 1:
+            self.record()
+        return snapshot
+
+
+async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Refusing("chat")
+    real = Spool.append
+
+    def refused() -> None:
+        def full(_spool: Spool, _record: dict[str, Any]) -> int:
+            raise StoreUnavailable("no space left")
+
+        monkeypatch.setattr(Spool, "append", full)
+        assert not manager.record("chat", said("late"))
+        monkeypatch.setattr(Spool, "append", real)
+
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
+        chat.record = refused
+        await manager.start_auto_snapshot(chat)
+        await manager.snapshot(chat)
+        assert chat.asked == 2
+        assert manager.record("chat", said("spooled again"))
+
+
 @pytest.mark.requirement("MANAGER-SPOOL-POWER")
 async def test_what_is_recorded_is_flushed_within_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
