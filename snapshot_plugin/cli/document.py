@@ -2,13 +2,15 @@
 
 A command computes its answer and returns it; it never prints data itself. So whatever a person can read, a script
 can have, and the JSON Schema of every answer comes from the same declaration.
+
+Answers are dataclasses, which the type checker checks: pydantic, half of the start-up of a short command, is only
+loaded for the schema.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.output import Output
@@ -19,10 +21,15 @@ SCHEMA_VERSION = 1
 """Raised when a field goes away or changes its meaning. New fields do not raise it: ignore what you do not know."""
 
 
-class Part(BaseModel):
-    """A value inside an answer."""
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Part:
+    """A value inside an answer: a frozen dataclass whose fields are given by name, as is every subclass."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    """For the schema: there are no other fields."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class Document(Part):
@@ -44,21 +51,30 @@ class Document(Part):
 
     def document(self) -> dict[str, Any]:
         """The answer as ``--json`` prints it."""
-        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **self.model_dump(mode="json")}
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **_plain_json(self)}
 
     def lines(self) -> list[dict[str, Any]]:
         """The answer as ``--jsonl`` prints it: each line a document of its own."""
         if self.rows is None:
             return [self.document()]
         head = {"schema_version": SCHEMA_VERSION, "kind": f"{self.kind}.{self.rows}"}
-        return [{**head, **row} for row in self.model_dump(mode="json", include={self.rows})[self.rows]]
+        return [{**head, **_plain_json(row)} for row in getattr(self, self.rows)]
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """The JSON Schema of `document`."""
-        schema = cls.model_json_schema(mode="serialization")
+        from pydantic import TypeAdapter  # noqa: PLC0415 — see above
+
+        schema = TypeAdapter(cls).json_schema(mode="serialization")
         fixed = {"schema_version": {"const": SCHEMA_VERSION}, "kind": {"const": cls.kind}}
         properties = {**fixed, **schema.pop("properties", {})}
         required = [*fixed, *schema.pop("required", [])]
         dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
         return {**dialect, **schema, "title": cls.kind, "properties": properties, "required": required}
+
+
+def _plain_json(value: Part) -> dict[str, Any]:
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 — text needs none
+
+    plain: dict[str, Any] = to_jsonable_python(value, inf_nan_mode="null")
+    return plain

@@ -139,7 +139,7 @@ class ForgetJob:
         if len(self._fates) == len(self._errors) == 1:
             raise self._errors[0]
         done = self._answer(dry_run=False, operation=operation)
-        return ForgottenAsShown(**dict(done)) if asked else done
+        return ForgottenAsShown(**vars(done)) if asked else done
 
     def _shown(self, plan: Forgotten) -> bool:
         """Show a person what will go before they are asked. Says whether it was shown."""

@@ -71,7 +71,7 @@ async def relabel(
         operation = await call.operations(store).record(kind=kind, summary=told(done), steps=[done.step])
     return Label(
         session_id=session_id,
-        **done.after,
+        **_fields(done.after),
         changed=done.changed,
         snapshot=done.seq,
         live_pid=done.owner.pid if done.owner else None,
@@ -86,13 +86,17 @@ def label_as_is(stored: StoredSnapshot) -> Label:
 
     return Label(
         session_id=stored.snapshot.session_id,
-        **label_of(stored.snapshot),
+        **_fields(label_of(stored.snapshot)),
         changed=False,
         snapshot=stored.ref.seq,
         live_pid=None,
         operation=None,
         told="",
     )
+
+
+def _fields(label: Mapping[str, Any]) -> dict[str, Any]:
+    return {**label, "tags": tuple(label["tags"])}
 
 
 def whole_session(target: Target, what: str) -> str:

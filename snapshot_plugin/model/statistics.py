@@ -95,7 +95,7 @@ def _sum(start: datetime, parts: Sequence[Slot]) -> Slot:
         messages=sum(part.messages for part in parts),
         turns=sum(part.turns for part in parts),
         tokens=sum(part.tokens for part in parts),
-        cost=round(sum(part.cost for part in parts), 9),
+        cost=round(sum((part.cost for part in parts), 0.0), 9),
     )
 
 

@@ -104,6 +104,6 @@ def test_in_an_encrypted_store_too_and_nothing_is_told_outside(
     assert asnap(*line).code == 0
     written = b"".join(path.read_bytes() for path in (home / "state").rglob("*") if path.is_file())
     assert written
-    assert not any(word in written for word in (b"01aaaa", b"old", b"new", b"undelete"))
+    assert not any(word in written for word in (b"01aaaa", b'"old"', b'"new"', b"undelete"))
     assert asnap("undo").code == 0
     assert newest(contents(place, key)) == newest(before)

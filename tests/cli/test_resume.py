@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -267,8 +268,8 @@ def test_on_a_terminal_the_command_and_the_editors_settings_are_shown(place: Pat
 
 
 def test_an_end_is_news_once_whether_it_is_seen_before_or_after_recovery() -> None:
-    crashed = row("a").model_copy(update={"ended_unexpectedly": True, "last_sign": NOW})
-    recovered = row("a", trigger="recovered").model_copy(update={"changed_at": NOW, "seq": 4})
+    crashed = replace(row("a"), ended_unexpectedly=True, last_sign=NOW)
+    recovered = replace(row("a", trigger="recovered"), changed_at=NOW, seq=4)
     later = NOW + timedelta(minutes=5)
 
     first = news_of([crashed], {}, later)
@@ -282,16 +283,16 @@ def test_an_end_is_news_once_whether_it_is_seen_before_or_after_recovery() -> No
 
 def test_another_end_of_the_same_session_is_news_again() -> None:
     later = NOW + timedelta(minutes=5)
-    crashed = row("a").model_copy(update={"ended_unexpectedly": True, "last_sign": NOW})
+    crashed = replace(row("a"), ended_unexpectedly=True, last_sign=NOW)
     told = news_of([crashed], {}, later).told
 
-    again = crashed.model_copy(update={"last_sign": later + timedelta(minutes=1)})
+    again = replace(crashed, last_sign=later + timedelta(minutes=1))
 
     assert len(news_of([again], told, later + timedelta(minutes=2)).rows) == 1
 
 
 def test_an_end_of_long_ago_is_no_news_and_nonsense_in_the_file_is_ignored() -> None:
-    crashed = row("a").model_copy(update={"ended_unexpectedly": True, "last_sign": NOW})
+    crashed = replace(row("a"), ended_unexpectedly=True, last_sign=NOW)
 
     assert news_of([crashed], {}, NOW + timedelta(days=30)).rows == ()
     for nonsense in (None, 3, [], ["x"], ["never", 1], {"at": 1}):

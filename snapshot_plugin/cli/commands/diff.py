@@ -267,7 +267,7 @@ def _compared(before: StoredSnapshot, after: StoredSnapshot, kind: type[Compared
         files=found.files,
         plan=tuple(_plan_step(change) for change in found.plan),
         settings=tuple(Setting(path=each.path, before=each.before, after=each.after) for each in found.config),
-        spent=Spent.model_validate(found.metrics.model_dump()),
+        spent=Spent(**found.metrics.model_dump()),
         other=tuple(name for name in found.other if name != "session_id"),  # both are named already
     )
 
@@ -291,4 +291,6 @@ def _edited(before: SessionSnapshot, after: SessionSnapshot, found: SnapshotDiff
 
 def _plan_step(change: PlanChange) -> Step:
     before, after = change.before, change.after
-    return Step(content=change.content, before=before and before.status, after=after and after.status)
+    return Step(
+        content=change.content, before=before.status if before else None, after=after.status if after else None
+    )

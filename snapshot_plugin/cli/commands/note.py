@@ -55,7 +55,7 @@ async def command(call: Call, *, ref: str, text: str | None) -> Label:
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a note")
         if words is None:
-            return _Read(**dict(label_as_is(await store.read(session_id))))
+            return _Read(**vars(label_as_is(await store.read(session_id))))
         wanted = checked_label({"note": words})
         return await relabel(call, store, session_id, lambda _: wanted, kind="note", told=_told)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -183,7 +184,7 @@ class _Search:
         except SnapshotError as error:
             if alone:
                 raise
-            self.found[meta.session_id] = _with(session, code=error.code, problem=error.message)
+            self.found[meta.session_id] = replace(session, code=error.code, problem=error.message)
             return
         if not found.is_clean or found.problem:
             self.found[meta.session_id] = _leaky(found, session.title)
@@ -216,10 +217,10 @@ class _Search:
         except SnapshotError as error:
             if alone:
                 raise
-            self.found[session.session_id] = _with(session, code=error.code, problem=error.message)
+            self.found[session.session_id] = replace(session, code=error.code, problem=error.message)
             return
         self._steps += done.steps
-        self.found[session.session_id] = _with(session, fixed=True, snapshot=done.snapshot, dropped=done.dropped)
+        self.found[session.session_id] = replace(session, fixed=True, snapshot=done.snapshot, dropped=done.dropped)
 
     async def _record(self) -> str | None:
         if not self._steps:
@@ -228,10 +229,6 @@ class _Search:
         summary = f"secrets taken out of {', '.join(fixed[:3])}" + (", …" if len(fixed) > 3 else "")  # noqa: PLR2004 — fits a line
         log = self._call.operations(self._store)
         return (await log.record(kind="secrets", summary=summary, steps=self._steps)).id
-
-
-def _with(session: LeakySession, **changes: Any) -> LeakySession:
-    return session.model_copy(update=changes)
 
 
 def _safe_title(meta: SnapshotMeta) -> str | None:

@@ -256,7 +256,7 @@ def _counted(
 
 
 def _row(group: Group) -> GroupRow:
-    return GroupRow.model_validate(group._asdict())
+    return GroupRow(**group._asdict())
 
 
 def _drawn(answer: Statistics) -> str:

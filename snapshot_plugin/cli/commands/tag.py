@@ -90,7 +90,7 @@ async def command(call: Call, *, ref: str, tags: tuple[str, ...], remove: tuple[
             done = label_as_is(stored)
         else:
             done = await relabel(call, store, session_id, change, kind="tag", told=_told)
-    return Tags(**dict(done), suggested=change.suggestions, asked=asked)
+    return Tags(**vars(done), suggested=change.suggestions, asked=asked)
 
 
 class _Change:
