@@ -28,9 +28,9 @@ async def save_new(call: Call, store: SnapshotStore, snapshot: SessionSnapshot, 
     """Save a session that this command made, so that ``asnap undo`` takes it back."""
     from snapshot_plugin.manager.branches import save_branch  # noqa: PLC0415 — commands import late
 
-    await save_branch(store, snapshot, trigger=kind)
+    made = await save_branch(store, snapshot, trigger=kind)
     try:
-        step = {"do": "delete", "session_id": snapshot.session_id}
-        await call.operations(store).record(kind=kind, summary=summary, steps=[step])
+        steps = [{"do": "delete", "session_id": session_id} for session_id in made.session_ids]
+        await call.operations(store).record(kind=kind, summary=summary, steps=steps)
     except StoreUnavailable as error:
         call.out.warn(f"{error.message}: asnap undo will not know of it", fg="yellow")

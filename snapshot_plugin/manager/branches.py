@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from snapshot_plugin.errors import SnapshotError
+import anyio
+
+from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotError
+from snapshot_plugin.manager.working_memory import PIN, find_memory, memory_id, pin_of
 from snapshot_plugin.model.lineage import fork
 from snapshot_plugin.model.merge import Kinship, Merged, Side, kinship, merge
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -13,7 +17,9 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["branched", "merged", "save_branch"]
+__all__ = ["Made", "branched", "merged", "save_branch"]
+
+_log = logging.getLogger(__name__)
 
 _OWN = "spool"
 """In a snapshot's metadata: how far its session's spool is part of it. A new session has a spool of its own."""
@@ -72,9 +78,45 @@ async def _base(store: SnapshotStore, kin: Kinship | None) -> SessionSnapshot | 
     return _without_spool(found.snapshot)
 
 
-async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigger: str) -> None:
-    """Save a new session; `Conflict` if there is one of that id."""
-    await store.save(snapshot, trigger=trigger, base=0)
+class Made(NamedTuple):
+    """A new session as it was saved."""
+
+    snapshot: SessionSnapshot
+    session_ids: tuple[str, ...]
+    """What is new in the store: itself, and its memory."""
+
+
+async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigger: str) -> Made:
+    """Save a new session; `Conflict` if there is one of that id.
+
+    Where it names another session's working memory, it gets a copy of its own, as it was then: neither sees what
+    the other does to it, and it stays when the other goes. Both are saved, or neither.
+    """
+    memory = await _own_memory(store, snapshot)
+    if memory is None:
+        await store.save(snapshot, trigger=trigger, base=0)
+        return Made(snapshot, (snapshot.session_id,))
+    ref = await store.save(memory, trigger=trigger, base=0)
+    try:
+        pin = {**snapshot.metadata[PIN], "session_id": memory.session_id, "seq": ref.seq}
+        snapshot = snapshot.evolve(metadata={**snapshot.metadata, PIN: pin})
+        await store.save(snapshot, trigger=trigger, base=0)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await store.delete(memory.session_id)
+        raise
+    return Made(snapshot, (snapshot.session_id, memory.session_id))
+
+
+async def _own_memory(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot | None:
+    """A copy of the memory that *snapshot* names; None where there is none, and what it names stays as it is."""
+    try:
+        pin = pin_of(snapshot)
+        found = await find_memory(store, pin.session_id, seq=pin.seq) if pin else None
+    except (Damaged, InvalidInput) as error:
+        _log.warning("session %s goes without a copy of the memory: %s", snapshot.session_id, error.message)
+        return None
+    return found.evolve(session_id=memory_id(snapshot.session_id)) if found else None
 
 
 def _without_spool(snapshot: SessionSnapshot) -> SessionSnapshot:

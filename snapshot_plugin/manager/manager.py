@@ -305,8 +305,7 @@ class SnapshotManager:
         if seq is None and (auto := self._attached.get(session_id)):
             await auto.live.save("fork")
         new = await branched(self.store, session_id, as_id=as_id or new_id(), now=self.clock(), seq=seq, at=at)
-        await save_branch(self.store, new, trigger="fork")
-        return new
+        return (await save_branch(self.store, new, trigger="fork")).snapshot
 
     async def recover(self) -> Sequence[Recovered]:
         """Find the sessions that ended without a proper stop, and turn what their spools hold into snapshots.

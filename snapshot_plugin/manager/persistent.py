@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import anyio
 
-from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.errors import Damaged, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.context import AgentReader, Problem
@@ -21,7 +21,7 @@ from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.plugin_states import PluginStates
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.retention import batch_of, trim
-from snapshot_plugin.manager.working_memory import MemoryPin, WorkingMemory, memory_id
+from snapshot_plugin.manager.working_memory import PIN, WorkingMemory, memory_id, pin_of
 from snapshot_plugin.model.ids import check_session_id, dirname_of
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
@@ -31,7 +31,6 @@ from snapshot_plugin.store.base import Finding, SnapshotStore, StoredSnapshot
 __all__ = ["LoadReport", "PersistentSession", "persistent_session"]
 
 _log = logging.getLogger(__name__)
-_PIN = "working_memory"
 _SAVE_TIMEOUT = 300.0
 """A session's memory may be large; its entries are saved while the session's snapshot is taken."""
 
@@ -233,7 +232,7 @@ class PersistentSession:
         state = self._state or self._new_state()
         state, problems = self._reader.read(state)
         plugins, failed = self._plugins.read(state.plugins)
-        metadata = {**state.metadata, _PIN: pin.raw()} if pin else state.metadata
+        metadata = {**state.metadata, PIN: pin.raw()} if pin else state.metadata
         self._set_problems((*problems, *failed))
         self._state = state.evolve(plugins=plugins, metadata=metadata, updated_at=self._clock())
         return self._state
@@ -255,7 +254,7 @@ class PersistentSession:
     def _apply(self, found: StoredSnapshot) -> None:
         snapshot = found.snapshot
         self._state = snapshot
-        self.memory.reset(_pin_of(snapshot))
+        self.memory.reset(pin_of(snapshot))
         problems = (*self._reader.write(snapshot), *self._plugins.write(snapshot.plugins))
         age = max(0.0, (self._clock() - snapshot.updated_at).total_seconds())
         self._set_report(
@@ -312,13 +311,3 @@ class PersistentSession:
         except SnapshotNotFound:
             return False
         return True
-
-
-def _pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
-    raw = snapshot.metadata.get(_PIN)
-    if raw is None:
-        return None
-    try:
-        return MemoryPin.model_validate(dict(raw))
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"session {snapshot.session_id!r} names its memory wrongly: {error}") from error

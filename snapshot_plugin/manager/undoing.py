@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from snapshot_plugin.manager.borrow import held_alone
 from snapshot_plugin.manager.labels import LABELS, TRIGGER, label
 from snapshot_plugin.manager.operations import Operation, OperationLog
 from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.manager.working_memory import owner_of
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
@@ -95,17 +97,22 @@ class _Undo:
     async def delete(self, step: Mapping[str, Any]) -> _Done:
         session_id = step["session_id"]
         async with held_alone(self._store, session_id, self._clock, to="undo again"):
-            since = [
-                meta for meta in await self._store.history(session_id)
-                if meta.saved_at > self._operation.at and meta.trigger != TRIGGER
-            ]  # fmt: skip
-            if since:
-                raise Conflict(
-                    f"session {session_id} was worked with since: {len(since)} new snapshot(s)",
-                    session_id=session_id,
-                )
+            await self._check_untouched(session_id)
+            if owner := owner_of(session_id):
+                with contextlib.suppress(SnapshotNotFound):
+                    await self._check_untouched(owner)  # a session that stays keeps its memory
             trashed = await self._store.delete(session_id)
         return f"{session_id} is in the trash", {"do": "undelete", "token": trashed.token}
+
+    async def _check_untouched(self, session_id: str) -> None:
+        since = [
+            meta for meta in await self._store.history(session_id)
+            if meta.saved_at > self._operation.at and meta.trigger != TRIGGER
+        ]  # fmt: skip
+        if since:
+            raise Conflict(
+                f"session {session_id} was worked with since: {len(since)} new snapshot(s)", session_id=session_id
+            )
 
     async def undelete(self, step: Mapping[str, Any]) -> _Done:
         try:

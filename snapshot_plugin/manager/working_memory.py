@@ -14,14 +14,17 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import Value
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["MemoryPin", "WorkingMemory", "memory_id"]
+__all__ = ["PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "owner_of", "pin_of"]
+
+PIN = "working_memory"
+"""Where a snapshot's metadata names the memory that belongs to it."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,12 @@ def memory_id(session_id: str) -> str:
     return f"{session_id}+memory"
 
 
+def owner_of(session_id: str) -> str | None:
+    """The session whose memory *session_id* would be by its name; None if by its name it is no memory."""
+    owner = session_id.removesuffix(memory_id(""))
+    return owner if owner and owner != session_id else None
+
+
 class MemoryPin(Value):
     """Which memory belongs to a snapshot, and how much there is of it."""
 
@@ -38,6 +47,28 @@ class MemoryPin(Value):
     seq: int
     entries: int = 0
     size_bytes: int = 0
+
+
+def pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
+    """The memory that *snapshot* names; None if it names none. `InvalidInput` if what it says is no such name."""
+    raw = snapshot.metadata.get(PIN)
+    if raw is None:
+        return None
+    try:
+        return MemoryPin.model_validate(dict(raw))
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"session {snapshot.session_id!r} names its memory wrongly: {error}") from error
+
+
+async def find_memory(store: SnapshotStore, session_id: str, *, seq: int | None = None) -> SessionSnapshot | None:
+    """The memory in that session as it was in snapshot *seq*; where that was forgotten, the newest there is."""
+    try:
+        return await store.load(session_id, at=seq)
+    except SnapshotNotFound:
+        if seq is None:
+            return None
+        _log.warning("memory snapshot %s of %s was forgotten: the newest is used", seq, session_id)
+        return await find_memory(store, session_id)
 
 
 class WorkingMemory:
@@ -107,26 +138,13 @@ class WorkingMemory:
     async def _loaded(self) -> dict[str, Any]:
         async with self._loading:
             if self._entries is None:
-                found = await self._find()
+                place, seq = (self._pin.session_id, self._pin.seq) if self._pin else (self._id, None)
+                found = await find_memory(self._store, place, seq=seq)
                 self._saved = dict(found.memory) if found else {}
                 self._sizes = await anyio.to_thread.run_sync(_sizes, self._saved, {}, {})
                 self._base = found if found and found.session_id == self._id else None
                 self._entries = dict(self._saved)
             return self._entries
-
-    async def _find(self) -> SessionSnapshot | None:
-        """The pinned memory; where that was forgotten, or nothing is pinned, the newest there is."""
-        place = self._pin.session_id if self._pin else self._id
-        try:
-            return await self._store.load(place, at=self._pin.seq if self._pin else None)
-        except SnapshotNotFound:
-            if self._pin is None:
-                return None
-            _log.warning("memory snapshot %s of %s was forgotten: the newest is used", self._pin.seq, place)
-        try:
-            return await self._store.load(place)
-        except SnapshotNotFound:
-            return None
 
     def _is_changed(self, entries: dict[str, Any]) -> bool:
         return entries.keys() != self._saved.keys() or any(entries[k] is not v for k, v in self._saved.items())

@@ -8,7 +8,7 @@ import pytest
 from snapshot_plugin.cli.branching import free_title
 from snapshot_plugin.cli.commands.fork import Forked
 from snapshot_plugin.model.snapshot import Metrics, Parent
-from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, operations, session_ids
 
@@ -80,6 +80,29 @@ def test_a_fork_is_undone(asnap: Asnap, place: Path) -> None:
     asnap("fork", "talk")
     assert asnap("undo").code == 0
     assert session_ids(place) == ["talk"]
+
+
+REMEMBERING = SESSION.evolve(metadata={"working_memory": {"session_id": "talk+memory", "seq": 1}})
+MEMORY = make_snapshot(session_id="talk+memory", memory={"kept": True})
+
+
+def test_the_working_memory_comes_along_and_goes_with_the_fork(asnap: Asnap, place: Path) -> None:
+    saved(place, MEMORY, REMEMBERING)
+    new = asnap("fork", "talk", "--json").json["session_id"]
+    assert loaded(place, f"{new}+memory").memory == {"kept": True}
+    assert loaded(place, new).metadata["working_memory"] == {"session_id": f"{new}+memory", "seq": 1}
+
+    assert asnap("undo").code == 0
+    assert session_ids(place) == ["talk", "talk+memory"]
+
+
+def test_a_fork_that_was_worked_with_keeps_its_memory_when_it_cannot_be_undone(asnap: Asnap, place: Path) -> None:
+    saved(place, MEMORY, REMEMBERING)
+    new = asnap("fork", "talk", "--json").json["session_id"]
+    saved(place, loaded(place, new).append(make_message("more")))
+
+    assert asnap("undo").code != 0
+    assert session_ids(place) == sorted([new, f"{new}+memory", "talk", "talk+memory"])
 
 
 def test_a_fork_that_cannot_be_written_down_for_undo_is_made_all_the_same(

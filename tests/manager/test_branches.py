@@ -7,6 +7,7 @@ import pytest
 from snapshot_plugin import MemoryStore
 from snapshot_plugin.errors import Conflict
 from snapshot_plugin.manager.branches import branched, merged, save_branch
+from snapshot_plugin.manager.working_memory import PIN
 from snapshot_plugin.testing import make_message, make_snapshot
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +24,69 @@ async def test_a_branch_never_takes_the_place_of_a_session_that_is_there() -> No
         with pytest.raises(Conflict):
             await save_branch(store, new.append(make_message("more")), trigger="fork")
         assert await store.load("other") == new
+
+
+REMEMBERING = ROOT.evolve(metadata={PIN: {"session_id": "root+memory", "seq": 1, "entries": 1, "own": "kept"}})
+
+
+async def _remembering(store: MemoryStore) -> None:
+    """A session whose snapshot names the first state of its memory; there is a later one."""
+    await store.save(make_snapshot(session_id="root+memory", memory={"step": 1}))
+    await store.save(make_snapshot(session_id="root+memory", memory={"step": 2}))
+    await store.save(REMEMBERING)
+
+
+async def test_a_branch_has_a_memory_of_its_own_as_it_was_then() -> None:
+    async with MemoryStore() as store:
+        await _remembering(store)
+        made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
+        assert made.session_ids == ("new", "new+memory")
+        assert made.snapshot == await store.load("new")
+        assert made.snapshot.metadata[PIN] == {
+            "session_id": "new+memory", "seq": 1, "entries": 1, "own": "kept"
+        }  # fmt: skip
+        await store.delete("root+memory")
+        assert (await store.load("new+memory")).memory == {"step": 1}
+
+
+async def test_a_merge_has_the_memory_of_its_first_branch() -> None:
+    async with MemoryStore() as store:
+        await _remembering(store)
+        new = (await branched(store, "root", as_id="new", now=NOW)).append(make_message("more"))
+        await save_branch(store, new, trigger="fork")
+        await store.save(REMEMBERING.append(make_message("other")))
+        both = await merged(store, ("new", None), ("root", None), as_id="both", now=NOW)
+        made = await save_branch(store, both.snapshot, trigger="merge")
+        assert made.snapshot.metadata[PIN]["session_id"] == "both+memory"
+        assert (await store.load("both+memory")).memory == {"step": 1}
+
+
+async def test_where_the_memory_of_then_was_forgotten_a_branch_has_the_newest() -> None:
+    async with MemoryStore() as store:
+        await _remembering(store)
+        await store.drop("root+memory", [1])
+        await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
+        assert (await store.load("new+memory")).memory == {"step": 2}
+
+
+@pytest.mark.parametrize("pin", [{"session_id": "gone+memory", "seq": 1}, {"seq": []}, "mine"])
+async def test_what_names_no_memory_is_taken_along_as_it_is(pin: object) -> None:
+    async with MemoryStore() as store:
+        await store.save(ROOT.evolve(metadata={PIN: pin}))
+        made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
+        assert made.session_ids == ("new",)
+        assert made.snapshot.metadata == {PIN: pin}
+
+
+@pytest.mark.parametrize("there", ["new", "new+memory"])
+async def test_a_branch_that_is_not_saved_leaves_no_memory_behind(there: str) -> None:
+    async with MemoryStore() as store:
+        await _remembering(store)
+        await store.save(make_snapshot("mine", session_id=there))
+        with pytest.raises(Conflict):
+            await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
+        assert {meta.session_id for meta in await store.list()} == {"root", "root+memory", there}
+        assert (await store.load(there)).messages[0].text == "mine"
 
 
 async def test_neither_a_branch_nor_a_merge_has_the_spool_of_what_it_came_from() -> None:

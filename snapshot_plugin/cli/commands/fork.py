@@ -58,7 +58,8 @@ class Forked(Document):
 async def command(call: Call, *, ref: str, at: int | None, title: str | None) -> Forked:
     """Branch a session at any message: a new session with what was said up to there.
 
-    The session it comes from stays as it is, and may be live. Prints the new session's id.
+    The session it comes from stays as it is, and may be live. An agent's working memory comes along, as it was in
+    that snapshot. Prints the new session's id.
     """
     from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — only what this command needs
     from snapshot_plugin.manager.branches import branched  # noqa: PLC0415 — as above
