@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager import config_values as read
@@ -19,7 +19,9 @@ from snapshot_plugin.manager.config_layers import (
     project_layer,
 )
 from snapshot_plugin.manager.places import default_storage_path, user_config_file
-from snapshot_plugin.model.policy import RetentionPolicy
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.policy import RetentionPolicy
 
 __all__ = ["Origin", "SnapshotConfig"]
 
@@ -144,6 +146,8 @@ class SnapshotConfig:
     @property
     def keep(self) -> RetentionPolicy:
         """The policy that holds: `retention`, or else the newest `max_snapshots_per_session`."""
+        from snapshot_plugin.model.policy import RetentionPolicy  # noqa: PLC0415 — reading settings needs none
+
         return self.retention or RetentionPolicy(keep_last=self.max_snapshots_per_session)
 
 

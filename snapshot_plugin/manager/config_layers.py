@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.model.value import Value
 
 __all__ = ["NOT_FROM_A_PROJECT", "Layer", "Origin", "environment_layer", "file_layer", "project_layer"]
 
@@ -23,7 +21,8 @@ _DOTFILE = ".asnap.toml"
 _PYPROJECT = "pyproject.toml"
 
 
-class Origin(Value):
+@dataclass(frozen=True, kw_only=True)
+class Origin:
     """Which layer a value came from, and where exactly: the variable's name or the file."""
 
     layer: LayerName
@@ -79,11 +78,22 @@ def _upwards(directory: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"the settings file {path} cannot be read: {error}", hint="fix or remove it") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+
+    import tomllib  # noqa: PLC0415 — most directories have no settings
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidInput:
+    return InvalidInput(f"the settings file {path} cannot be read: {error}", hint="fix or remove it")
 
 
 def _inside(raw: dict[str, Any], table: tuple[str, ...]) -> dict[str, Any]:
@@ -100,6 +110,8 @@ def _layer(layer: LayerName, names: Collection[str], path: Path, raw: dict[str, 
 
 
 def _meant(name: str, names: Collection[str]) -> str:
+    import difflib  # noqa: PLC0415 — for typos only
+
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

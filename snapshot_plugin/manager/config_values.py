@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.model.policy import RetentionPolicy
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.policy import RetentionPolicy
 
 __all__ = ["count", "place", "policy", "seconds", "switch"]
 
@@ -66,7 +68,12 @@ def policy(value: Any) -> RetentionPolicy | None:
     """What to keep: a policy, a table of its fields, or the same as JSON text; None leaves it to the count."""
     if isinstance(value, str):
         value = _json(value)
-    if value is None or isinstance(value, RetentionPolicy):
+    if value is None:
+        return None
+
+    from snapshot_plugin.model.policy import RetentionPolicy  # noqa: PLC0415 — most settings name none
+
+    if isinstance(value, RetentionPolicy):
         return value
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{value!r} is no retention policy", hint="name its fields, as keep_last = 10")

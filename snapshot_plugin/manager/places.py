@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
 
-from snapshot_plugin.model.ids import session_id_of
-
-__all__ = ["default_storage_path", "sessions_of", "user_cache_dir", "user_config_file", "user_state_dir"]
+__all__ = ["default_storage_path", "user_cache_dir", "user_config_file", "user_state_dir"]
 
 _APP = "asnap"
 
@@ -25,16 +22,6 @@ def user_config_file(environ: Mapping[str, str]) -> Path:
     """The user's own settings."""
     config = _xdg(environ, "XDG_CONFIG_HOME") or platformdirs.user_config_path(_APP, appauthor=False)
     return config / "config.toml"
-
-
-def sessions_of(root: Path) -> list[str]:
-    """Every session with a directory in the store at *root*, saved or not: it may have died before that."""
-    try:
-        with os.scandir(root / "sessions") as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
-        return []
-    return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
 
 def user_cache_dir(environ: Mapping[str, str]) -> Path:

@@ -20,7 +20,7 @@ from snapshot_plugin.manager.labels import TRIGGER
 from snapshot_plugin.manager.lease import Owner, owner_of
 from snapshot_plugin.manager.live import LiveSession
 from snapshot_plugin.manager.outcome import Outcome
-from snapshot_plugin.manager.places import sessions_of
+from snapshot_plugin.manager.presence import sessions_of
 from snapshot_plugin.manager.recovery import LocalStore
 
 __all__ = ["Asked", "answer_request", "ask_everyone", "attached_session", "save_everyone"]

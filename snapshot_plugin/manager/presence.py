@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.manager.lease import Owner, ended_without_stop, owner_of
-from snapshot_plugin.manager.places import sessions_of
-from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.model.ids import dirname_of, session_id_of
 
-__all__ = ["Presence", "abandoned", "presences", "unsaved"]
+__all__ = ["Presence", "abandoned", "presences", "sessions_of", "unsaved"]
 
 
 class Presence(NamedTuple):
@@ -38,6 +37,16 @@ def presences(root: Path, session_ids: Iterable[str]) -> dict[str, Presence]:
         except (OSError, SnapshotError):  # most have no lease; one may go away, or be no session, while we look
             continue
     return {session_id: presence for session_id, presence in found.items() if presence != Presence()}
+
+
+def sessions_of(root: Path) -> list[str]:
+    """Every session with a directory in the store at *root*, saved or not: it may have died before that."""
+    try:
+        with os.scandir(root / "sessions") as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
+        return []
+    return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
 
 def abandoned(root: Path) -> list[str]:

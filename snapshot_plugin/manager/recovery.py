@@ -23,8 +23,8 @@ from snapshot_plugin.errors import (
     SnapshotNotFound,
 )
 from snapshot_plugin.manager.lease import Lease, Owner, ended_without_stop, owner_of
-from snapshot_plugin.manager.places import sessions_of
 from snapshot_plugin.manager.ports import LocalPlace
+from snapshot_plugin.manager.presence import sessions_of
 from snapshot_plugin.manager.reduce import reduce_messages
 from snapshot_plugin.manager.spool import Spool, SpoolContents, SpoolRecord, read_spool, set_aside
 from snapshot_plugin.model.meta import SnapshotRef
