@@ -97,7 +97,13 @@ class Client:
     def kill(self) -> None:
         """SIGKILL to the whole process group."""
         _kill_group(self.pid)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of a process that was ended."""
+        assert self._process.stdin is not None
         self._process.wait(10)
+        self._process.stdin.close()
 
     def leave(self) -> bool:
         """Close the connection and let the other side end by itself, for a while; whether it did."""

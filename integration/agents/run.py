@@ -16,7 +16,7 @@ from integration.agents.catalog import Agent
 from integration.agents.client import MARK, Client, Gone, end_all, kill_agent_of, shown_in
 from integration.agents.scripted_model import ScriptedModel
 
-__all__ = ["KILLED", "MOMENTS", "Evidence", "Killed", "Moment", "run"]
+__all__ = ["KILLED", "MOMENTS", "Evidence", "Killed", "Moment", "can_load", "run"]
 
 Moment = Literal["after the turn", "as the answer is read", "mid-stream", "tool runs", "permission open"]
 Killed = Literal["bare", "agent", "proxy", "both"]
@@ -60,6 +60,8 @@ class Evidence:
     """How often the tool of the third turn ran."""
     grade: str = ""
     """How the proxy says the session came back."""
+    tried: list[str] = field(default_factory=list)
+    """What the proxy says it tried, and what came of it."""
     error: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -77,12 +79,26 @@ def run(agent: Agent, moment: Moment, killed: Killed, chunks: int, *, keep: bool
             evidence.error = f"{evidence.error or scene.step}: {gone}"
         finally:
             end_all(mark)
+            for client in scene.clients:
+                client.close()
             evidence.ran = scene.marker.read_text().count("ran") if scene.marker.exists() else 0
             if keep:
                 evidence.notes.append(str(home))
             else:
                 shutil.rmtree(home, ignore_errors=True)
     return evidence
+
+
+def can_load(agent: Agent) -> bool:
+    """Whether *agent*, started bare, says that it can load a session."""
+    with tempfile.TemporaryDirectory(prefix="asnap-fidelity-") as home, ScriptedModel() as model:
+        place = Path(home)
+        client = Client(agent.start, agent.prepare(place, model.port), place, place / "stderr.log")
+        try:
+            hello = client.call("initialize", _HELLO, _ANSWER_WITHIN)["result"]
+        finally:
+            client.kill()
+    return bool((hello.get("agentCapabilities") or {}).get("loadSession"))
 
 
 class _Scene:
@@ -96,6 +112,7 @@ class _Scene:
         self.marker = self.work / "marker.txt"
         self.environment = agent.prepare(home, model.port) | {MARK: mark}
         self.step = "start"
+        self.clients: list[Client] = []
 
     def start(self) -> Client:
         command, environment = list(self.agent.start), self.environment
@@ -104,6 +121,7 @@ class _Scene:
             command = [sys.executable, "-m", "snapshot_plugin", "run", "--store", store, "--", *command]
             environment = environment | {"PYTHONPATH": str(_REPOSITORY)}
         client = Client(command, environment, self.work, self.home / "stderr.log")
+        self.clients.append(client)
         self.step = "initialize"
         client.call("initialize", _HELLO, _ANSWER_WITHIN)
         return client
@@ -227,4 +245,5 @@ def _note_grade(evidence: Evidence, answer: dict[str, Any]) -> None:
     meta = (answer.get("result") or {}).get("_meta") or {}
     report = (meta.get("asnap") or {}).get("restored") or {}
     evidence.grade = str(report.get("grade", ""))
+    evidence.tried = list(report.get("tried", ()))
     evidence.notes.append(str(report))

@@ -97,9 +97,7 @@ _PROTOCOL = section(
     done("ORBIT-PROTOCOL-CAPABILITY", "Whether the agent can load is read from what it advertises at initialize."),
     done("ORBIT-PROTOCOL-FALLBACK", "An agent that cannot load gets a new session instead of an error."),
     done("ORBIT-PROTOCOL-WARNING", "It is said aloud when persistence was asked for and the agent cannot load."),
-    to_do(
-        "ORBIT-PROTOCOL-PEER", "It is tested against a published agent whose load support is unknown beforehand."
-    ),
+    done("ORBIT-PROTOCOL-PEER", "It is tested against a published agent whose load support is unknown beforehand."),
 )
 
 _ERRORS = section(
