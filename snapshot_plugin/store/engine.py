@@ -10,11 +10,11 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_meta
@@ -36,6 +36,9 @@ from snapshot_plugin.store.heads import Heads, overtaken
 from snapshot_plugin.store.log import FrameLog, SessionEntry
 from snapshot_plugin.store.reader import find
 from snapshot_plugin.store.transfer import Copied
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.hop import Hop
 
 __all__ = ["GRACE", "Limits", "LogStore"]
 
@@ -93,10 +96,16 @@ class LogStore:
         _ = session_id
         return None
 
+    @cached_property
+    def _hop(self) -> Hop:
+        from snapshot_plugin.store.hop import Hop  # noqa: PLC0415 — brings asyncio, which lists do without
+
+        return Hop()
+
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
         if self._closed:
             raise StoreUnavailable("the store was closed", hint="open it again")
-        return await anyio.to_thread.run_sync(self._prepared, work, args)
+        return await self._hop.run(self._prepared, work, args)
 
     def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         self._prepare()
@@ -365,7 +374,8 @@ class LogStore:
         if not self._closed:
             self._closed = True
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._log.close)
+                await self._hop.run(self._log.close)
+            self._hop.close()
 
     async def __aenter__(self) -> Self:
         await self._run(lambda: None)

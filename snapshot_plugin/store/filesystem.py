@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
-import anyio.to_thread
+import anyio
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
@@ -249,7 +249,7 @@ class FilesystemStore(LogStore):
         worker, self._worker = self._worker, None
         if worker:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._settle, worker)
+                await self._hop.run(self._settle, worker)
         await super().aclose()
 
     def _settle(self, worker: ThreadPoolExecutor) -> None:

@@ -1,0 +1,125 @@
+"""One hop to a thread and back, on either event loop: results, errors, and what cancellation may not do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
+from snapshot_plugin.store import files, segments
+from snapshot_plugin.store.hop import Hop
+
+pytestmark = pytest.mark.anyio
+
+_NOW = datetime(2026, 3, 14, 9, tzinfo=UTC)
+_COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour")
+
+
+def _raise_zero() -> None:
+    _ = 1 // 0
+
+
+async def test_the_result_comes_back_from_another_thread() -> None:
+    hop = Hop()
+    assert await hop.run(lambda a, b: (a + b, threading.current_thread()), 1, 2) != (3, threading.current_thread())
+    assert (await hop.run(lambda a, b: a + b, 1, 2)) == 3
+    hop.close()
+
+
+async def test_an_error_comes_back_as_itself_and_the_next_job_runs() -> None:
+    hop = Hop()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await hop.run(_raise_zero)
+    assert await hop.run(lambda: "on") == "on"
+    hop.close()
+
+
+async def test_jobs_run_side_by_side() -> None:
+    hop, meeting = Hop(), threading.Barrier(3, timeout=10)
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(hop.run, meeting.wait)
+    hop.close()
+
+
+async def test_context_variables_go_along() -> None:
+    hop = Hop()
+    _COLOUR.set("blue")
+    assert await hop.run(_COLOUR.get) == "blue"
+    hop.close()
+
+
+async def test_a_cancelled_caller_waits_until_its_job_is_done() -> None:
+    hop, started, go_on, ended = Hop(), threading.Event(), threading.Event(), threading.Event()
+
+    def job() -> None:
+        started.set()
+        go_on.wait(10)
+        ended.set()
+
+    async def caller() -> None:
+        try:
+            await hop.run(job)
+        finally:
+            assert ended.is_set()
+
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(caller)
+            await anyio.to_thread.run_sync(started.wait, 10)
+            tasks.cancel_scope.cancel()
+            threading.Timer(0, go_on.set).start()
+    assert ended.is_set()
+    hop.close()
+
+
+async def test_a_caller_who_is_cancelled_before_it_starts_runs_nothing() -> None:
+    hop, ran = Hop(), threading.Event()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await hop.run(ran.set)
+    assert scope.cancelled_caught
+    assert not ran.is_set()
+    hop.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_asyncio_itself_may_cancel_a_save_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    """`asyncio.wait_for` and `Task.cancel` know nothing of anyio's shields; saves still keep their order."""
+    _ = anyio_backend
+    syncing, go_on, sync = threading.Event(), threading.Event(), files.sync_data
+
+    def slow(fd: int) -> None:
+        syncing.set()
+        go_on.wait(10)
+        sync(fd)
+
+    async with FilesystemStore(tmp_path) as store:
+        one = SessionSnapshot(session_id="s", created_at=_NOW, updated_at=_NOW)
+        await store.save(one)
+        two = one.append(Message(role="user", content="two"))
+        three = two.append(Message(role="user", content="three"))
+        monkeypatch.setattr(segments, "sync_data", slow)
+        cancelled = asyncio.create_task(store.save(two))
+        await asyncio.to_thread(syncing.wait, 10)
+        later = asyncio.create_task(store.save(three))
+        for _ in range(3):
+            cancelled.cancel()
+            await asyncio.sleep(0)
+        go_on.set()
+        async with asyncio.timeout(10):
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert (await later).seq == 3
+        assert (await store.load("s", at=2)) == two
+        assert (await store.load("s")) == three
