@@ -120,8 +120,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _run(words: list[str]) -> int:
     try:
         result: Any = group.main(words, prog_name="asnap", standalone_mode=False)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        click.echo(str(stopped) or "interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         raise

@@ -43,8 +43,13 @@ class About(Part):
     context_size: int | None = None
     """What its model can hold, if the agent said so."""
     context_is_estimate: bool
+    turns: int = 0
+    messages: int = 0
+    """As many as the snapshot has that is shown; the session's own count is of its newest."""
     input_tokens: int = 0
     output_tokens: int = 0
+    tokens: int = 0
+    cost: float | None = None
     currency: str | None = None
     task: str | None = None
     plan_done: int = 0
@@ -85,8 +90,12 @@ def about(stored: StoredSnapshot) -> About:
         context_tokens=window.used if window else estimated_tokens(snapshot),
         context_size=window.size if window else None,
         context_is_estimate=window is None,
+        turns=metrics.turns,
+        messages=len(snapshot.messages),
         input_tokens=metrics.input_tokens,
         output_tokens=metrics.output_tokens,
+        tokens=metrics.total_tokens,
+        cost=metrics.cost,
         currency=metrics.currency,
         task=snapshot.current_task,
         plan_done=sum(entry.status == "completed" for entry in snapshot.plan),
@@ -136,10 +145,10 @@ def _facts(row: SessionRow, known: About, now: datetime) -> Iterator[tuple[str, 
     yield (
         "size",
         _dotted(
-            several(row.turns, "turn"),
-            several(row.messages, "message"),
-            _tokens(row),
-            money(row.cost, known.currency),
+            known.turns and several(known.turns, "turn"),
+            several(known.messages, "message"),
+            known.tokens and f"{count(known.tokens)} tokens used",
+            money(known.cost, known.currency),
         ),
     )
     yield "context", context_line(known)
@@ -180,10 +189,6 @@ def context_line(known: About) -> str:
     about_ = "about " if known.context_is_estimate else ""
     of = f" of {count(known.context_size)}" if known.context_size else ""
     return f"{about_}{count(known.context_tokens)}{of} tokens"
-
-
-def _tokens(row: SessionRow) -> str:
-    return f"{count(row.tokens)} tokens used" if row.tokens else ""
 
 
 def _state(row: SessionRow, now: datetime) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -70,17 +70,31 @@ class Call:
         """Whether there is a person to ask: a terminal on both sides, and no ``--no-input``."""
         return not self.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
-    def confirm(self, question: str) -> bool:
+    def confirm(self, question: str) -> None:
         """Ask before something that cannot be taken back lightly. ``--yes`` answers; scripts must give it.
 
         Raises:
             InvalidInput: nobody can be asked and ``--yes`` was not given.
+            click.Abort: the answer is no.
         """
         if self.assume_yes:
-            return True
+            return
         if not self.may_ask:
             raise InvalidInput(f"not done: {question}", hint="in a script, say so with --yes")
-        return click.confirm(question, err=True)
+        with _interruptible():
+            try:
+                agreed = click.confirm(question, err=True)
+            except click.Abort:
+                click.echo(err=True)  # what is said next has a line of its own
+                raise
+        if not agreed:
+            raise click.Abort("nothing was done")
+
+    def secret(self, question: str, *, twice: bool = False) -> str:
+        """Words that a person types unseen. Only where one `may_ask`."""
+        with _interruptible():
+            words: str = click.prompt(question, hide_input=True, confirmation_prompt=twice, err=True)
+        return words
 
     # The store -------------------------------------------------------------------------------------------
 
@@ -132,8 +146,20 @@ class Call:
 
         found = source_from_environment(self.environ)
         if found is None and self.may_ask and _is_encrypted(self.config.storage_path):
-            return Passphrase(click.prompt("Passphrase", hide_input=True, err=True))
+            return Passphrase(self.secret("Passphrase"))
         return found
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """While a person is asked, Ctrl-C ends the command at once: an event loop would wait for the answer first."""
+    import signal  # noqa: PLC0415 — only when somebody is asked
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _is_encrypted(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import traceback
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ __all__ = [
 E = TypeVar("E", bound=SnapshotError)
 
 PARTIAL = 3
+_USAGE = 2
 
 _NEXT = {
     "snapshot_not_found": "asnap list --all",
@@ -64,10 +66,17 @@ def hint_of(error: SnapshotError) -> str:
     return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
 
 
-def next_command(error: SnapshotError) -> str:
-    """The command to run next; an error that knows better says so in ``error.run``."""
-    known = error.run or _NEXT.get(error.code, "asnap doctor")
-    return known.replace("{session}", error.session_id or "").strip()
+def next_command(error: SnapshotError, asked: click.Context | None = None) -> str:
+    """The command to run next, about the store that was *asked* for; an error that knows better says ``error.run``.
+
+    Where a command was called wrongly, and nothing better is known, it is that command's help.
+    """
+    help_line = f"{asked.command_path} --help" if asked and exit_code(error) == _USAGE else ""
+    known = error.run or _NEXT.get(error.code) or help_line or "asnap doctor"
+    known = known.replace("{session}", shlex.quote(error.session_id) if error.session_id else "").strip()
+    place = asked.params.get("store") if asked else None
+    is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
+    return f"{known} --store {shlex.quote(place)}" if place and is_about_a_store else known
 
 
 def with_next(error: E, command: str) -> E:
@@ -111,6 +120,9 @@ def tell(out: Output, error: SnapshotError) -> None:
 def tell_usage(out: Output, error: click.ClickException) -> None:
     """Print what is wrong with a command line, and where its help is."""
     context = getattr(error, "ctx", None)
+    if context and isinstance(error, click.exceptions.NoArgsIsHelpError):
+        out.warn(context.get_help())
+        return
     help_line = f"{context.command_path} --help" if context else "asnap --help"
     message = error.format_message()
     if not out.is_text:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from snapshot_plugin.cli import refs as references
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.forgotten import Fate, Forgotten, ForgottenAsShown, SnapshotFate
@@ -64,7 +62,7 @@ class ForgetJob:
     def _plan_session(self, session_id: str, why: str) -> None:
         from snapshot_plugin.manager.forgetting import companions  # noqa: PLC0415 — commands import late
 
-        for name in (session_id, *companions(session_id, self._metas)):
+        for name in (session_id, *companions(session_id, self._by_id)):
             meta = self._by_id[name]
             self._plans.pop(name, None)
             if name != session_id:
@@ -133,8 +131,7 @@ class ForgetJob:
         if dry_run or plan.counted == "nothing":
             return plan if dry_run else self._answer(dry_run=False)
         asked = self._shown(plan)
-        if not self._call.confirm(f"Forget {plan.counted}? (asnap undo takes it back, until asnap purge)"):
-            raise click.Abort
+        self._call.confirm(f"Forget {plan.counted}? (asnap undo takes it back, until asnap purge)")
         operation = await self._do(plan.counted)
         if len(self._fates) == len(self._errors) == 1:
             raise self._errors[0]

@@ -1,6 +1,6 @@
 """How every command's help looks: what it is for, examples first, its options, the common ones, its exit codes.
 
-Imports nothing but click: ``asnap run`` starts its agent before anything heavy is loaded.
+Imports nothing but click and the errors: ``asnap run`` starts its agent before anything heavy is loaded.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from snapshot_plugin.errors import SnapshotError
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.document import Document
@@ -51,6 +53,24 @@ class AsnapCommand(click.Command):
     exits: tuple[int, ...] = ()
     answer: type[Document] | None = None
     section: str = "Operate"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; whatever is wrong with it, the error knows whose it is."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it; an error knows what to run next."""
+        try:
+            return super().invoke(ctx)
+        except SnapshotError as error:
+            from snapshot_plugin.cli.failures import next_command  # noqa: PLC0415 — only when something fails
+
+            error.run = next_command(error, ctx)
+            raise
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Purpose, examples, usage, options, common options, exit codes."""

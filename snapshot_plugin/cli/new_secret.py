@@ -48,8 +48,7 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
         return EnvironmentKey(given["new_variable"], call.environ)
     if not call.may_ask:
         raise KeyMissing("no new key was given", hint="use --new-key-file, --generate or --new-variable")
-    words: str = click.prompt("New passphrase", hide_input=True, confirmation_prompt=True, err=True)
-    return Passphrase(words)
+    return Passphrase(call.secret("New passphrase", twice=True))
 
 
 def _generated(path: Path) -> Path:

@@ -47,5 +47,4 @@ def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | N
         return None
     if not call.may_ask:
         raise KeyMissing("nobody can be asked for the passphrase", hint="use --passphrase-file in a script")
-    words: str = click.prompt("Passphrase of the bundle", hide_input=True, confirmation_prompt=new, err=True)
-    return Passphrase(words)
+    return Passphrase(call.secret("Passphrase of the bundle", twice=new))

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from snapshot_plugin.cli.choices import Choices, Glimpse
 from snapshot_plugin.cli.sessions import SessionRow, marks
-from snapshot_plugin.cli.text import ago, count, cut, pad, plain, several, width
+from snapshot_plugin.cli.text import ago, count, cut, pad, plain, width
 
 __all__ = ["Fragment", "footer", "list_of", "preview_of"]
 
@@ -57,7 +57,7 @@ def preview_of(row: SessionRow | None, glimpse: Glimpse | None, now: datetime, *
 def _about(row: SessionRow, now: datetime) -> list[Fragment]:
     facts = [
         plain(row.agent or ""),
-        several(row.turns, "turn"),
+        row.length,
         f"{count(row.tokens)} tokens" if row.tokens else "",
     ]
     return [

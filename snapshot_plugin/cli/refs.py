@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.sessions import MEMORY
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.model.meta import SnapshotMeta
@@ -114,9 +115,10 @@ def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
 def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
     names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
     more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
-    return InvalidInput(
+    error = InvalidInput(
         f"{text!r} could be {len(names)} sessions", hint=f"say which: {', '.join(names[:_CANDIDATES])}{more}"
     )
+    return with_next(error, "asnap list --all")
 
 
 def _unknown(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound:

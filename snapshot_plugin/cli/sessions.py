@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from snapshot_plugin.cli.document import Part
+from snapshot_plugin.cli.text import several
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +76,16 @@ class SessionRow(Part):
     tokens: int = 0
     cost: float | None = None
     size_bytes: int = 0
+
+    @property
+    def counts_turns(self) -> bool:
+        """Whether whoever saved it counts turns; else none is told, which is not the same as 0."""
+        return bool(self.turns or not self.messages)
+
+    @property
+    def length(self) -> str:
+        """How long it is: its turns, or its messages where nobody counted those."""
+        return several(self.turns, "turn") if self.counts_turns else several(self.messages, "message")
 
     @property
     def is_memory(self) -> bool:

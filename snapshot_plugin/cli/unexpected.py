@@ -84,4 +84,5 @@ def _entry(entry: Any) -> tuple[datetime | None, int | None]:
 def _sentence(row: SessionRow, now: datetime) -> str:
     name = cut(plain(row.title or ""), _NAME) or row.short_id
     when = ago(row.last_sign or row.changed_at, now)
-    return f"session {name} ended unexpectedly {when} ago at turn {row.turns} — asnap resume {row.short_id}"
+    turn = f" at turn {row.turns}" if row.turns else ""
+    return f"session {name} ended unexpectedly {when} ago{turn} — asnap resume {row.short_id}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotNotFound
@@ -106,9 +106,10 @@ async def forget_session(store: SnapshotStore, session_id: str, *, clock: Clock 
         return await store.delete(session_id)
 
 
-def companions(session_id: str, known: Sequence[SnapshotMeta]) -> tuple[str, ...]:
-    """The sessions that only hold the working memory of *session_id*, and go where it goes."""
-    return tuple(meta.session_id for meta in known if meta.session_id == memory_id(session_id))
+def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
+    """The sessions among *known* that only hold the working memory of *session_id*, and go where it goes."""
+    memory = memory_id(session_id)
+    return (memory,) if memory in known else ()
 
 
 def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[SnapshotMeta, ...]:

@@ -16,7 +16,8 @@ from snapshot_plugin.cli.command import EXITS, AsnapCommand
 from snapshot_plugin.cli.commands.help import TOPICS
 from snapshot_plugin.cli.commands.schema import ERROR_SCHEMA, schemas
 from snapshot_plugin.errors import EXIT_CODES
-from tests.cli.conftest import Asnap
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session
 
 EVERY = every_command()
 
@@ -69,6 +70,41 @@ def test_the_error_document_fits_its_schema(asnap: Asnap) -> None:
         ran = asnap(*words, "--json")
         jsonschema.validate(ran.error, ERROR_SCHEMA)
         assert ran.out == ""
+
+
+@pytest.mark.parametrize("words", [[], ["keys"], ["secrets"]])
+def test_a_command_that_needs_another_word_shows_its_help(asnap: Asnap, words: list[str]) -> None:
+    ran = asnap(*words)
+
+    assert ran.code == 2
+    assert ran.err.strip() == asnap(*words, "--help").out.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "following"),
+    [
+        (["list", "--since", "someday"], "asnap list --help"),
+        (["list", "--since"], "asnap list --help"),
+        (["keys", "add", "--label"], "asnap keys add --help"),
+        (["serve"], "asnap serve --help"),
+    ],
+)
+def test_who_calls_a_command_wrongly_is_sent_to_its_help(asnap: Asnap, words: list[str], following: str) -> None:
+    ran = asnap(*words, "--json") if words[-1].startswith("some") else asnap(*words)
+
+    assert ran.code == 2
+    assert following in ran.err
+
+
+def test_what_to_run_next_is_about_the_same_store(asnap: Asnap, home: Path) -> None:
+    place = home / "another store"
+    saved(place, session("01aaaa", title="one"), session("01bbbb", title="one"))
+
+    assert asnap("show", "nope", "--store", place, "--json").error["next"] == f"asnap list --all --store '{place}'"
+    assert asnap("show", "one", "--store", place, "--json").error["next"] == f"asnap list --all --store '{place}'"
+    saved(place, session("01cccc"))
+    ran = asnap("resume", "01cccc", "--store", place, "--json")
+    assert ran.error["next"] == f"asnap resume 01cccc --with 'opencode acp' --store '{place}'"
 
 
 def test_every_exit_code_of_an_error_is_explained() -> None:

@@ -33,6 +33,16 @@ def ids(document: Any) -> list[str]:
     return [row["session_id"] for row in document["sessions"]]
 
 
+def test_turns_that_nobody_counted_are_not_shown_as_none(place: Path) -> None:
+    saved(place, session("counted", metrics={"turns": 7}), session("uncounted"))
+
+    with Terminal("list", "--all") as terminal:
+        assert terminal.end() == 0
+        shown = {line.split()[0]: line.split() for line in terminal.lines if "coun" in line}
+    assert "7" in shown["counte"]
+    assert "0" not in shown["uncoun"]
+
+
 @pytest.mark.requirement("TERMINAL-UI-LIST", "TERMINAL-UI-METADATA")
 def test_a_list_tells_title_agent_turns_tokens_and_size_newest_first(asnap: Asnap, place: Path) -> None:
     metrics = {"turns": 14, "total_tokens": 123_456}

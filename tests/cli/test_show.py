@@ -149,6 +149,16 @@ def test_unknown_references_damage_and_missing_stores_have_their_exit_codes(asna
     assert (done.code, done.error["next"]) == (5, "asnap check 01jd7aaa")
 
 
+def test_the_size_is_that_of_the_snapshot_that_is_shown(asnap: Asnap, place: Path) -> None:
+    early = session()
+    later = early.append(Message(role="user", content="and now?"))
+    saved(place, early, later.evolve(metrics=later.metrics.evolve(turns=2)))
+
+    assert "\nsize      2 messages\n" in asnap("show", "01jd@1", "--summary").out
+    assert "\nsize      2 turns · 3 messages\n" in asnap("show", "01jd", "--summary").out
+    assert asnap("show", "01jd@1", "--json").json["about"]["messages"] == 2
+
+
 def test_damage_at_the_end_costs_only_itself_and_is_told(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s"))
     first = next((place / "sessions" / "s").glob("*.snap.gz")).stat().st_size

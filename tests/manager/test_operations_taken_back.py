@@ -178,8 +178,9 @@ def test_sessions_over_a_number_are_the_last_of_those_that_count() -> None:
 
     assert [each.session_id for each in surplus_sessions(metas, 1)] == ["old", "oldest"]
     assert surplus_sessions(metas, 3) == ()
-    assert companions("old", metas) == ("old+memory",)
-    assert companions("new", metas) == ()
+    names = {each.session_id for each in metas}
+    assert companions("old", names) == ("old+memory",)
+    assert companions("new", names) == ()
     with pytest.raises(InvalidInput):
         surplus_sessions(metas, 0)
 

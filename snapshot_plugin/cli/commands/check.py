@@ -105,8 +105,8 @@ async def command(call: Call, *, ref: str | None, subset: str | None, repair: bo
     part = _part(subset)
     async with call.local() as store:  # as it is: nothing is recovered first
         names = [(await refs.find(store, ref)).session_id] if ref else await _all(store, part)
-        if repair and not call.confirm("Set damaged files aside and write the affected sessions again?"):
-            raise click.Abort
+        if repair:
+            call.confirm("Set damaged files aside and write the affected sessions again?")
         reports = []
         with progress(call.out, "checking", len(names)) as step:
             for name in names:

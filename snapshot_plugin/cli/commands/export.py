@@ -263,8 +263,8 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
     path = anyio.Path(str(output))
     if await path.is_dir():
         raise InvalidInput(f"{output} is a directory", hint="name a file in it")
-    if await path.exists() and not call.confirm(f"{output} is there. Write over it?"):
-        raise click.Abort
+    if await path.exists():
+        call.confirm(f"{output} is there. Write over it?")
 
     def write() -> None:
         with disk_errors(f"writing {output}"):

@@ -216,8 +216,7 @@ async def remove(call: Call, *, slot: str) -> Keys:
     """
     chain = _chain(call)
     found = _find(chain, slot)
-    if not call.confirm(f"Remove slot {found}?"):
-        raise click.Abort
+    call.confirm(f"Remove slot {found}?")
     chain.remove(call.key(), found)
     return _status(call, f"removed slot {found}")
 

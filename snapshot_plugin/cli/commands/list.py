@@ -226,7 +226,7 @@ def _cells(row: SessionRow, now: datetime, *, everywhere: bool) -> Sequence[str]
         plain(row.title or "") or _UNTITLED,
         plain(row.agent or ""),
         ago(row.changed_at, now),
-        count(row.turns),
+        count(row.turns) if row.counts_turns else "",
         count(row.tokens) if row.tokens else "",
         size(row.size_bytes),
         ", ".join(marks(row)),

@@ -93,8 +93,7 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
         old = [each for each in trash if call.now - each.deleted_at >= grace]
         freed = sum(each.size_bytes for each in old)
         if old and not dry_run:
-            if not call.confirm(f"Remove {len(old)} from the trash for ever ({size(freed)})?"):
-                raise click.Abort
+            call.confirm(f"Remove {len(old)} from the trash for ever ({size(freed)})?")
             old = list(await store.purge(older_than=grace, now=call.now))
             await _forget_operations(call, store, {each.token for each in old})
             await forget_index(call, store)

@@ -76,7 +76,7 @@ class Resume(Document):
         yield f"{plain(row.title or '') or '(untitled)'} ({row.session_id})"
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
         age = f"last changed {ago(row.changed_at, self.as_of)} ago"
-        yield f"  agent     {plain(agent)}, {age}, {several(row.turns, 'turn')}"
+        yield f"  agent     {plain(agent)}, {age}, {row.length}"
         cold = ", cold: the first turn reads it anew" if self.cold else ""
         yield f"  context   {context_line(known)}{cold}"
         yield f"  restores  {plain(', '.join(self.restores))}"
@@ -219,14 +219,15 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
 def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
-    except ValueError as error:
-        raise InvalidInput(f"--with {given!r} is no command: {error}") from error
+    except ValueError as wrong:
+        raise InvalidInput(f"--with {given!r} is no command: {wrong}") from wrong
     if not words:
-        raise InvalidInput(
+        error = InvalidInput(
             f"how the agent of session {row.session_id} is started was not recorded",
             session_id=row.session_id,
-            hint=f"say so: asnap resume {row.session_id} --with 'agent command'",
+            hint="say so with --with, for example:",
         )
+        raise with_next(error, f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'")
     return words
 
 

@@ -196,8 +196,7 @@ class _Search:
         todo = [session for session in self.found.values() if session.secrets]
         if not todo:
             return None
-        if not self._call.confirm(f"Take the secrets out of {len(todo)} session(s)?"):
-            raise click.Abort
+        self._call.confirm(f"Take the secrets out of {len(todo)} session(s)?")
         try:
             with progress(self._call.out, "fixing", len(todo)) as step:
                 for session in todo:
