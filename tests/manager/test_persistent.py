@@ -319,6 +319,59 @@ async def test_an_unchanged_entry_is_never_written_again() -> None:
     assert last.size_bytes < 10_000
 
 
+@pytest.mark.requirement("ONERING-LAYER-FLUSH")
+@anyio_both
+async def test_changed_entries_are_written_by_themselves_again_and_again() -> None:
+    store, diary = FaultyStore(MemoryStore()), Diary()
+    session = _session(Agent(), store, auto_save_interval=0.01, save_on_exit=False)
+    session.manager.events.subscribe(diary)
+    async with session:
+        for round_ in (1, 2, 3):
+            await session.memory.set("step", round_)
+            await diary.wait_for(SnapshotCreated, round_)
+            assert (await store.load(memory_id("my-assistant"))).memory == {"step": round_}
+        await diary.wait_for(SnapshotSkipped, len(diary.of(SnapshotSkipped)) + 2)
+    written = [
+        call for call in store.calls if (call.method, call.session_id) == ("save", memory_id("my-assistant"))
+    ]
+    assert len(written) == 3
+
+
+def _read_and_written() -> tuple[int, int]:
+    """How many bytes this process has read and written so far, of files and all else."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"]), int(counts["wchar"])
+
+
+@pytest.mark.requirement("ONERING-CARE-LAZY")
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system counts no bytes per process")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@anyio_both
+async def test_opening_and_leaving_a_session_with_100_mb_of_entries_reads_and_writes_none_of_them(
+    tmp_path: Path,
+) -> None:
+    """As fast as without them, then, on any disk."""
+    entries = {f"entry {number}": "0123456789abcdef" * (1 << 16) for number in range(100)}
+    async with FilesystemStore(tmp_path, background=False) as store:
+        now = datetime(2026, 11, 16, tzinfo=UTC)
+        await store.save(make_snapshot(session_id=memory_id("my-assistant"), memory=entries, updated_at=now))
+        pin = {"session_id": memory_id("my-assistant"), "seq": 1, "entries": 100, "size_bytes": 100 << 20}
+        await store.save(make_snapshot("hello", session_id="my-assistant", metadata={"working_memory": pin}))
+    async with FilesystemStore(tmp_path, background=False) as store:
+        read, written = _read_and_written()
+        agent = Agent()
+        async with _session(agent, store) as session:
+            assert session.report.messages == 1
+            agent.chat("more")
+            assert session.memory.pin is not None
+            assert session.memory.pin.size_bytes == 100 << 20
+        assert not session.memory.is_loaded
+        read, written = (after - before for after, before in zip(_read_and_written(), (read, written), strict=True))
+        assert read < 1 << 20
+        assert written < 1 << 20
+        assert (await session.memory.get("entry 7")) == entries["entry 7"]
+
+
 @anyio_both
 async def test_a_session_whose_memory_was_not_used_does_not_touch_it() -> None:
     store = FaultyStore(MemoryStore())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["ONERING"]
 
@@ -31,7 +31,7 @@ _LAYERS = section(
     done("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
     done("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
     done("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
-    to_do("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),
+    done("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),
 )
 
 _STATE = section(
@@ -117,7 +117,7 @@ _ERRORS = section(
 
 _CONSIDERATIONS = section(
     _PAGE + "Considerations",
-    to_do("ONERING-CARE-LAZY", "Opening a session with 100 MB of memory entries is fast."),
+    done("ONERING-CARE-LAZY", "Opening a session with 100 MB of memory entries is fast."),
     done("ONERING-CARE-DEBOUNCE", "Not every change is a save."),
     done("ONERING-CARE-LOOP", "The event loop is never blocked."),
     done("ONERING-CARE-AGENT-ID", "An agent id is made safe for the file system."),
