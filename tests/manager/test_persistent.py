@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -351,7 +352,8 @@ async def test_opening_and_leaving_a_session_with_100_mb_of_entries_reads_and_wr
     tmp_path: Path,
 ) -> None:
     """As fast as without them, then, on any disk."""
-    entries = {f"entry {number}": "0123456789abcdef" * (1 << 16) for number in range(100)}
+    chance = random.Random(7)  # what repeats itself would be small on the disk
+    entries = {f"entry {number}": chance.randbytes(1 << 19).hex() for number in range(100)}
     async with FilesystemStore(tmp_path, background=False) as store:
         now = datetime(2026, 11, 16, tzinfo=UTC)
         await store.save(make_snapshot(session_id=memory_id("my-assistant"), memory=entries, updated_at=now))
