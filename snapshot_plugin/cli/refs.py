@@ -6,18 +6,19 @@ wins, so a session may be called ``latest`` and still be reached. Damaged sessio
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.sessions import MEMORY
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
-from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["HELP", "Target", "find", "resolve", "short_ids"]
+if TYPE_CHECKING:
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["HELP", "Target", "find", "meant", "resolve", "short_ids"]
 
 HELP = "An id or its beginning, a name, latest, latest~2, tag:x; with @N for one of its snapshots."
 
@@ -25,6 +26,24 @@ _AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
 _LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
 _SHORTEST = 6
 _CANDIDATES = 5
+
+
+class Named(Protocol):
+    """What references look at: a session as listed."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def snapshot_tags(self) -> tuple[str, ...]: ...
+
+
+Session = TypeVar("Session", bound=Named)
 
 
 class Target(NamedTuple):
@@ -51,15 +70,20 @@ async def find(store: SnapshotStore, text: str) -> Target:
 
 def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
     """The same among *metas*, which are newest first. Pure."""
+    return Target(*meant(text, metas))
+
+
+def meant(text: str, metas: Sequence[Session]) -> tuple[Session, int | None]:
+    """The same among sessions of any kind: the one that is meant, and the number of its snapshot."""
     exact = [meta for meta in metas if meta.session_id == text]
     if exact:
-        return Target(exact[0])
+        return exact[0], None
     if at := _AT.match(text):
-        return Target(_session(at["session"], metas), int(at["seq"]))
-    return Target(_session(text, metas))
+        return _session(at["session"], metas), int(at["seq"])
+    return _session(text, metas), None
 
 
-def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+def _session(text: str, metas: Sequence[Session]) -> Session:
     if latest := _LATEST.match(text):
         return _latest(int(latest["back"] or 0), metas)
     if text.startswith("tag:"):
@@ -73,28 +97,28 @@ def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     raise _unknown(text, metas)
 
 
-def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
+def _own(metas: Sequence[Session]) -> list[Session]:
     """Without what is only the working memory of another session: that is meant only by its whole id."""
     return [meta for meta in metas if not meta.session_id.endswith(MEMORY)]
 
 
-def _has_id(meta: SnapshotMeta, text: str) -> bool:
+def _has_id(meta: Named, text: str) -> bool:
     return meta.session_id == text
 
 
-def _has_name(meta: SnapshotMeta, text: str) -> bool:
+def _has_name(meta: Named, text: str) -> bool:
     return meta.title == text
 
 
-def _begins(meta: SnapshotMeta, text: str) -> bool:
+def _begins(meta: Named, text: str) -> bool:
     return meta.session_id.lower().startswith(text.lower())
 
 
-def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
+def _has_name_in_any_case(meta: Named, text: str) -> bool:
     return meta.title is not None and meta.title.lower() == text.lower()
 
 
-def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+def _latest(back: int, metas: Sequence[Session]) -> Session:
     whole = [meta for meta in _own(metas) if meta.state == "ok"]  # latest means the latest that can be had
     if back < len(whole):
         return whole[back]
@@ -102,17 +126,17 @@ def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     raise SnapshotNotFound(f"there is no {name}: the store has {len(whole)} whole session(s)", hint="")
 
 
-def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+def _tagged(tag: str, metas: Sequence[Session]) -> Session:
     found = [meta for meta in _own(metas) if tag in meta.tags or tag in meta.snapshot_tags]
     if len(found) > 1:
         raise _ambiguous(f"tag:{tag}", found)
     if found:
         return found[0]
     tags = sorted({name for meta in metas for name in (*meta.tags, *meta.snapshot_tags)})
-    raise SnapshotNotFound(f"no session has the tag {tag!r}", hint=_meant(tag, tags))
+    raise SnapshotNotFound(f"no session has the tag {tag!r}", hint=_close(tag, tags))
 
 
-def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
+def _ambiguous(text: str, found: Sequence[Named]) -> InvalidInput:
     names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
     more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
     error = InvalidInput(
@@ -121,21 +145,25 @@ def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
     return with_next(error, "asnap list --all")
 
 
-def _unknown(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound:
+def _unknown(text: str, metas: Sequence[Named]) -> SnapshotNotFound:
     names = [meta.session_id for meta in metas] + [meta.title for meta in metas if meta.title]
-    return SnapshotNotFound(f"there is no session {text!r}", session_id=text, hint=_meant(text, names))
+    return SnapshotNotFound(f"there is no session {text!r}", session_id=text, hint=_close(text, names))
 
 
-def _meant(text: str, names: Sequence[str]) -> str:
+def _close(text: str, names: Sequence[str]) -> str:
+    import difflib  # noqa: PLC0415 — for typos only
+
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """For each id the shortest beginning that no other one shares, so that it can be typed."""
+def short_ids(ids: Sequence[str], *, of: Collection[str] | None = None) -> dict[str, str]:
+    """For each id, or each *of* them, the shortest beginning that no other one shares, so that it can be typed."""
     ordered = sorted(ids, key=str.lower)
     short = {}
     for n, name in enumerate(ordered):
+        if of is not None and name not in of:
+            continue
         neighbours = [*ordered[max(0, n - 1) : n], *ordered[n + 1 : n + 2]]
         shared = max((_common(name, other) for other in neighbours), default=0)
         short[name] = name[: max(_SHORTEST, shared + 1)]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import click
 
-from snapshot_plugin.cli.sessions import SessionRow
+from snapshot_plugin.cli.sessions import MEMORY, SessionRow
 
-__all__ = ["Hidden", "Selected", "Selection", "filter_options", "here", "select"]
+__all__ = ["Hidden", "Selected", "Selection", "filter_options", "here", "reason", "select"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,25 @@ class Selection:
     tags: tuple[str, ...] = ()
     live: bool = False
     limit: int | None = None
+
+
+class Filtered(Protocol):
+    """What filters look at."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def cwd(self) -> str | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def snapshot_tags(self) -> tuple[str, ...]: ...
+    @property
+    def changed_at(self) -> datetime: ...
+    @property
+    def live(self) -> object: ...
 
 
 class Hidden(NamedTuple):
@@ -58,18 +77,23 @@ def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
     shown: list[SessionRow] = []
     hidden: list[Hidden] = []
     for row in rows:
-        reason = next(_reasons(row, selection), None)
-        if reason is None and selection.limit is not None and len(shown) >= selection.limit:
-            reason = ("limit", f"only the newest {selection.limit} are shown")
-        if reason:
-            hidden.append(Hidden(row, *reason))
+        by = reason(row, selection)
+        if by is None and selection.limit is not None and len(shown) >= selection.limit:
+            by = ("limit", f"only the newest {selection.limit} are shown")
+        if by:
+            hidden.append(Hidden(row, *by))
         else:
             shown.append(row)
     return Selected(tuple(shown), tuple(hidden))
 
 
-def _reasons(row: SessionRow, selection: Selection) -> Iterator[tuple[str, str]]:
-    if row.is_memory:
+def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
+    """What hides a session, and what of it; None if nothing does."""
+    return next(_reasons(row, selection), None)
+
+
+def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
+    if row.session_id.endswith(MEMORY):
         yield "memory", "the working memory of another session"
     if selection.below and row.cwd and not _is_below(row.cwd, selection.below):
         yield "cwd", f"it ran in {row.cwd}"
