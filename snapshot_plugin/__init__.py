@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
     from snapshot_plugin.model.policy import RetentionPolicy
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-    from snapshot_plugin.store import SnapshotStore, open_store
+    from snapshot_plugin.store import open_store
+    from snapshot_plugin.store.base import SnapshotStore
     from snapshot_plugin.store.filesystem import FilesystemStore
     from snapshot_plugin.store.memory import MemoryStore
 
@@ -87,7 +88,8 @@ _HOME = {
     "snapshot_plugin.model.meta": ("SnapshotMeta", "SnapshotRef"),
     "snapshot_plugin.model.policy": ("RetentionPolicy",),
     "snapshot_plugin.model.snapshot": ("Message", "SessionSnapshot"),
-    "snapshot_plugin.store": ("SnapshotStore", "open_store"),
+    "snapshot_plugin.store": ("open_store",),
+    "snapshot_plugin.store.base": ("SnapshotStore",),
     "snapshot_plugin.store.filesystem": ("FilesystemStore",),
     "snapshot_plugin.store.memory": ("MemoryStore",),
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -109,6 +108,8 @@ class CommandKey:
 
     def secret(self) -> bytes:
         """The output without the line end. The command's own complaints go to our standard error."""
+        import subprocess  # noqa: PLC0415 — most stores have no such key, and open faster
+
         if not self.argv:
             raise KeyMissing("the key command is empty")
         what = f"the key command {self.argv[0]}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.store.base import SnapshotStore
+from typing import TYPE_CHECKING
 
-__all__ = ["SnapshotStore", "open_store"]
+from snapshot_plugin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["open_store"]
 
 
 def open_store(url: str) -> SnapshotStore:

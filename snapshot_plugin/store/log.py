@@ -10,12 +10,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import Piece, scan
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.store.base import Trashed
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import Trashed
 
 __all__ = ["FrameLog", "Segment", "SessionEntry", "Tip", "TipSeeker", "pieces_of", "tip_of", "undisturbed"]
 
