@@ -92,6 +92,12 @@ class _Lazy(click.Group):
             ctx.fail(f"There is no command {cmd_name!r}.{meant}")
         return load(cmd_name)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # whoever read our output has enough; click would make it a failure
+            ctx.exit(0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
         for heading in dict.fromkeys(section for section, _ in COMMANDS.values()):
@@ -108,6 +114,7 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its status. Whatever goes wrong is told on stderr, in the form asked for."""
     words = sys.argv[1:] if arguments is None else arguments
+    _open_closed_streams()
     try:
         status = _run(words)
         sys.stdout.flush()
@@ -117,14 +124,19 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(status)
 
 
+def _open_closed_streams() -> None:
+    """A standard stream that whoever started us closed leads nowhere: else the next file would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 def _run(words: list[str]) -> int:
     try:
         result: Any = group.main(words, prog_name="asnap", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt) as stopped:
         click.echo(str(stopped) or "interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:  # noqa: BLE001 — whatever it is, the user is told in our form
         return _tell(_output(words), error)
     return result if isinstance(result, int) else 0

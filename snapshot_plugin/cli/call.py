@@ -50,9 +50,12 @@ class Call:
             verbose=options.pop("verbose"),
         )
         _configure_logging(options.pop("log_format"), verbose=out.verbose)
+        place = options.pop("store")
+        if place == "":  # a variable of a script that is not set: not a wish for the default store
+            raise click.BadParameter("it is empty", param_hint="--store")
         return cls(
             out=out,
-            place=options.pop("store"),
+            place=place,
             no_input=options.pop("no_input"),
             assume_yes=options.pop("yes", False),
         )

@@ -46,6 +46,7 @@ _NEXT = {
     "store_unavailable": "asnap doctor",
     "agent_unavailable": "asnap doctor",
     "invalid_policy": "asnap forget --help",
+    "missing_extra": "{hint}",
 }
 """The most useful next command after an error; the library's own hints speak to authors, these to users."""
 
@@ -73,7 +74,8 @@ def next_command(error: SnapshotError, asked: click.Context | None = None) -> st
     """
     help_line = f"{asked.command_path} --help" if asked and exit_code(error) == _USAGE else ""
     known = error.run or _NEXT.get(error.code) or help_line or "asnap doctor"
-    known = known.replace("{session}", shlex.quote(error.session_id) if error.session_id else "").strip()
+    session = shlex.quote(error.session_id) if error.session_id else ""
+    known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
     place = asked.params.get("store") if asked else None
     is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
     return f"{known} --store {shlex.quote(place)}" if place and is_about_a_store else known
@@ -112,9 +114,10 @@ def tell(out: Output, error: SnapshotError) -> None:
         out.warn(json.dumps(describe(error), ensure_ascii=False))
         return
     out.warn(f"error: {plain(error.message)}", fg="red")
-    if hint := hint_of(error):
+    hint, following = hint_of(error), next_command(error)
+    if hint and hint != following:
         out.warn(f"  {plain(hint)}")
-    out.warn(f"  next: {next_command(error)}")
+    out.warn(f"  next: {following}")
 
 
 def tell_usage(out: Output, error: click.ClickException) -> None:

@@ -6,6 +6,7 @@ goes away (``asnap list | head -1``) ends the command quietly.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ import click
 
 from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.text import cut, pad, width
+from snapshot_plugin.errors import SnapshotError
 
 __all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
 
@@ -53,6 +55,13 @@ def wants_colour(choice: str, stream: IO[str], environ: Mapping[str, str]) -> bo
     return environ.get("TERM") != "dumb" and stream.isatty()
 
 
+def _unwritten(error: OSError) -> Exception:
+    """What a user is told of a full disk; a reader that went away is nothing to tell."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    return SnapshotError(f"the answer cannot be written: {error.strerror}", hint="look where standard output goes")
+
+
 class Output:
     """Where a command writes."""
 
@@ -78,6 +87,11 @@ class Output:
         return sys.stdout.isatty()
 
     @property
+    def can_draw(self) -> bool:
+        """Whether notes go to a terminal whose cursor can be moved."""
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
     def columns(self) -> int:
         """How wide lines may be; without a terminal there is no limit."""
         if not self.is_terminal and "COLUMNS" not in os.environ:
@@ -96,7 +110,10 @@ class Output:
 
     def line(self, text: str = "", **style: Any) -> None:
         """A line of data."""
-        click.echo(self._styled(text, 1, style), color=self._colour[1])
+        try:
+            click.echo(self._styled(text, 1, style), color=self._colour[1])
+        except OSError as error:
+            raise _unwritten(error) from error.__cause__
 
     def pages(self, lines: Iterable[str]) -> None:
         """Lines of data, as they come; on a terminal, more than a screenful goes through the user's pager."""
@@ -112,9 +129,12 @@ class Output:
 
     def raw(self, data: bytes) -> None:
         """Bytes as they are."""
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            raise _unwritten(error) from error.__cause__
 
     def note(self, text: str = "", **style: Any) -> None:
         """A line for the person at the terminal, not part of the data; ``-q`` leaves it out."""
@@ -127,8 +147,9 @@ class Output:
             self.warn(text)
 
     def warn(self, text: str, **style: Any) -> None:
-        """A line on stderr that ``-q`` does not leave out."""
-        click.echo(self._styled(text, 2, style), err=True, color=self._colour[2])
+        """A line on stderr that ``-q`` does not leave out. What nobody can be told stops no work."""
+        with contextlib.suppress(OSError):
+            click.echo(self._styled(text, 2, style), err=True, color=self._colour[2])
 
     def style(self, text: str, **style: Any) -> str:
         """*text* in colour, where data is shown in colour."""

@@ -27,7 +27,7 @@ def progress(
     if out.quiet or total < 2:  # noqa: PLR2004 — one step is no way to go
         yield lambda _step: None
         return
-    on_terminal = sys.stderr.isatty()
+    on_terminal = out.can_draw
     done, last = 0, clock() - (_REDRAW if on_terminal else 0)
 
     def step(name: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import click
 
 from snapshot_plugin.cli.sessions import MEMORY, SessionRow
+from snapshot_plugin.errors import NotFound
 
 __all__ = ["Hidden", "Selected", "Selection", "filter_options", "here", "reason", "select"]
 
@@ -117,7 +118,12 @@ def _is_below(place: str, directory: str) -> bool:
 
 def here() -> str:
     """The project the user is in: the root of the git work tree, or else the current directory."""
-    directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up
+    try:
+        directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up
+    except FileNotFoundError as error:
+        raise NotFound(
+            "the current directory is gone", hint="change to one that is there, or look everywhere"
+        ) from error
     while not os.path.exists(os.path.join(directory, ".git")):  # noqa: PTH110, PTH118 — as above
         above = os.path.dirname(directory)  # noqa: PTH120 — as above
         if above == directory:

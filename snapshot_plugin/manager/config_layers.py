@@ -69,7 +69,10 @@ def project_layer(names: Collection[str], directory: Path | None) -> Layer:
 
 
 def _upwards(directory: Path) -> Iterator[Path]:
-    start = directory.resolve()
+    try:
+        start = directory.resolve()
+    except FileNotFoundError:  # the current directory was removed under our feet
+        return
     for place in (start, *start.parents):
         yield place
         if (place / ".git").exists():

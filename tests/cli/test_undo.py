@@ -263,3 +263,15 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
         ran = asnap(*words)
         assert ran.code == 0
         assert "\x1b" not in ran.out + ran.err
+
+
+def test_a_store_that_cannot_be_written_is_not_taken_for_a_locked_session(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+    asnap("rename", "01", "new")
+    lease = place / "sessions" / "01aaaa" / ".lease"
+    lease.unlink(missing_ok=True)
+    lease.mkdir()  # what a lease cannot be written to, for root as well
+
+    ran = asnap("undo", "--json")
+
+    assert (ran.code, ran.error["code"]) == (1, "store_unavailable")

@@ -179,7 +179,13 @@ async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pi
             raise with_next(error, f"asnap fork {target.session_id}@{target.seq}")
         return next(row for row in rows if row.session_id == target.session_id)
     tell_unexpected(call, rows)
-    if may_pick and call.may_ask and call.out.is_text and any(not row.is_memory for row in rows):
+    if (
+        may_pick
+        and call.may_ask
+        and call.out.can_draw
+        and call.out.is_text
+        and any(not row.is_memory for row in rows)
+    ):
         from snapshot_plugin.cli.picker import pick  # noqa: PLC0415 — a terminal library, for terminals
 
         picked = await pick(call, store, rows)

@@ -15,7 +15,14 @@ from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.refs import short_ids
 from snapshot_plugin.cli.text import ago, plain
-from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotNotFound
+from snapshot_plugin.errors import (
+    Conflict,
+    InvalidInput,
+    SessionLocked,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.operations import Operation, OperationLog
@@ -190,10 +197,12 @@ async def _undo(
     )
 
 
-def _failure(chosen: Operation, taken: Sequence[TakenBack]) -> Conflict | SnapshotNotFound:
+def _failure(chosen: Operation, taken: Sequence[TakenBack]) -> SnapshotError:
     first = taken[0]
-    kind = SnapshotNotFound if first.code == SnapshotNotFound.code else Conflict
-    error = kind(f"{chosen.kind} {chosen.id} cannot be taken back: {first.problem}", hint=chosen.summary)
+    kinds: dict[str, type[SnapshotError]] = {k.code: k for k in (SnapshotNotFound, SessionLocked, StoreUnavailable)}
+    error = kinds.get(first.code, Conflict)(
+        f"{chosen.kind} {chosen.id} cannot be taken back: {first.problem}", hint=chosen.summary
+    )
     error.session_id = _session_of(first)
     return error
 
@@ -203,7 +212,7 @@ def _session_of(each: TakenBack) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _refused(error: InvalidInput | SnapshotNotFound | Conflict) -> InvalidInput | SnapshotNotFound | Conflict:
+def _refused(error: SnapshotError) -> SnapshotError:
     error.run = "asnap undo --list"
     return error
 
