@@ -89,7 +89,7 @@ _PROOF = section(
 
 _PRIVACY = section(
     _PAGE + "Privacy & Security",
-    to_do("GASOLINE-P-PRIVACY-SHAPES", "Baselines hold the shapes of responses, not their values."),
+    done("GASOLINE-P-PRIVACY-SHAPES", "Baselines hold the shapes of responses, not their values."),
     done("GASOLINE-P-PRIVACY-LOCAL", "Nothing leaves the machine."),
     done("GASOLINE-P-PRIVACY-USERS", "Other users of the machine cannot read it."),
     done("GASOLINE-P-PRIVACY-PROJECTS", "Nothing leaks from one project into another."),

@@ -22,7 +22,8 @@ load: get it back. list: the keys of a namespace; without one, all namespaces. d
 namespace "*" and confirm=true, everything. stats: how much is stored.
 
 Namespaces with a meaning: baselines (how a feature behaves when it is right), errors, api_schema, performance,
-noise (rules for what to ignore). Any other name is yours, as "decisions" or "todo". Secrets are taken out."""
+noise (rules for what to ignore). Any other name is yours, as "decisions" or "todo". Secrets are taken out; of what
+stands under "response" or "body" in a baseline, the shape is kept: fields and kinds, no values."""
 
 _CONTEXT = """Call this first: everything earlier sessions in this project left for you.
 

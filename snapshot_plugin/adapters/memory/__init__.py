@@ -16,6 +16,7 @@ from snapshot_plugin.adapters.memory.records import (
     NoiseRule,
     Timings,
 )
+from snapshot_plugin.adapters.memory.shapes import shape_of
 from snapshot_plugin.adapters.memory.summary import MemoryStats, SessionContext
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "Saved",
     "SessionContext",
     "Timings",
+    "shape_of",
 ]

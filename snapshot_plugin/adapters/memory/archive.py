@@ -20,6 +20,7 @@ from snapshot_plugin.adapters.memory.reading import as_document, read_document
 from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, NoiseConfig, Timings
 from snapshot_plugin.adapters.memory.register import ProjectRegister
 from snapshot_plugin.adapters.memory.sessions import Sessions
+from snapshot_plugin.adapters.memory.shapes import with_shapes
 from snapshot_plugin.adapters.memory.shelf import Payload, Shelf
 from snapshot_plugin.adapters.memory.standing import Standing
 from snapshot_plugin.errors import (
@@ -43,7 +44,7 @@ class Saved(Value):
     """The receipt of a save: it is on disk.
 
     `evicted` names entries that had to go for it, `trimmed` counts entries inside the document that had to, and
-    `redacted` counts, by kind, the secrets that were taken out.
+    `redacted` counts, by kind, what was taken out: secrets, and the values of responses in a baseline.
     """
 
     namespace: str
@@ -158,9 +159,12 @@ class Archive:
         )
 
     def payload(self, name: Name, data: Any) -> tuple[Payload, dict[str, int]]:
-        """*data* ready to be written, and the secrets that were taken out of it."""
+        """*data* ready to be written, and what was taken out of it."""
         try:
             clean, redacted = without_secrets(freeze(data, "data"))
+            if name.namespace == BASELINES:
+                clean, responses = with_shapes(clean)
+                redacted |= {"response": responses} if responses else {}
             content, size = encoded(clean)
         except RecursionError:
             raise InvalidInput(f"{name} is nested too deeply", hint="flatten it") from None

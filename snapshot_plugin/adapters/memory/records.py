@@ -42,7 +42,10 @@ class _Record(Value):
 
 
 class Baseline(_Record):
-    """How a feature behaves when it is right, under a name; `data` is whatever the author compares with."""
+    """How a feature behaves when it is right, under a name; `data` is whatever the author compares with.
+
+    What stands under ``response`` or ``body`` in it is stored as its shape; see `shapes.shape_of`.
+    """
 
     name: str
     data: JsonObject = FrozenDict()
