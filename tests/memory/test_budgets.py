@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 import tracemalloc
@@ -22,8 +21,7 @@ from snapshot_plugin.adapters.memory.names import name_of
 from snapshot_plugin.adapters.memory.overview import context_of
 from snapshot_plugin.adapters.memory.register import ProjectRegister
 from snapshot_plugin.adapters.memory.seen import Seen
-
-MIB = 1024 * 1024
+from tests.memory.opening import MIB, filled, text
 
 
 def now() -> datetime:
@@ -38,23 +36,7 @@ def archive_of(project: Path) -> Archive:
 @pytest.fixture
 def full(project: Path) -> Path:
     """A project with ten megabytes of memory."""
-    rng = random.Random(7)
-    stored: dict[str, object] = {f"baselines/b{n}": _text(rng, 160_000) for n in range(50)}
-    errors = [{"fingerprint": f"E{n}", "message": _text(rng, 300)} for n in range(500)]
-    stored["errors/history"] = {"entries": errors}
-    stored["api_schema/schema"] = {"endpoints": [f"GET /{n}" for n in range(200)]}
-    stored["noise/config"] = {"rules": [f"noise {n}" for n in range(100)]}
-    stored |= {f"notes/n{n}": _text(rng, 5000) for n in range(300)}
-    stored["large/one"] = _text(rng, MIB - 100)
-    for name, data in stored.items():
-        file = project / ".asnap" / f"{name}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(data))
-    return project
-
-
-def _text(rng: random.Random, size: int) -> str:
-    return rng.randbytes(size // 2 + 1).hex()[:size]
+    return filled(project)
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -86,7 +68,7 @@ def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
     assert milliseconds(archive.begin) < 100
     assert archive.shelf.total > 9.9 * MIB
     assert best(2, lambda: context_of(archive, seen)) < 200
-    large = _text(random.Random(1), MIB - 100)
+    large = text(random.Random(1), MIB - 100)
     assert best(2, lambda: archive.save(name_of("large", "one"), large)) < 50
     assert best(2, lambda: archive.load(name_of("large", "one"))) < 20
     see(seen, archive)

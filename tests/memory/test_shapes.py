@@ -54,13 +54,13 @@ def test_a_shape_has_fields_and_kinds() -> None:
 
 
 @given(JSON)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_shape_of_a_shape_is_itself(response: Any) -> None:
     assert shape_of(shape_of(response)) == shape_of(response)
 
 
 @given(JSON, st.dictionaries(st.sampled_from(["response", "body", "status", "kept"]), JSON))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_was_stored_is_stored_the_same_again(response: Any, around: dict[str, Any]) -> None:
     once, _ = with_shapes({**around, "response": response})
     assert with_shapes(once) == (once, 0)
@@ -103,9 +103,7 @@ async def test_a_baseline_holds_the_shapes_of_responses_and_no_value_of_them(
         assert (await memory.load_baseline("users")).data == kept
         assert await memory.load("baselines", "raw") == kept
     stored = stored_text(project)
-    assert not [
-        word for word in ("Ann", "Bob", "example.org", "2026-11-17") if word in stored.replace("saved_at", "")
-    ]
+    assert not [word for word in ("Ann", "Bob", "example.org", "1987-06") if word in stored]
 
 
 @pytest.mark.anyio

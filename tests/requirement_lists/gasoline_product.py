@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["GASOLINE_PRODUCT"]
 
@@ -78,12 +78,12 @@ _SIZE = section(
 
 _PROOF = section(
     _PAGE + "Proving Improvements",
-    to_do("GASOLINE-P-PROOF-BOOT", "A session has its context in under 5 seconds."),
+    done("GASOLINE-P-PROOF-BOOT", "A session has its context in under 5 seconds."),
     done("GASOLINE-P-PROOF-NOISE", "From the second session on, known noise is filtered beforehand."),
     done("GASOLINE-P-PROOF-BASELINES", "Baselines are available when a session starts."),
     done("GASOLINE-P-PROOF-SCHEMA", "Known endpoints are available when a session starts."),
     done("GASOLINE-P-PROOF-GROWS", "What is stored grows with each session."),
-    to_do("GASOLINE-P-PROOF-BOOTSTRAP", "Sessions after the first need 80 % less to get started."),
+    done("GASOLINE-P-PROOF-BOOTSTRAP", "Sessions after the first need 80 % less to get started."),
     done("GASOLINE-P-PROOF-REGRESSION", "A regression of what an earlier session built is found in the next."),
 )
 
