@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.cli.document import Part
 from snapshot_plugin.cli.text import several
@@ -28,6 +28,7 @@ __all__ = [
     "rows_of",
     "session_rows",
     "unsaved_rows",
+    "who_has",
 ]
 
 MEMORY = "+memory"
@@ -116,11 +117,11 @@ def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow
     return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
 
 
-def unsaved_rows(root: Path, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
-    """Sessions that are so new, or died so soon, that they are only in their spools yet."""
+def unsaved_rows(root: Path, saved: Sequence[SessionRow]) -> list[SessionRow]:
+    """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
     from snapshot_plugin.manager.presence import unsaved  # noqa: PLC0415 — as above
 
-    return [_unsaved(name, presence) for name, presence in unsaved(root, [m.session_id for m in metas]).items()]
+    return [_unsaved(name, presence) for name, presence in unsaved(root, [r.session_id for r in saved]).items()]
 
 
 def _unsaved(session_id: str, presence: Presence) -> SessionRow:
@@ -129,9 +130,7 @@ def _unsaved(session_id: str, presence: Presence) -> SessionRow:
     return SessionRow(
         session_id=session_id,
         short_id=session_id,
-        live=holder_of(presence.owner) if presence.owner else None,
-        ended_unexpectedly=presence.died is not None,
-        last_sign=presence.last_sign,
+        **who_has(presence),
         changed_at=moment,
         saved_at=moment,
         seq=0,
@@ -150,9 +149,7 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) 
         cwd=meta.cwd,
         state=meta.state,
         problem=meta.problem,
-        live=holder_of(presence.owner) if presence and presence.owner else None,
-        ended_unexpectedly=bool(presence and presence.died),
-        last_sign=presence.last_sign if presence else None,
+        **who_has(presence),
         recovered=meta.trigger == "recovered",
         pinned=meta.pinned,
         tags=meta.tags,
@@ -169,6 +166,17 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) 
         cost=meta.cost,
         size_bytes=meta.size_bytes,
     )
+
+
+def who_has(presence: Presence | None) -> dict[str, Any]:
+    """What a row shows of who has a session, or had it and died; nothing for most."""
+    if presence is None:
+        return {}
+    return {
+        "live": holder_of(presence.owner) if presence.owner else None,
+        "ended_unexpectedly": presence.died is not None,
+        "last_sign": presence.last_sign,
+    }
 
 
 def holder_of(owner: Owner) -> Holder:

@@ -9,11 +9,13 @@ import os
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.manager.lease import Owner, ended_without_stop, owner_of
 from snapshot_plugin.model.ids import dirname_of, session_id_of
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.lease import Owner
 
 __all__ = ["Presence", "abandoned", "presences", "sessions_of", "unsaved"]
 
@@ -61,6 +63,8 @@ def unsaved(root: Path, saved: Collection[str]) -> dict[str, Presence]:
 
 
 def _presence(directory: Path) -> Presence:
+    from snapshot_plugin.manager.lease import ended_without_stop, owner_of  # noqa: PLC0415 — most lists meet none
+
     owner = owner_of(directory)
     if owner is not None:
         return Presence(owner=owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 import click
@@ -177,19 +178,26 @@ def _selection(
 
 def _rows(call: Call) -> tuple[list[SessionRow], bool]:
     """Every session, and whether the store is encrypted. Without an event loop: that takes longer to load."""
-    if "://" not in call.config.storage_path:
-        store = call.on_disk()
-        metas = store.listed()
-        rows = [*unsaved_rows(store.path, metas), *rows_at(store.path, metas)]
-        return rows, (store.path / "keys").is_dir()
+    if "://" in call.config.storage_path:
+        return _rows_elsewhere(call), False
 
+    from snapshot_plugin.cli.listing import is_plain, rows_in  # noqa: PLC0415 — help needs no store
+
+    root = Path(call.config.storage_path).absolute()
+    rows = rows_in(root) if is_plain(root) and call.key() is None else None
+    if rows is None:
+        rows = rows_at(root, call.on_disk().listed())
+    return [*unsaved_rows(root, rows), *rows], (root / "keys").is_dir()
+
+
+def _rows_elsewhere(call: Call) -> list[SessionRow]:
     import anyio  # noqa: PLC0415 — for stores elsewhere alone
 
-    async def elsewhere() -> list[SessionRow]:
+    async def rows() -> list[SessionRow]:
         async with call.store() as store:
             return await session_rows(store)
 
-    return anyio.run(elsewhere), False
+    return anyio.run(rows)
 
 
 def _named(selected: Selected) -> tuple[HiddenSession, ...]:
