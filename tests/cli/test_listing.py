@@ -120,6 +120,7 @@ UNUSUAL_SESSIONS: dict[str, Callable[[Path], Any]] = {
     "elsewhere": lambda place: newest(place, "plain").write_bytes(newest(place, "costly").read_bytes()),
     "no directory": lambda place: (place / "sessions" / "stray").write_text(""),
     "no session": lambda place: (place / "sessions" / "Stray").mkdir(),
+    "no session, of the name of one": lambda place: (place / "sessions" / "Named").mkdir(),
 }
 
 
