@@ -10,13 +10,15 @@ import struct
 import zlib
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
 from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start
-from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
 
 __all__ = [
     "MAGIC",
