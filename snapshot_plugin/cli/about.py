@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.cli.document import Part
 from snapshot_plugin.cli.sessions import SessionRow, marks
-from snapshot_plugin.cli.text import ago, clock_time, count, money, pad, plain, several, size
+from snapshot_plugin.cli.text import clock_time, count, long_ago, money, pad, plain, several, size, span
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import StoredSnapshot
@@ -141,7 +141,7 @@ def _facts(row: SessionRow, known: About, now: datetime) -> Iterator[tuple[str, 
     )
     yield "where", _joined(row.cwd, *known.directories)
     begun = f", begun {clock_time(row.created_at)}" if row.created_at else ""
-    yield "changed", f"{clock_time(row.changed_at)} ({ago(row.changed_at, now)} ago){begun}"
+    yield "changed", f"{clock_time(row.changed_at)} ({long_ago(row.changed_at, now)}){begun}"
     yield (
         "size",
         _dotted(
@@ -194,7 +194,7 @@ def context_line(known: About) -> str:
 def _state(row: SessionRow, now: datetime) -> str:
     if row.live:
         who = f"process {row.live.pid} on {plain(row.live.host)} ({plain(' '.join(row.live.command))})"
-        return f"live: {who} has had it for {ago(row.live.since, now)}"
+        return f"live: {who} has had it for {span(row.live.since, now)}"
     words = [word for word in marks(row) if word != "pinned"]
     return plain(": ".join(part for part in (", ".join(words), row.problem) if part))
 

@@ -43,16 +43,17 @@ class Call:
         """Take the common options out of what click parsed; what is left is the command's own."""
         as_json, as_jsonl = options.pop("as_json"), options.pop("as_jsonl")
         form: Form = "jsonl" if as_jsonl else "json" if as_json else "text"
+        place = options.pop("store")
+        if place == "":  # a variable of a script that is not set: not a wish for the default store
+            raise click.BadParameter("it is empty", param_hint="--store")
         out = Output(
             form,
             colour=options.pop("color"),
             quiet=options.pop("quiet"),
             verbose=options.pop("verbose"),
+            place=place,
         )
         _configure_logging(options.pop("log_format"), verbose=out.verbose)
-        place = options.pop("store")
-        if place == "":  # a variable of a script that is not set: not a wish for the default store
-            raise click.BadParameter("it is empty", param_hint="--store")
         return cls(
             out=out,
             place=place,

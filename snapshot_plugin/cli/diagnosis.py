@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.text import ago, size
+from snapshot_plugin.cli.text import long_ago, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.sessions import SessionRow
@@ -88,7 +88,7 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Finding
         yield Finding(area="sessions", level="problem", what=what, run=f"asnap check {damaged[0]}")
     ended = [row for row in rows if row.ended_unexpectedly]
     if ended:
-        when = f", the last one {ago(max(row.last_sign or row.saved_at for row in ended), call.now)} ago"
+        when = f", the last one {long_ago(max(row.last_sign or row.saved_at for row in ended), call.now)}"
         what = f"{len(ended)} session(s) ended unexpectedly{when}"
         yield Finding(area="sessions", level="warning", what=what, run="asnap recover")
     ahead = [row for row in rows if row.saved_at > call.now + _CLOCK_MAY_DIFFER]

@@ -11,7 +11,7 @@ import click
 
 from snapshot_plugin.cli.document import SCHEMA_VERSION
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import plain
+from snapshot_plugin.cli.text import plain, with_store
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError
 
 __all__ = [
@@ -78,7 +78,7 @@ def next_command(error: SnapshotError, asked: click.Context | None = None) -> st
     known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
     place = asked.params.get("store") if asked else None
     is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
-    return f"{known} --store {shlex.quote(place)}" if place and is_about_a_store else known
+    return with_store(known, place) if is_about_a_store else known
 
 
 def with_next(error: E, command: str) -> E:

@@ -100,8 +100,8 @@ class Forgotten(Document):
         if self.dry_run:
             out.note(f"would forget {self.counted}; nothing was changed")
         elif self.operation:
-            out.note(f"forgot {self.counted}; to take it back: asnap undo")
-            out.note("  it lies in the trash, and takes up room, until asnap purge")
+            out.note(f"forgot {self.counted}; to take it back: {out.run('asnap undo')}")
+            out.note(f"  it lies in the trash, and takes up room, until {out.run('asnap purge')}")
         else:
             out.note("nothing was forgotten")
 
@@ -118,8 +118,12 @@ class ForgottenAsShown(Forgotten):
 
 def _snapshots(fate: Fate, now: datetime) -> Iterator[tuple[str, ...]]:
     for each in fate.snapshots:
-        why = ", ".join(each.reasons) if each.keep else "no rule keeps it"
+        why = ", ".join(map(_said, each.reasons)) if each.keep else "no rule keeps it"
         yield str(each.snapshot), ago(each.saved_at, now), "keep" if each.keep else "drop", plain(why)
+
+
+def _said(reason: str) -> str:
+    return {"head": "newest"}.get(reason, reason)
 
 
 def _row(fate: Fate) -> tuple[str, ...]:
@@ -127,7 +131,7 @@ def _row(fate: Fate) -> tuple[str, ...]:
     if fate.what != "snapshots":
         told = {"session": f"trash, {size(fate.size_bytes)}", "skipped": "skipped"}[fate.what]
         return fate.session_id, title, told, plain(fate.why)
-    kept = Counter(each.reasons[0].split()[0] for each in fate.snapshots if each.keep and each.reasons)
+    kept = Counter(_said(each.reasons[0]).split()[0] for each in fate.snapshots if each.keep and each.reasons)
     why = ", ".join(f"{count} {reason}" for reason, count in kept.most_common())
     return (
         fate.session_id,

@@ -47,7 +47,7 @@ class Label(Document):
         out.note(plain(self.told))
         if self.live_pid:
             out.note(f"  it is live: process {self.live_pid} carries it from now on")
-        out.note("  to take it back: asnap undo")
+        out.note(f"  to take it back: {out.run('asnap undo')}")
 
 
 Told = Callable[["Labelled"], str]

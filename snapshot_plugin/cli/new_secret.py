@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.errors import InvalidInput, KeyMissing
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
     if given["new_variable"]:
         return EnvironmentKey(given["new_variable"], call.environ)
     if not call.may_ask:
-        raise KeyMissing("no new key was given", hint="use --new-key-file, --generate or --new-variable")
+        error = KeyMissing("no new key was given", hint="use --new-key-file, --generate or --new-variable")
+        raise with_next(error, f"{click.get_current_context().command_path} --help")
     return Passphrase(call.secret("New passphrase", twice=True))
 
 

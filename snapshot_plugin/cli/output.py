@@ -18,7 +18,7 @@ from typing import IO, Any, Literal, NamedTuple
 import click
 
 from snapshot_plugin.cli.document import Document
-from snapshot_plugin.cli.text import cut, pad, width
+from snapshot_plugin.cli.text import cut, pad, width, with_store
 from snapshot_plugin.errors import SnapshotError
 
 __all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
@@ -66,9 +66,15 @@ class Output:
     """Where a command writes."""
 
     def __init__(
-        self, form: Form = "text", *, colour: str = "auto", quiet: bool = False, verbose: bool = False
+        self,
+        form: Form = "text",
+        *,
+        colour: str = "auto",
+        quiet: bool = False,
+        verbose: bool = False,
+        place: str | None = None,
     ) -> None:
-        self.form, self.quiet, self.verbose = form, quiet, verbose
+        self.form, self.quiet, self.verbose, self._place = form, quiet, verbose, place
         self._colour = {fd: wants_colour(colour, stream, os.environ) for fd, stream in _streams().items()}
 
     @property
@@ -97,6 +103,10 @@ class Output:
         if not self.is_terminal and "COLUMNS" not in os.environ:
             return WIDE
         return max(20, shutil.get_terminal_size((80, 24)).columns)
+
+    def run(self, command: str) -> str:
+        """*command*, as a person should type it to mean the store that this one is about."""
+        return with_store(command, self._place)
 
     def answer(self, document: Document) -> None:
         """Print what a command found, in the form that was asked for."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.errors import KeyMissing
 
 if TYPE_CHECKING:
@@ -46,5 +47,6 @@ def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | N
     if not ask:
         return None
     if not call.may_ask:
-        raise KeyMissing("nobody can be asked for the passphrase", hint="use --passphrase-file in a script")
+        error = KeyMissing("nobody can be asked for the passphrase", hint="use --passphrase-file in a script")
+        raise with_next(error, f"{click.get_current_context().command_path} --help")
     return Passphrase(call.secret("Passphrase of the bundle", twice=new))

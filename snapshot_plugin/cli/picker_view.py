@@ -8,7 +8,7 @@ from datetime import datetime
 
 from snapshot_plugin.cli.choices import Choices, Glimpse
 from snapshot_plugin.cli.sessions import SessionRow, marks
-from snapshot_plugin.cli.text import ago, count, cut, pad, plain, width
+from snapshot_plugin.cli.text import ago, count, cut, long_ago, pad, plain, width
 
 __all__ = ["Fragment", "footer", "list_of", "preview_of"]
 
@@ -62,7 +62,7 @@ def _about(row: SessionRow, now: datetime) -> list[Fragment]:
     ]
     return [
         ("bold", plain(row.title or "") or "(untitled)"),
-        ("", " · ".join(fact for fact in (*facts, f"{ago(row.changed_at, now)} ago") if fact)),
+        ("", " · ".join(fact for fact in (*facts, long_ago(row.changed_at, now)) if fact)),
         ("class:dim", plain(row.cwd or "")),
         ("class:bad" if row.state != "ok" else "", ", ".join(marks(row))),
     ]

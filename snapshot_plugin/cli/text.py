@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from snapshot_plugin.inert import plain
 
@@ -44,10 +44,19 @@ _STEPS = ((60, "s"), (60, "m"), (24, "h"), (7, "d"), (52, "w"))
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """How long ago, in one unit: ``4m``, ``3h``, ``2w``. A moment in the future is ``now``."""
+    """How long ago, for a column: ``4m``, ``3h``, ``2w``. A moment in the future is ``now``."""
+    return "now" if now - moment < timedelta(seconds=1) else span(moment, now)
+
+
+def long_ago(moment: datetime, now: datetime) -> str:
+    """The same for a sentence: ``4m ago``, or ``now``."""
+    short = ago(moment, now)
+    return short if short == "now" else f"{short} ago"
+
+
+def span(moment: datetime, now: datetime) -> str:
+    """The time from *moment* to *now*, in one unit: ``0s``, ``4m``, ``3h``, ``2w``."""
     number = max(0, int((now - moment).total_seconds()))
-    if number < 1:
-        return "now"
     for step, unit in _STEPS:
         if number < step:
             return f"{number}{unit}"
@@ -77,6 +86,15 @@ def count(number: int) -> str:
             value = number / limit
             return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"  # noqa: PLR2004 — as above
     return str(number)
+
+
+def with_store(command: str, place: str | None) -> str:
+    """*command*, about the store at *place*; as it is where none was named."""
+    if not place:
+        return command
+    import shlex  # noqa: PLC0415 — only where a store was named
+
+    return f"{command} --store {shlex.quote(place)}"
 
 
 def several(number: int, thing: str) -> str:

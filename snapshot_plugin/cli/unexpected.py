@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.remembered import recall, remember
 from snapshot_plugin.cli.sessions import SessionRow
-from snapshot_plugin.cli.text import ago, cut, plain
+from snapshot_plugin.cli.text import cut, long_ago, plain
 
 __all__ = ["News", "news_of", "tell_unexpected"]
 
@@ -44,7 +44,7 @@ def tell_unexpected(call: Call, rows: Sequence[SessionRow]) -> None:
     for row in news.rows[:_AT_MOST]:
         call.out.note(_sentence(row, call.now), fg="yellow")
     if more := news.rows[_AT_MOST:]:
-        call.out.note(f"and {len(more)} more: asnap list --all", fg="yellow")
+        call.out.note(f"and {len(more)} more: {call.out.run('asnap list --all')}", fg="yellow")
     if news.told != (before or {}):
         remember(call, _FILE, {**known, place: news.told})
 
@@ -83,6 +83,6 @@ def _entry(entry: Any) -> tuple[datetime | None, int | None]:
 
 def _sentence(row: SessionRow, now: datetime) -> str:
     name = cut(plain(row.title or ""), _NAME) or row.short_id
-    when = ago(row.last_sign or row.changed_at, now)
+    when = long_ago(row.last_sign or row.changed_at, now)
     turn = f" at turn {row.turns}" if row.turns else ""
-    return f"session {name} ended unexpectedly {when} ago{turn} — asnap resume {row.short_id}"
+    return f"session {name} ended unexpectedly {when}{turn} — asnap resume {row.short_id}"

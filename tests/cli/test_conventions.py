@@ -107,6 +107,28 @@ def test_what_to_run_next_is_about_the_same_store(asnap: Asnap, home: Path) -> N
     assert ran.error["next"] == f"asnap resume 01cccc --with 'opencode acp' --store '{place}'"
 
 
+@pytest.mark.parametrize(
+    ("words", "following"),
+    [
+        (["rename", "01aaaa", "new"], "asnap undo"),
+        (["tag", "01aaaa", "new"], "asnap undo"),
+        (["forget", "01aaaa", "--yes"], "asnap undo"),
+        (["fork", "01aaaa"], "asnap undo"),
+        (["doctor"], "asnap resume"),
+    ],
+)
+def test_what_can_be_done_about_it_is_about_the_same_store(
+    asnap: Asnap, home: Path, words: list[str], following: str
+) -> None:
+    place = home / "another store"
+    saved(place, session("01aaaa"))
+
+    ran = asnap(*words, "--store", place)
+
+    assert ran.code == 0
+    assert f"{following} --store '{place}'" in ran.err + ran.out
+
+
 def test_every_exit_code_of_an_error_is_explained() -> None:
     assert set(EXIT_CODES.values()) <= EXITS.keys()
     assert all(f"{code:>3}" in TOPICS["exit-codes"] for code in EXITS)

@@ -99,6 +99,22 @@ def test_a_short_token_is_refused(project: Path) -> None:
         http_app(server, token="short")
 
 
+def test_a_port_that_somebody_has_and_a_short_token_are_told_as_mistakes(project: Path) -> None:
+    with serving(project, ASNAP_MCP_TOKEN=TOKEN) as (_, address, _announced):
+        port = address.rsplit(":", 1)[1].split("/")[0]
+        for number, token in ((port, TOKEN), ("0", "short")):
+            done = subprocess.run(
+                [sys.executable, "-m", "snapshot_plugin", "mcp", "--http", number],
+                cwd=project,
+                env={**os.environ, **environment(project, ASNAP_MCP_TOKEN=token)},
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 2
+            assert b"Traceback" not in done.stderr
+
+
 def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "snapshot_plugin", "mcp"],

@@ -7,6 +7,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from socket import create_server
+from socket import socket as Socket  # noqa: N812 — a class
 from typing import Any, Final
 
 import anyio
@@ -36,17 +38,31 @@ async def serve_stdio(memory: ProjectMemory, store: SnapshotStore) -> None:
 async def serve_http(
     memory: ProjectMemory, store: SnapshotStore, *, port: int, token: str, ready: Callable[[str], None]
 ) -> None:
-    """Serve any number of clients on this machine that know *token*; *ready* is told the address."""
+    """Serve any number of clients on this machine that know *token*; *ready* is told the address.
+
+    Raises:
+        InvalidInput: the token is too short, or somebody has the port.
+    """
     import uvicorn  # noqa: PLC0415 — only needed for HTTP
 
-    async def run(server: MCPServer[Any]) -> None:
-        config = uvicorn.Config(http_app(server, token=token), host=LOOPBACK, port=port, log_level="warning")
-        listening = config.bind_socket()
-        listening.listen()  # from now on clients can connect, even before they are served
-        ready(f"http://{LOOPBACK}:{listening.getsockname()[1]}{PATH}")
-        await uvicorn.Server(config).serve(sockets=[listening])
+    _refuse_short(token)
+    with _listening(port) as socket:  # from now on clients can connect, even before they are served
 
-    await _serve(memory, store, run)
+        async def run(server: MCPServer[Any]) -> None:
+            config = uvicorn.Config(http_app(server, token=token), log_level="warning")
+            ready(f"http://{LOOPBACK}:{socket.getsockname()[1]}{PATH}")
+            await uvicorn.Server(config).serve(sockets=[socket])
+
+        await _serve(memory, store, run)
+
+
+def _listening(port: int) -> Socket:
+    try:
+        return create_server((LOOPBACK, port))
+    except OSError as error:
+        raise InvalidInput(
+            f"nobody can be served on port {port}: {error.strerror}", hint="take another; 0 is any that is free"
+        ) from error
 
 
 async def _serve(
@@ -65,9 +81,13 @@ def http_app(server: MCPServer[Any], *, token: str) -> ASGIApp:
 
     Requests under a foreign host name or from a foreign origin are refused by the SDK, so no web page gets in.
     """
+    _refuse_short(token)
+    return _WithToken(server.streamable_http_app(streamable_http_path=PATH, host=LOOPBACK), token)
+
+
+def _refuse_short(token: str) -> None:
     if len(token) < _SHORTEST_TOKEN:
         raise InvalidInput(f"the token has fewer than {_SHORTEST_TOKEN} characters", hint="use a long random one")
-    return _WithToken(server.streamable_http_app(streamable_http_path=PATH, host=LOOPBACK), token)
 
 
 class _WithToken:

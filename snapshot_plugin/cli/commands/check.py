@@ -78,7 +78,8 @@ class Checked(Document):
             + ("damage found" if any(found.is_damage for found in self.findings) else "no damage")
         )
         if self.exit_code:
-            out.note("  next: asnap check --repair   (copies damaged files to quarantine, keeps what is whole)")
+            repair = out.run("asnap check --repair")
+            out.note(f"  next: {repair}   (copies damaged files to quarantine, keeps what is whole)")
 
 
 @declare(

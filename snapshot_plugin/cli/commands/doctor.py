@@ -66,7 +66,7 @@ async def command(call: Call) -> Diagnosis:
     """
     place = Path(call.config.storage_path)
     findings = [*look_at_machine(call), *look_at_place(place), *await _inside(call, place), *look_at_agents(call)]
-    return Diagnosis(findings=tuple(findings), next=_next(findings))
+    return Diagnosis(findings=tuple(findings), next=_next(call, findings))
 
 
 async def _inside(call: Call, place: Path) -> list[Finding]:
@@ -86,12 +86,12 @@ async def _inside(call: Call, place: Path) -> list[Finding]:
     return [*look_at_sessions(call, rows), *look_at_leftovers(place, trashed)]
 
 
-def _next(findings: list[Finding]) -> str:
+def _next(call: Call, findings: list[Finding]) -> str:
     """The remedy of the worst finding; with nothing wrong, the thing people do here."""
     for level in _WORST_FIRST[:2]:
         for finding in findings:
             if finding.level == level and finding.run:
-                return finding.run
+                return call.out.run(finding.run) if finding.run.startswith("asnap ") else finding.run
     has_sessions = any(finding.area == "sessions" for finding in findings)
     helps = next((finding.run for finding in findings if finding.area == "agents" and finding.run), "asnap demo")
-    return "asnap resume" if has_sessions else helps
+    return call.out.run("asnap resume") if has_sessions else helps

@@ -37,7 +37,7 @@ class Forked(Document):
         out.line(self.session_id)
         came = f"{self.messages} message(s) of {plain(self.parent_session_id)}, snapshot {self.parent_seq}"
         out.note(f"forked {plain(self.title or '') or '(untitled)'}: {came}")
-        out.note(f"  go on: {self.resume}    to take it back: asnap undo")
+        out.note(f"  go on: {self.resume}    to take it back: {out.run('asnap undo')}")
 
 
 @declare(
@@ -74,15 +74,15 @@ async def command(call: Call, *, ref: str, at: int | None, title: str | None) ->
         )
         summary = f"forked {target.session_id} at message {len(new.messages)}"
         await save_new(call, store, new, kind="fork", summary=summary)
-    return _forked(new, target.session_id)
+    return _forked(call.out, new, target.session_id)
 
 
-def _forked(new: SessionSnapshot, parent: str) -> Forked:
+def _forked(out: Output, new: SessionSnapshot, parent: str) -> Forked:
     return Forked(
         session_id=new.session_id,
         title=new.title,
         messages=len(new.messages),
         parent_session_id=parent,
         parent_seq=new.parent.seq if new.parent else 0,
-        resume=f"asnap resume {shlex.quote(new.session_id)}",
+        resume=out.run(f"asnap resume {shlex.quote(new.session_id)}"),
     )

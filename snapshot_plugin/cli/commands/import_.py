@@ -81,7 +81,8 @@ class Imported(Document):
         if self.dry_run:
             out.note("nothing was written: this was a dry run")
         elif new:
-            out.note(f"go on with it: asnap resume {plain(new[0].session_id)}; take it back: asnap undo")
+            resume, undo = out.run(f"asnap resume {plain(new[0].session_id)}"), out.run("asnap undo")
+            out.note(f"go on with it: {resume}; take it back: {undo}")
 
 
 @declare(

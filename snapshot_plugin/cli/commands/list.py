@@ -71,13 +71,14 @@ class Listed(Document):
             out.table(_COLUMNS, cells)
         for row in self.sessions:
             if row.state != "ok":
-                out.note(f"{row.short_id} is {row.state}: {plain(row.problem or '')} (asnap check {row.short_id})")
+                check = out.run(f"asnap check {row.short_id}")
+                out.note(f"{row.short_id} is {row.state}: {plain(row.problem or '')} ({check})")
         if self.hidden_sessions:
             columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
             out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
         out.note(self._footer(), dim=True)
         if not self.sessions and "cwd" in self.hidden:
-            out.note(f"none ran in {plain(self.below or '')}; all of them: asnap list --all")
+            out.note(f"none ran in {plain(self.below or '')}; all of them: {out.run('asnap list --all')}")
 
     def _footer(self) -> str:
         shown, total = len(self.sessions), self.total

@@ -67,7 +67,7 @@ class Merging(Document):
             tell(f"    kept  {_brief(conflict.kept)}", fg="green")
             tell(f"    other {_brief(conflict.other)}", fg="red")
         if self.resume:
-            out.note(f"  go on: {self.resume}    to take it back: asnap undo")
+            out.note(f"  go on: {self.resume}    to take it back: {out.run('asnap undo')}")
 
 
 def _brief(value: Any) -> str:
@@ -113,10 +113,10 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
         if not dry_run:
             summary = f"merged {one.session_id} and {other.session_id}"
             await save_new(call, store, result.snapshot, kind="merge", summary=summary)
-    return _merging(result, one, other, dry_run=dry_run)
+    return _merging(call.out, result, one, other, dry_run=dry_run)
 
 
-def _merging(result: Merged, one: Target, other: Target, *, dry_run: bool) -> Merging:
+def _merging(out: Output, result: Merged, one: Target, other: Target, *, dry_run: bool) -> Merging:
     new = result.snapshot
     return Merging(
         session_id=None if dry_run else new.session_id,
@@ -129,5 +129,5 @@ def _merging(result: Merged, one: Target, other: Target, *, dry_run: bool) -> Me
         from_first=result.from_first,
         from_second=result.from_second,
         conflicts=tuple(Conflict(path=clash.path, kept=clash.kept, other=clash.other) for clash in result.clashes),
-        resume=None if dry_run else f"asnap resume {shlex.quote(new.session_id)}",
+        resume=None if dry_run else out.run(f"asnap resume {shlex.quote(new.session_id)}"),
     )

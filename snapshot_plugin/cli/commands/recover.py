@@ -14,7 +14,7 @@ from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.markdown import markdown_table
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.text import ago, plain
+from snapshot_plugin.cli.text import long_ago, plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.recovery import Recovered
@@ -73,7 +73,7 @@ class Recovery(Document):
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         for session in self.sessions:
-            owner = f"process {session.pid}, since {ago(session.since, self.as_of)}" if session.since else ""
+            owner = f"process {session.pid}, begun {long_ago(session.since, self.as_of)}" if session.since else ""
             outcome = plain(session.outcome)
             yield session.session_id, plain(session.title or ""), str(session.records), outcome, owner
 

@@ -21,7 +21,7 @@ from snapshot_plugin.cli.recovering import recover_first
 from snapshot_plugin.cli.refs import resolve
 from snapshot_plugin.cli.scope import Selection, here, select
 from snapshot_plugin.cli.sessions import SessionRow, rows_of
-from snapshot_plugin.cli.text import ago, plain, several
+from snapshot_plugin.cli.text import long_ago, plain, several, span
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 
@@ -75,7 +75,7 @@ class Resume(Document):
         row, known = self.session, self.about
         yield f"{plain(row.title or '') or '(untitled)'} ({row.session_id})"
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
-        age = f"last changed {ago(row.changed_at, self.as_of)} ago"
+        age = f"last changed {long_ago(row.changed_at, self.as_of)}"
         yield f"  agent     {plain(agent)}, {age}, {row.length}"
         cold = ", cold: the first turn reads it anew" if self.cold else ""
         yield f"  context   {context_line(known)}{cold}"
@@ -209,10 +209,10 @@ def _newest_here(rows: Sequence[SessionRow]) -> SessionRow:
 
 def _refuse_live(row: SessionRow, now: datetime) -> None:
     if row.live:
-        who = f"process {row.live.pid} on {row.live.host}, for {ago(row.live.since, now)}"
+        who = f"process {row.live.pid} on {row.live.host} has had it for {span(row.live.since, now)}"
         command = " ".join(row.live.command)
         error = SessionLocked(
-            f"session {row.session_id} is live: {who} has it" + (f" ({command})" if command else ""),
+            f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
             hint="end that process, or go on from its newest snapshot in a branch",
         )

@@ -91,7 +91,7 @@ class Secrets(Document):
             )
             out.note("  what was shared, and what the agent keeps itself, is as it was: replace these secrets")
         elif self.exit_code == 1:
-            out.note("  to take them out: asnap secrets scan --all --fix")
+            out.note(f"  to take them out: {out.run('asnap secrets scan --all --fix')}")
 
     def _end(self) -> str:
         found = [session for session in self.sessions if session.secrets]

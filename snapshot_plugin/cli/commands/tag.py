@@ -52,7 +52,7 @@ class Tags(Label):
         else:
             out.note("it has no tags, and its content suggests none")
         if self.suggested:
-            out.note(f"  to take those suggested: asnap tag {self.session_id} --suggested")
+            out.note(f"  to take those suggested: {out.run(f'asnap tag {self.session_id} --suggested')}")
 
 
 @declare(

@@ -81,7 +81,7 @@ class Undone(Document):
         for each in self.problems:
             out.warn(f"not taken back: {plain(each.problem)}", fg="yellow")
         if self.redo:
-            out.note(f"  to bring it back again: asnap undo {self.redo}")
+            out.note(f"  to bring it back again: {out.run(f'asnap undo {self.redo}')}")
 
     def _show_list(self, out: Output) -> None:
         if not self.operations:

@@ -14,7 +14,7 @@ from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.refs import Target, find
-from snapshot_plugin.cli.text import ago, clock_time, plain, size
+from snapshot_plugin.cli.text import clock_time, long_ago, plain, size
 from snapshot_plugin.errors import SnapshotNotFound
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ class Why(Document):
     def show(self, out: Output) -> None:
         """See `Document`."""
         out.line(f"snapshot {self.snapshot} of {plain(self.title or '') or self.session_id}", bold=True)
-        out.line(
-            f"saved     {clock_time(self.saved_at)} ({ago(self.saved_at, self.as_of)} ago), {size(self.size_bytes)}"
-        )
+        when = f"{clock_time(self.saved_at)} ({long_ago(self.saved_at, self.as_of)})"
+        out.line(f"saved     {when}, {size(self.size_bytes)}")
         out.line(f"because   {plain(self.because)} ({plain(self.trigger)})")
         out.line(f"based on  {self._base()}")
         if self.tags:
