@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.text import cut, plain
 
 if TYPE_CHECKING:
+    from snapshot_plugin.manager.search.find import Found
     from snapshot_plugin.manager.search.index import SearchIndex, Step
+    from snapshot_plugin.manager.search.ready import Choose
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["indexing", "search_index", "tell_unreadable"]
+__all__ = ["ask_ready", "indexing", "search_index", "tell_unreadable"]
 
+T = TypeVar("T")
 _NAMED = 3
+_KEYS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
+
+
+def ask_ready(call: Call, choose: Choose[T]) -> tuple[Found, T] | None:
+    """What the index answers as it is, without opening the store; None if the store has to be opened for it."""
+    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — as commands do
+    from snapshot_plugin.manager.search.ready import answered  # noqa: PLC0415 — as above
+
+    where = call.config.storage_path
+    if "://" in where or any(name.startswith(_KEYS) for name in call.environ):  # a plain store refuses a key
+        return None
+    return answered(where, user_cache_dir(call.environ), choose)
 
 
 @asynccontextmanager

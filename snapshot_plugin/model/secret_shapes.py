@@ -15,7 +15,7 @@ from collections.abc import Callable
 from string import ascii_uppercase
 from typing import NamedTuple
 
-__all__ = ["assigned_kind", "redact_text"]
+__all__ = ["assigned_kind", "may_hold_secrets", "redact_text"]
 
 
 class Shape(NamedTuple):
@@ -41,9 +41,17 @@ def redact_text(text: str) -> tuple[str, Counter[str]]:
 
 def assigned_kind(name: str, value: str) -> str | None:
     """The kind of secret that *value* is because of its *name*, as ``password`` or ``dbPassword``; or None."""
-    kinds = (kind for kind, names in _ASSIGNED.items() if re.search(rf"(?i:{names})\Z", name))
-    kind = next(kinds, None)
+    kind = next((kind for kind, names in _NAMES.items() if names.search(name)), None)
     return kind if kind and _is_literal(value) else None
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Whether a shape may start somewhere in *text*. If not, nothing in it is a secret, whatever it is cut into.
+
+    That goes for names, too: a name that makes its value a secret has such a start in it.
+    """
+    folded = _folded(text)
+    return any(start in folded for start in _STARTS)
 
 
 def _replaced(shape: Shape, start: str, text: str, found: Counter[str]) -> str:
@@ -122,6 +130,9 @@ _PEM = (
 )
 
 _ASSIGNED = {"password": "password|passwd|passphrase", "secret": "client[_-]?secret|secret[_-]?access[_-]?key"}
+_NAMES = {kind: re.compile(rf"(?i:{names})\Z") for kind, names in _ASSIGNED.items()}
+_SECRETS = "client_secret client-secret clientsecret secret_access secret-access secretaccess"
+"""Spelled out, because every other conversation has a client in it."""
 _HEADER = r"(?i:authorization)\\{0,4}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,4}[\"']?"
 _BEARER = rf"{_HEADER}(?i:bearer)[ \t]{{1,4}}(?P<secret>(?=[A-Za-z._~+/=-]*+[0-9])[A-Za-z0-9._~+/=-]{{8,}}+)"
 _BASIC = rf"{_HEADER}(?i:basic)[ \t]{{1,4}}(?P<secret>[A-Za-z0-9+/]{{6,}}+={{0,2}})"
@@ -151,7 +162,7 @@ def _named(
 _SHAPES = (
     _token("private-key", "-----begin", "", _PEM),
     _token("aws-access-key-id", "akia asia", _WORD, r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    _named("aws-secret-key", "secret", _AWS, _always),
+    _named("aws-secret-key", "secret_access secretaccess", _AWS, _always),
     _token("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", _WORD, r"gh[pousr]_[A-Za-z0-9]{36,}+"),
     _token("github-token", "github_pat_", _WORD, r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59,}+"),
     _token(
@@ -174,8 +185,8 @@ _SHAPES = (
     _named("url-password", "://", _USERINFO),
     _named("password", "passw passp", f"(?i:{_ASSIGNED['password']}){_QUOTED}"),
     _named("password", "passw passp", f"(?i:{_ASSIGNED['password']}){_BARE}", _is_bare_literal),
-    _named("secret", "client secret", f"(?i:{_ASSIGNED['secret']}){_QUOTED}"),
-    _named("secret", "client secret", f"(?i:{_ASSIGNED['secret']}){_BARE}", _is_bare_literal),
+    _named("secret", _SECRETS, f"(?i:{_ASSIGNED['secret']}){_QUOTED}"),
+    _named("secret", _SECRETS, f"(?i:{_ASSIGNED['secret']}){_BARE}", _is_bare_literal),
 )
 """In order of precision: what is redacted as a token is not looked at again as somebody's password."""
 _STARTS = frozenset(start for shape in _SHAPES for start in shape.starts)

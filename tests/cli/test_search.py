@@ -70,6 +70,23 @@ def test_all_words_have_to_be_in_the_same_message(asnap: Asnap) -> None:
 
 
 @pytest.mark.usefixtures("talks")
+def test_one_thing_or_another_and_one_without_another_are_found(asnap: Asnap) -> None:
+    assert found(asnap("search", "carpenter OR hello", "--json")) == [("third", 1), ("first", 2)]
+    assert found(asnap("search", "walrus NOT the", "--json")) == [("third", 2), ("second", None)]
+    assert found(asnap("search", "walrus OR hello", "--role", "user", "--json")) == [("third", 1), ("first", 1)]
+    done = asnap("search", "animal OR carpenter", "--json")
+    assert [hit["matches"] for hit in done.json["hits"]] == [[[3, 9]], [[8, 17]]]
+
+
+@pytest.mark.usefixtures("talks")
+@pytest.mark.parametrize("query", ["walrus OR", "NOT walrus", "walrus AND", "(walrus OR hello) the"])
+def test_a_malformed_query_is_refused_with_what_to_do(asnap: Asnap, query: str) -> None:
+    done = asnap("search", query, "--json")
+    assert (done.code, done.error["code"]) == (2, "invalid_input")
+    assert done.error["hint"]
+
+
+@pytest.mark.usefixtures("talks")
 @pytest.mark.requirement("TERMINAL-SEARCH-FILTER")
 @pytest.mark.parametrize(
     ("words", "sessions"),
@@ -107,12 +124,58 @@ def test_of_one_among_many_only_the_first_hits_are_shown_and_how_to_see_the_rest
     assert [hit["session_id"] for hit in everywhere["hits"]] == ["long"] * 5 + ["short"]
     assert (everywhere["total_hits"], [each["hits"] for each in everywhere["sessions"]]) == (10, [9, 1])
     assert len(within["hits"]) == 9
+    few = asnap("search", "ape", "-n", "3", "--json").json
+    assert [each["session_id"] for each in few["sessions"]] == ["long"]
+    assert (few["total_hits"], few["total_sessions"]) == (10, 2)
 
 
 @pytest.mark.usefixtures("talks")
 def test_what_was_not_searched_is_counted(asnap: Asnap, place: Path) -> None:
     saved(place, session("first+memory", "walrus"))
     assert asnap("search", "walrus", "--agent", "codex", "--json").json["hidden"] == {"agent": 2, "memory": 1}
+
+
+@pytest.mark.usefixtures("talks")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("walrus",), ("the",), ("hello OR the", "-n", "2"), ("unicorn",), ("walrus", "--tag", "poem"),
+        ("the", "first"), ("walrus", "latest~1"), ("walrus", "--since", "2026-03-03", "--role", "assistant"),
+    ],
+)  # fmt: skip
+def test_the_index_alone_and_the_store_say_the_same(asnap: Asnap, words: tuple[str, ...]) -> None:
+    opened = asnap("search", *words, "--rebuild", "--json")
+    alone = asnap("search", *words, "--json")
+    assert {**opened.json, "as_of": None} == {**alone.json, "as_of": None}
+    assert (alone.code, alone.err) == (0, "")
+
+
+@pytest.mark.usefixtures("talks", "home")
+@pytest.mark.parametrize("words", [("walrus",), ("walrus", "latest"), ("the OR hello", "--agent", "gemini")])
+def test_a_search_in_an_index_that_is_up_to_date_loads_only_what_it_needs(words: tuple[str, ...]) -> None:
+    program = (
+        "import sys\nfrom snapshot_plugin.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", program, "search", *words, *more], capture_output=True, check=True)
+        for more in (["-q"], ["-q"])
+    ]
+    ours = ("snapshot_plugin.store", "snapshot_plugin.codec", "snapshot_plugin.model.snapshot")
+    heavy = {"pydantic", "anyio", "asyncio", "cryptography", *ours}
+    loaded = set(runs[1].stderr.decode().split())
+    assert runs[1].stdout == runs[0].stdout != b""
+    assert (sorted(heavy & loaded), "sqlite3" in loaded) == ([], True)
+
+
+@pytest.mark.usefixtures("talks")
+def test_a_key_for_a_plain_store_is_refused_though_the_index_could_answer(
+    asnap: Asnap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asnap("search", "walrus").code == 0
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "words")
+    assert asnap("search", "walrus").code == 2
 
 
 def test_the_index_follows_the_store(asnap: Asnap, place: Path) -> None:
@@ -155,7 +218,7 @@ def test_a_query_without_a_word_is_a_clear_error(asnap: Asnap, query: str) -> No
 
 @pytest.mark.usefixtures("talks")
 @pytest.mark.parametrize(
-    "query", ["a AND", "NOT", "(", 'x"y', "col:x", "^x", "NEAR(a b)", "a' OR 1=1 --", "\udcff x"]
+    "query", ["a and", "not", "(", 'x"y', "col:x", "^x", "NEAR(a b)", "a' OR 1=1 --", "\udcff x"]
 )
 def test_what_sqlite_would_take_for_syntax_is_just_words(asnap: Asnap, query: str) -> None:
     if any(char.isalnum() for char in query):

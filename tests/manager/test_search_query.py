@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.search.database import WORDS
-from snapshot_plugin.manager.search.query import expression, indexable
+from snapshot_plugin.manager.search.query import expression, indexable, marked_words, narrowing
 
 
 @pytest.fixture
@@ -26,12 +26,18 @@ def made_table() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def matches(table: sqlite3.Connection, query: str, text: str, *, tools: str = "", role: str = "user") -> bool:
+def put(table: sqlite3.Connection, text: str, *, tools: str = "", role: str = "user") -> None:
+    table.execute("INSERT INTO message VALUES (?)", (f"{indexable(text)}\n{marked_words(tools, role)}",))
+
+
+def count(table: sqlite3.Connection, words: str) -> int:
+    return int(table.execute("SELECT count(*) FROM message WHERE message MATCH ?", (words,)).fetchone()[0])
+
+
+def matches(table: sqlite3.Connection, query: str, text: str) -> bool:
     table.execute("DELETE FROM message")
-    table.execute("INSERT INTO message VALUES (?, ?, ?)", (indexable(text), indexable(tools), role))
-    return bool(
-        table.execute("SELECT count(*) FROM message WHERE message MATCH ?", (expression(query),)).fetchone()[0]
-    )
+    put(table, text)
+    return bool(count(table, expression(query)))
 
 
 @pytest.mark.parametrize(
@@ -51,9 +57,32 @@ def matches(table: sqlite3.Connection, query: str, text: str, *, tools: str = ""
         ("--verbose", "pass --verbose to it", True),
         ("a.b.c", "import a.b.c", True),
         ("don't", "I don't know", True),
-        ("cats OR dogs", "only cats", False),
-        ("cats OR dogs", "cats or dogs", True),
-        ("NOT NEAR AND", "and not near", True),
+        ("cats OR dogs", "only cats", True),
+        ("cats OR dogs", "only dogs", True),
+        ("cats OR dogs", "a walrus or two", False),
+        ("cats or dogs", "only cats", False),
+        ("cats or dogs", "cats or dogs", True),
+        ('"cats OR dogs"', "only cats", False),
+        ("cats walrus OR dogs", "only cats", False),
+        ("cats walrus OR dogs", "a walrus with cats", True),
+        ("cats walrus OR dogs", "dogs", True),
+        ("cats OR dogs OR apes", "apes", True),
+        ('cats OR "big dogs"', "dogs that are big", False),
+        ("cats OR do*", "dogs", True),
+        ("cats AND dogs", "cats with dogs", True),
+        ("cats AND dogs", "cats and birds", False),
+        ("cats NOT dogs", "only cats", True),
+        ("cats NOT dogs", "cats with dogs", False),
+        ("cats AND NOT dogs", "cats with dogs", False),
+        ("cats NOT dogs NOT apes", "cats with apes", False),
+        ('cats NOT "big dogs"', "cats, dogs, big", True),
+        ("cats NOT do*", "cats with dogs", False),
+        ("NOT dogs cats", "only cats", True),
+        ("cats NOT dogs OR apes", "apes with dogs", True),
+        ("rm -rf", "rm -rf /tmp/x", True),
+        ("rm -rf", "rm /tmp/x", False),
+        ("foo(x) OR bar", "bar", True),
+        ("near NEAR(x)", "near NEAR x", True),
         ("body:x", "body x", True),
         ("-> word", "the word", True),
         ('un"closed', "un closed", True),
@@ -83,41 +112,71 @@ def test_a_query_without_a_word_is_refused(query: str) -> None:
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "OR", "cats OR", "OR cats", "cats OR OR dogs", "cats OR -> dogs OR ()", "cats AND", "AND cats",
+        "cats AND AND dogs", "cats AND OR dogs", "NOT", "cats NOT", "cats NOT NOT dogs", "NOT cats",
+        "cats OR NOT dogs",
+    ],
+)  # fmt: skip
+def test_an_operator_without_its_words_is_refused_with_what_to_do(query: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        expression(query)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("query", ["(cats OR dogs) fish", "cats NOT (dogs fish)", "cats AND (dogs OR fish)"])
+def test_who_means_a_group_gets_no_answer_to_another_question(query: str) -> None:
+    with pytest.raises(InvalidInput):
+        expression(query)
+
+
+def test_parentheses_are_no_groups_where_nothing_could_be_grouped(table: sqlite3.Connection) -> None:
+    assert matches(table, "print( x", "print( x )")
+    assert matches(table, '"(cats" OR dogs', "dogs")
+
+
 def test_tool_and_role_narrow_a_search(table: sqlite3.Connection) -> None:
-    rows = [("list files", "Run ls\nexecute", "assistant"), ("list files", "", "user")]
-    table.executemany("INSERT INTO message VALUES (?, ?, ?)", rows)
+    put(table, "list files", tools="Run ls\nexecute", role="assistant")
+    put(table, "list files of user ls")
 
-    def count(**narrowed: str) -> int:
-        select = "SELECT count(*) FROM message WHERE message MATCH ?"
-        return int(table.execute(select, (expression("files", **narrowed),)).fetchone()[0])
+    def narrowed(query: str = "files", **asked: str) -> int:
+        return count(table, f"({expression(query)}){narrowing(**asked)}")
 
-    assert (count(), count(role="user"), count(tool="ls"), count(tool="Execute"), count(tool="grep")) == (
-        2,
-        1,
-        1,
-        1,
-        0,
-    )
-    assert count(tool="ls", role="user") == 0
+    assert (narrowed(), narrowed(role="user"), narrowed(tool="ls"), narrowed(tool="run LS")) == (2, 1, 1, 1)
+    assert (narrowed(tool="Execute"), narrowed(tool="ls run"), narrowed(tool="exec*")) == (1, 0, 1)
+    assert narrowed(tool="ls", role="user") == 0
+    assert (narrowed("nothing OR files", role="user"), narrowed("files OR nothing", role="user")) == (1, 1)
+
+
+def test_tools_and_roles_are_no_words_of_the_text(table: sqlite3.Connection) -> None:
+    put(table, "list files", tools="Run ls", role="assistant")
+    for query in ("assistant", "run", '"files run"', "assist*", "files NOT files OR ls"):
+        assert not count(table, expression(query))
+    assert not count(table, expression("\ue003assistant"))
 
 
 def test_a_tool_without_a_word_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        expression("files", tool="!!")
+        narrowing(tool="!!")
 
 
 _typed = st.text(st.characters() | st.sampled_from("\"*:()^-+{}[]\\'% \t\n.ANDORTé搜\u200b\ue000\x00"), max_size=30)
 
 
-@given(_typed, _typed)
+_words = st.lists(st.sampled_from(["OR", "AND", "NOT", "cats", '"a b"', "do*", "(", "->", "x)"])).map(" ".join)
+
+
+@given(_typed | _words, _typed)
 @settings(max_examples=400, deadline=None)
 def test_whatever_is_typed_is_a_valid_question_or_refused(query: str, tool: str) -> None:
     try:
-        words = expression(query, tool=tool or None)
+        words = f"({expression(query)}){narrowing(tool=tool or None)}"
     except InvalidInput:
         return
     with made_table() as table:
-        table.execute("SELECT count(*) FROM message WHERE message MATCH ?", (words,)).fetchone()
+        count(table, words)
 
 
 @given(

@@ -4,158 +4,31 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.indexed import indexing, search_index, tell_unreadable
-from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.scope import Selection, filter_options, select
-from snapshot_plugin.cli.text import ago, cut, pad, plain, width
+from snapshot_plugin.cli.indexed import ask_ready, indexing, search_index, tell_unreadable
+from snapshot_plugin.cli.scope import Selection, filter_options, reason
+from snapshot_plugin.cli.searched import MessageHit, Searched, SessionHits, jump_to
+from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 
 if TYPE_CHECKING:
-    from snapshot_plugin.cli.sessions import SessionRow
-    from snapshot_plugin.manager.search.find import Found, Hit
-    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.manager.search.find import Found, Hit, Question
+    from snapshot_plugin.manager.search.listing import Listed
+    from snapshot_plugin.manager.search.ready import Choose
 
 __all__ = ["Searched", "command"]
 
 _LIMIT = 20
 _EACH = 5
 """How many hits of one session are shown when others are searched as well: one chatty session hides no other."""
-_SESSION = "session"
-
-
-class MessageHit(Part):
-    """A message that holds the words. `matches` are where they stand in `snippet`: start and end."""
-
-    session_id: str
-    title: str | None
-    message: int | None
-    """Its number, from 1; null for the session itself: its title, task, plan or tags."""
-    role: str
-    at: datetime | None
-    snippet: str
-    matches: tuple[tuple[int, int], ...]
-    jump: str
-    """The command that shows it."""
-
-
-class SessionHits(Part):
-    """A session with hits, and how many; not all of them may be shown."""
-
-    session_id: str
-    short_id: str
-    title: str | None
-    agent: str | None
-    cwd: str | None
-    changed_at: datetime
-    hits: int
-
-
-class Searched(Document):
-    """What was found: the sessions that changed last first, each one's messages in their order."""
-
-    kind: ClassVar[str] = "search"
-    rows: ClassVar[str] = "hits"
-    query: str
-    hits: tuple[MessageHit, ...]
-    sessions: tuple[SessionHits, ...]
-    total_hits: int
-    searched: int
-    """How many sessions were looked into."""
-    hidden: dict[str, int]
-    """How many were not, by what kept them out."""
-    unreadable: tuple[str, ...]
-    as_of: datetime
-
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for session in self.sessions:
-            hits = [hit for hit in self.hits if hit.session_id == session.session_id]
-            if hits and out.is_terminal:
-                self._show_session(out, session, hits)
-            for hit in () if out.is_terminal else hits:
-                out.line("\t".join(_cells(hit, session)))
-        out.note(self._footer(), dim=True)
-
-    def _show_session(self, out: Output, session: SessionHits, hits: Sequence[MessageHit]) -> None:
-        name = plain(session.title or "") or "(untitled)"
-        about = " · ".join(filter(None, (plain(session.agent or ""), ago(session.changed_at, self.as_of))))
-        short, told = plain(session.short_id), cut(f"{name} · {about}", out.columns - len(session.short_id) - 2)
-        out.line(f"{out.style(short, fg='cyan', bold=True)}  {out.style(told, bold=True)}")
-        for hit in hits:
-            head = f"  {pad(str(hit.message or ''), 5, right=True)} {pad(hit.role or _SESSION, 10)}"
-            out.line(head + _marked(hit, out, out.columns - width(head)))
-            out.line(f"{' ' * 8}{_jump(session.short_id, hit.message)}", dim=True)
-        if session.hits > len(hits):
-            all_of_them = f"asnap search {_quoted(self.query)} {_quoted(session.short_id)}"
-            out.line(f"{' ' * 8}{session.hits - len(hits)} more: {all_of_them}", dim=True)
-
-    def _footer(self) -> str:
-        found = f"{_number(self.total_hits, 'hit')} in {_number(len(self.sessions), 'session')}"
-        parts = [f"{found} of {self.searched} searched"]
-        if len(self.hits) < self.total_hits:
-            parts.append(f"{len(self.hits)} shown; --limit shows more")
-        if self.hidden:
-            parts.append("not searched: " + ", ".join(f"{count} by {by}" for by, count in self.hidden.items()))
-        return " · ".join(parts)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(plain(text))
-
-
-def _jump(session: str, message: int | None) -> str:
-    return f"asnap show {_quoted(session)}" + (f" --message {message}" if message else "")
-
-
-def _cells(hit: MessageHit, session: SessionHits) -> tuple[str, ...]:
-    """For programs that cut fields out: whole ids, exact times, matches between stars."""
-    when = (hit.at or session.changed_at).isoformat(timespec="seconds")
-    text = "".join(f"**{part}**" if is_match else part for part, is_match in _parts(hit))
-    return hit.session_id, str(hit.message or ""), hit.role or _SESSION, when, text
-
-
-def _parts(hit: MessageHit, start: int = 0) -> Iterator[tuple[str, bool]]:
-    """The snippet from *start* on, match by match."""
-    for first, last in hit.matches:
-        yield hit.snippet[start:first], False
-        yield hit.snippet[first:last], True
-        start = last
-    yield hit.snippet[start:], False
-
-
-def _marked(hit: MessageHit, out: Output, room: int) -> str:
-    """The snippet in at most *room* columns, matches in colour, or between stars where there is none."""
-    in_colour = out.style("x", bold=True) != "x"
-    start = _first_shown(hit, room)
-    pieces = ["…"] if start else []
-    room -= len(pieces)
-    for part, is_match in _parts(hit, start):
-        whole = part if in_colour or not is_match else f"**{part}**"
-        shown = cut(whole, room)
-        pieces.append(out.style(shown, fg="yellow", bold=True) if is_match else shown)
-        room -= width(shown)
-        if shown != whole or not room:
-            break
-    return "".join(pieces)
-
-
-def _first_shown(hit: MessageHit, room: int) -> int:
-    """From where on the snippet is shown, so that the first match is in the part there is room for."""
-    first, last = hit.matches[0] if hit.matches else (0, 0)
-    return first - room // 3 if last > room * 2 // 3 and first > room // 3 else 0
 
 
 @declare(
@@ -166,6 +39,8 @@ def _first_shown(hit: MessageHit, room: int) -> int:
         ("asnap search 'token refresh'", "messages with both words, in all sessions"),
         ("""asnap search '"connection refused"' --since 7d""", "a phrase, in the last week"),
         ("asnap search 'migrat*' --tool bash --agent gemini", "words that begin so, where a shell was run"),
+        ("""asnap search 'timeout OR "gave up"'""", "one or the other"),
+        ("asnap search 'deploy NOT staging'", "one without the other"),
         ("asnap search needle latest", "within one conversation"),
     ),
     exits=(4, 7, 10),
@@ -187,81 +62,119 @@ def _first_shown(hit: MessageHit, room: int) -> int:
     help=f"At most N hits; {_LIMIT} unless given.",
 )
 @click.option("--rebuild", is_flag=True, help="Make the index anew first.")
-async def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: Any) -> Searched:
-    """Search what was said in all sessions, or in one: words, "a phrase", begin*.
+def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: Any) -> Searched:
+    """Search what was said in all sessions, or in one: words, "a phrase", begin*, this OR that, this NOT that.
 
-    All words must be in the same message. Tool calls and their output are searched too; secrets are not. The index
-    is in the cache directory and follows the store by itself. --since and --until look at messages.
+    All words must be in the same message; what stands on either side of OR is a search of its own. Tool calls and
+    their output are searched too; secrets are not. Each session is searched as it is now. The index is in the cache
+    directory and follows the store by itself. --since and --until look at messages.
     """
+    choose = functools.partial(_chosen, _question(call, query, ref, asked), query, ref, asked)
+    ready = None if rebuild else ask_ready(call, choose)
+    if ready is not None:
+        return _searched(query, *ready, unreadable=(), as_of=call.now)
+
+    import anyio  # noqa: PLC0415 — its event loop takes as long to load as a search that needs none
+
+    found, chosen, unreadable = anyio.run(functools.partial(_brought_up_to_date, call, choose, rebuild=rebuild))
+    tell_unreadable(call, unreadable)
+    return _searched(query, found, chosen, unreadable=unreadable, as_of=call.now)
+
+
+def _question(call: Call, query: str, ref: str | None, asked: Mapping[str, Any]) -> Question:
     from snapshot_plugin.cli.moments import moment  # noqa: PLC0415 — only what this command needs
     from snapshot_plugin.manager.search.find import Question  # noqa: PLC0415 — as above
-    from snapshot_plugin.manager.search.query import expression  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.search.query import expression, narrowing  # noqa: PLC0415 — as above
 
-    words = expression(query, tool=asked["tool"], role=asked["role"])
-    since = moment(asked["since"], call.now) if asked["since"] else None
-    until = moment(asked["until"], call.now, end=True) if asked["until"] else None
-    async with call.store() as store, search_index(call, store, rebuild=rebuild) as index:
-        metas = await index.listed()
-        rows, hidden = _chosen(metas, query, ref, asked)
-        names = [row.session_id for row in rows]
-        question = Question(
-            expression=words, sessions=names, limit=asked["limit"], each=asked["limit"] if ref else _EACH,
-            since=since, until=until,
-        )  # fmt: skip
-        progress = functools.partial(indexing, call)
-        found, unreadable = await index.ask(question, metas, only=frozenset(names), progress=progress)
-    tell_unreadable(call, unreadable)
-    return _searched(query, found, rows, hidden=hidden, unreadable=unreadable, as_of=call.now)
+    return Question(
+        expression=expression(query),
+        narrowing=narrowing(tool=asked["tool"], role=asked["role"]),
+        sessions=(),
+        limit=asked["limit"],
+        each=asked["limit"] if ref else _EACH,
+        since=moment(asked["since"], call.now) if asked["since"] else None,
+        until=moment(asked["until"], call.now, end=True) if asked["until"] else None,
+    )
+
+
+class _Chosen(NamedTuple):
+    """The sessions to look into, the last changed first; how many others what keeps out; the ids of all."""
+
+    sessions: Sequence[Listed]
+    hidden: dict[str, int]
+    ids: Sequence[str]
 
 
 def _chosen(
-    metas: Sequence[SnapshotMeta], query: str, ref: str | None, asked: dict[str, Any]
-) -> tuple[Sequence[SessionRow], dict[str, int]]:
-    """The sessions to look into, the last changed first, and how many others are left out by what."""
-    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — as above
-    from snapshot_plugin.cli.sessions import row_of  # noqa: PLC0415 — as above
-
-    short = short_ids([meta.session_id for meta in metas])
-    if ref is not None:
-        meta = _target(ref, query, metas)
-        return [row_of(meta, short[meta.session_id])], {}
+    question: Question, query: str, ref: str | None, asked: Mapping[str, Any], sessions: Sequence[Listed]
+) -> tuple[Question, _Chosen]:
+    """What to ask, given all sessions of the store."""
     selection = Selection(below=asked["cwd"], agent=asked["agent"], tags=asked["tags"])
-    selected = select([row_of(meta, short[meta.session_id]) for meta in metas], selection)
-    return selected.shown, selected.counts
+    kept, hidden = _filtered(sessions, selection) if ref is None else ([_target(ref, query, sessions)], {})
+    names = [session.session_id for session in kept]
+    return replace(question, sessions=names), _Chosen(kept, hidden, [session.session_id for session in sessions])
 
 
-def _target(ref: str, query: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
-    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — as above
+def _filtered(sessions: Sequence[Listed], selection: Selection) -> tuple[list[Listed], dict[str, int]]:
+    kept, hidden = [], Counter[str]()
+    for session in sessions:
+        if by := reason(session, selection):
+            hidden[by[0]] += 1
+        else:
+            kept.append(session)
+    return kept, dict(hidden)
+
+
+async def _brought_up_to_date(
+    call: Call, choose: Choose[_Chosen], *, rebuild: bool
+) -> tuple[Found, _Chosen, tuple[str, ...]]:
+    from snapshot_plugin.manager.search.listing import listed  # noqa: PLC0415 — as above
+
+    async with call.store() as store, search_index(call, store, rebuild=rebuild) as index:
+        metas = await index.listed()
+        question, chosen = choose([listed(meta) for meta in metas])
+        only, progress = frozenset(question.sessions), functools.partial(indexing, call)
+        found, unreadable = await index.ask(question, metas, only=only, progress=progress)
+    return found, chosen, unreadable
+
+
+def _target(ref: str, query: str, sessions: Sequence[Listed]) -> Listed:
+    from snapshot_plugin.cli.refs import meant  # noqa: PLC0415 — as above
 
     try:
-        target = resolve(ref, metas)
+        session, seq = meant(ref, sessions)
     except SnapshotNotFound as error:
         quoted = f"to search for several words, quote them: asnap search {shlex.quote(f'{query} {ref}')}"
         raise SnapshotNotFound(
             error.message, session_id=error.session_id, hint=f"{error.hint}\n  {quoted}" if error.hint else quoted
         ) from None
-    if target.seq is not None:
+    if seq is not None:
         raise InvalidInput(
             f"{ref!r} is one snapshot, and the newest state of a session is what is searched",
-            session_id=target.session_id,
+            session_id=session.session_id,
             hint="leave out the @ and what follows",
         )
-    return target.meta
+    return session
 
 
-def _searched(query: str, found: Found, rows: Sequence[SessionRow], **rest: Any) -> Searched:
-    by_id = {row.session_id: row for row in rows}
+def _searched(query: str, found: Found, chosen: _Chosen, **rest: Any) -> Searched:
+    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — as above
+
+    by_id = {session.session_id: session for session in chosen.sessions if session.session_id in found.counts}
+    short = short_ids(chosen.ids, of=by_id.keys())
     return Searched(
         query=query,
         hits=tuple(_message_hit(hit, by_id[hit.session_id]) for hit in found.hits),
-        sessions=tuple(_session_hits(by_id[name], hits) for name, hits in found.counts.items()),
-        total_hits=sum(found.counts.values()),
-        searched=len(rows) - len(rest["unreadable"]),
+        sessions=tuple(_session_hits(by_id[name], short[name], hits) for name, hits in found.counts.items()),
+        total_hits=found.total_hits,
+        total_sessions=found.total_sessions,
+        searched=len(chosen.sessions) - len(rest["unreadable"]),
+        hidden=chosen.hidden,
         **rest,
     )
 
 
-def _message_hit(hit: Hit, row: SessionRow) -> MessageHit:
+def _message_hit(hit: Hit, row: Listed) -> MessageHit:
     snippet, matches = _unmarked(plain(hit.snippet))
     return MessageHit(
         session_id=hit.session_id,
@@ -271,7 +184,7 @@ def _message_hit(hit: Hit, row: SessionRow) -> MessageHit:
         at=hit.at,
         snippet=snippet,
         matches=matches,
-        jump=_jump(hit.session_id, hit.number or None),
+        jump=jump_to(hit.session_id, hit.number or None),
     )
 
 
@@ -286,13 +199,13 @@ def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     return text, tuple(matches)
 
 
-def _session_hits(row: SessionRow, hits: int) -> SessionHits:
+def _session_hits(session: Listed, short_id: str, hits: int) -> SessionHits:
     return SessionHits(
-        session_id=row.session_id,
-        short_id=row.short_id,
-        title=row.title,
-        agent=row.agent,
-        cwd=row.cwd,
-        changed_at=row.changed_at,
+        session_id=session.session_id,
+        short_id=short_id,
+        title=session.title,
+        agent=session.agent,
+        cwd=session.cwd,
+        changed_at=session.changed_at,
         hits=hits,
     )

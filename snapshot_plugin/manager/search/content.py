@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 
 from snapshot_plugin.manager.search.facts import Facts, facts_of, pack, unpack
-from snapshot_plugin.manager.search.query import indexable
+from snapshot_plugin.manager.search.query import indexable, marked_words
 from snapshot_plugin.manager.search.rows import CHUNK, Text, packed, rows_of, texts_of
 from snapshot_plugin.model.searchable import passages
 
@@ -85,18 +85,19 @@ def _replace(connection: sqlite3.Connection, key: int, texts: Sequence[Text]) ->
     there = list(texts_of(connection, key))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(there, texts, strict=False)))
     first, last = rows_of(key)
-    forget = "INSERT INTO message (message, rowid, body, tools, role) VALUES ('delete', ?, ?, ?, ?)"
+    forget = "INSERT INTO message (message, rowid, words) VALUES ('delete', ?, ?)"
     connection.executemany(forget, _numbered(there, first, same))
     connection.execute("DELETE FROM said WHERE row BETWEEN ? AND ?", (first + same, last))
-    learn = "INSERT INTO message (rowid, body, tools, role) VALUES (?, ?, ?, ?)"
+    learn = "INSERT INTO message (rowid, words) VALUES (?, ?)"
     connection.executemany(learn, _numbered(texts, first, same))
     times = [(first + n, text.at) for n, text in enumerate(texts[same:], same) if text.at is not None]
     connection.executemany("INSERT INTO said (row, at) VALUES (?, ?)", times)
     _replace_chunks(connection, rows_of(key), texts, same - same % CHUNK)
 
 
-def _numbered(texts: Sequence[Text], first: int, start: int) -> Iterator[tuple[int, str, str, str]]:
-    return ((first + n, text.body, text.tools, text.role) for n, text in enumerate(texts[start:], start))
+def _numbered(texts: Sequence[Text], first: int, start: int) -> Iterator[tuple[int, str]]:
+    for n, text in enumerate(texts[start:], start):
+        yield first + n, f"{text.body}\n{marked_words(text.tools, text.role)}"
 
 
 def _replace_chunks(

@@ -7,27 +7,25 @@ kept on disk sealed under a key of the store: the words of its sessions are neve
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snapshot_plugin.codec.keys import NONCE_BYTES
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.store.files import make_private_dir, replace_file
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
 
-__all__ = ["WORDS", "Database", "transaction"]
+__all__ = ["WORDS", "Database", "index_path", "transaction"]
 
 _APPLICATION = 0x61534E50
-_VERSION = 2
+_VERSION = 3
 """Raised when the tables or what is put into them change; an index of another version is made anew."""
-_PLACE = b"asnap search index 1"
 _PATIENCE = 30.0
-WORDS = "body, tools, role, tokenize = 'unicode61 remove_diacritics 2'"
+WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
 """How texts are taken apart into words."""
 _TABLES = f"""
 CREATE TABLE store (id TEXT NOT NULL);
@@ -40,6 +38,12 @@ CREATE TABLE chunk (row INTEGER PRIMARY KEY, texts BLOB NOT NULL);
 CREATE TABLE said (row INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '');
 """
+
+
+def index_path(cache: Path, name: str, *, sealed: bool) -> Path:
+    """Where the index of the store called *name* is kept."""
+    file = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return cache / f"search-{file}.{'sealed' if sealed else 'db'}"
 
 
 class Database:
@@ -63,16 +67,21 @@ class Database:
     def _connected(self) -> sqlite3.Connection:
         if self._path is None:
             return _connect(":memory:")
-        make_private_dir(self._path.parent)
         if self._keys is None:
             _make_private(self._path)
             with _closed_on_error(_connect(str(self._path))) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 return connection
+        return self._connected_to_sealed(self._path, self._keys)
+
+    def _connected_to_sealed(self, path: Path, keys: SessionKeys) -> sqlite3.Connection:
+        from snapshot_plugin.manager.search.sealed import unsealed  # noqa: PLC0415 — for encrypted stores alone
+
+        _make_place(path)
         with _closed_on_error(_connect(":memory:")) as connection:
             with contextlib.suppress(FileNotFoundError):
-                connection.deserialize(_unsealed(self._path.read_bytes(), self._keys))
+                connection.deserialize(unsealed(path.read_bytes(), keys))
             return connection
 
     def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -95,13 +104,14 @@ class Database:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
-    def keep(self, random: Callable[[int], bytes] = os.urandom) -> None:
+    def keep(self) -> None:
         """Put on disk what is not there by itself."""
         if self._path is None or self._keys is None:
             return
-        nonce, kid = random(NONCE_BYTES), self._keys.primary.encode()
-        sealed = self._keys.seal(nonce, self.connection.serialize(), _PLACE)
-        replace_file(self._path, bytes([len(kid)]) + kid + nonce + sealed)
+        from snapshot_plugin.manager.search.sealed import sealed  # noqa: PLC0415 — as above
+        from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — as above
+
+        replace_file(self._path, sealed(self.connection.serialize(), self._keys))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -162,14 +172,18 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _make_private(path: Path) -> None:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        _make_place(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(fd, 0o600)
     finally:
         os.close(fd)
 
 
-def _unsealed(data: bytes, keys: SessionKeys) -> bytes:
-    start = 1 + data[0] if data else 1
-    body = start + NONCE_BYTES
-    return keys.open(data[1:start].decode(), data[start:body], data[body:], _PLACE)
+def _make_place(path: Path) -> None:
+    from snapshot_plugin.store.files import make_private_dir  # noqa: PLC0415 — mostly it is there
+
+    make_private_dir(path.parent)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from snapshot_plugin.manager.search.database import WORDS
-from snapshot_plugin.manager.search.rows import ROOM, rows_of, text_of
+from snapshot_plugin.manager.search.rows import ROOM, Texts, rows_of
 
 __all__ = ["END", "START", "Found", "Hit", "Question"]
 
 START, END = "\ue000", "\ue001"
 """Stand around each match in a snippet. No text in the index holds them (see `query.indexable`)."""
 
-_ALL = (0, 1 << 62)
 _MATCH = "message MATCH :words AND message.rowid BETWEEN :low AND :high"
-_DATED = f"""
+_ANY_TIME = f"message WHERE {_MATCH}"
+_IN_TIME = f"""
 message LEFT JOIN said ON said.row = message.rowid JOIN session ON session.key = message.rowid >> {ROOM}
 WHERE {_MATCH} AND coalesce(at, changed) BETWEEN :first AND :last
 """
-_COUNT = f"SELECT message.rowid >> {ROOM}, count(*) FROM message WHERE {_MATCH} GROUP BY 1"  # noqa: S608 — constants
-_COUNT_DATED = f"SELECT session.key, count(*) FROM {_DATED} GROUP BY 1"  # noqa: S608 — constants
-_ROWS = f"SELECT message.rowid FROM {_DATED} ORDER BY message.rowid LIMIT :limit"  # noqa: S608 — constants
-_SNIPPET = f"SELECT snippet(shown, 0, '{START}', '{END}', '…', 24) FROM shown WHERE shown MATCH :words"  # noqa: S608 — constants
+_ANY_SESSION = (0, 1 << 62)
+_CHOSEN = f" AND message.rowid >> {ROOM} IN (SELECT value FROM json_each(:keys))"  # noqa: S608 — constants
+_SNIPPET = f"SELECT snippet(shown, 0, '{START}', '{END}', '…', 24) FROM shown WHERE shown MATCH ?"  # noqa: S608 — as above
 
 
 class Hit(NamedTuple):
@@ -39,22 +39,25 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The hits that were asked for, and how many each session has, in the order of the question."""
+    """Hits, how many each session that is among them has, and how many hits and sessions with hits there are."""
 
     hits: tuple[Hit, ...]
     counts: dict[str, int]
+    total_hits: int
+    total_sessions: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """What to look for, and where.
 
-    `expression` comes from `query.expression`. Only sessions named in `sessions` are looked into, one after the
+    `expression` and `narrowing` come from `query`. Only sessions named in `sessions` are looked into, one after the
     other; of each, `each` hits are shown, `limit` of all. `since` and `until` are times: messages that have none
     count as said when their session last changed.
     """
 
     expression: str
+    narrowing: str = ""
     sessions: Sequence[str]
     limit: int
     each: int
@@ -63,38 +66,64 @@ class Question:
 
     def __call__(self, connection: sqlite3.Connection) -> Found:
         """Put the question."""
+        asked = _Asked(self, connection)
         keys = dict(connection.execute("SELECT session_id, key FROM session"))
-        wanted = [(name, keys[name]) for name in self.sessions if name in keys]
-        counted = self._counts(connection, rows_of(wanted[0][1]) if len(wanted) == 1 else _ALL)
-        counts = {name: counted[key] for name, key in wanted if key in counted}
-        connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.shown USING fts5({WORDS})")
+        wanted = {name: keys[name] for name in self.sessions if name in keys}
+        everything = len(wanted) == len(keys)
+        total, having = asked.totals(None if everything else list(wanted.values()))
         hits: list[Hit] = []
-        for name in counts:
-            if len(hits) >= self.limit:
-                break
-            hits += self._hits(connection, name, keys[name], min(self.each, self.limit - len(hits)))
-        return Found(tuple(hits), counts)
+        counts: dict[str, int] = {}
+        for name, key in wanted.items():
+            if len(hits) < self.limit and key in having:
+                counts[name] = asked.count(key)
+                hits += asked.hits(name, key, min(self.each, self.limit - len(hits)))
+        return Found(tuple(hits), counts, total, len(having))
 
-    def _counts(self, connection: sqlite3.Connection, rows: tuple[int, int]) -> dict[int, int]:
-        count = _COUNT if self.since is self.until is None else _COUNT_DATED  # looking at times takes time
-        return dict(connection.execute(count, self._values(rows)))
 
-    def _hits(self, connection: sqlite3.Connection, name: str, key: int, limit: int) -> Iterator[Hit]:
-        first, last = rows_of(key)
-        rows = connection.execute(_ROWS, {**self._values((first, last)), "limit": limit}).fetchall()
-        for (row,) in rows:
-            text = text_of(connection, row)
+class _Asked:
+    """A question while it is put."""
+
+    def __init__(self, question: Question, connection: sqlite3.Connection) -> None:
+        first, last = question.since, question.until
+        self._connection, self._texts = connection, Texts(connection)
+        self._expression = question.expression
+        self._source = _ANY_TIME if first is last is None else _IN_TIME  # looking at times takes time
+        self._values: dict[str, Any] = {
+            "words": f"({question.expression}){question.narrowing}",
+            "first": first.timestamp() if first else float("-inf"),
+            "last": last.timestamp() if last else float("inf"),
+        }
+        connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.shown USING fts5({WORDS})")
+
+    def totals(self, keys: Sequence[int] | None) -> tuple[int, frozenset[int]]:
+        """How many hits there are, in the sessions with these keys or in all, and which sessions have any."""
+        rows = rows_of(keys[0]) if keys and len(keys) == 1 else _ANY_SESSION
+        chosen = "" if keys is None else _CHOSEN
+        found = self._select(f"DISTINCT message.rowid >> {ROOM}", rows, chosen, keys=json.dumps(keys))
+        ((total,),) = self._select("count(*)", rows, chosen, keys=json.dumps(keys))
+        return total, frozenset(key for (key,) in found)
+
+    def count(self, key: int) -> int:
+        """How many hits a session has."""
+        ((count,),) = self._select("count(*)", rows_of(key))
+        return int(count)
+
+    def hits(self, name: str, key: int, limit: int) -> Iterator[Hit]:
+        """The first hits of a session."""
+        rows = rows_of(key)
+        for (row,) in self._select("message.rowid", rows, " ORDER BY message.rowid LIMIT :limit", limit=limit):
+            text = self._texts[row]
             moment = None if text.at is None else datetime.fromtimestamp(text.at, UTC)
-            yield Hit(name, row - first, text.role, moment, self._snippet(connection, text[:3]))
+            yield Hit(name, row - rows[0], text.role, moment, self._snippet(text.body))
 
-    def _snippet(self, connection: sqlite3.Connection, text: tuple[str, str, str]) -> str:
+    def _select(self, what: str, rows: tuple[int, int], rest: str = "", **values: Any) -> list[Any]:
+        select = f"SELECT {what} FROM {self._source}{rest}"  # noqa: S608 — constants of this module
+        values |= {**self._values, "low": rows[0], "high": rows[1]}
+        return self._connection.execute(select, values).fetchall()
+
+    def _snippet(self, body: str) -> str:
         """The part of a text that matches best. A table with this text alone finds it, as the large one would."""
-        connection.execute("DELETE FROM shown")
-        connection.execute("INSERT INTO shown (body, tools, role) VALUES (?, ?, ?)", text)
-        found = connection.execute(_SNIPPET, {"words": self.expression}).fetchone()
+        self._connection.execute("DELETE FROM shown")
+        self._connection.execute("INSERT INTO shown VALUES (?)", (body,))
+        found = self._connection.execute(_SNIPPET, (self._expression,)).fetchone()
         return str(found[0]).replace("\u200b", "") if found else ""
-
-    def _values(self, rows: tuple[int, int]) -> dict[str, str | float]:
-        first = self.since.timestamp() if self.since else float("-inf")
-        last = self.until.timestamp() if self.until else float("inf")
-        return {"words": self.expression, "low": rows[0], "high": rows[1], "first": first, "last": last}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.manager.search.database import Database, transaction
-from snapshot_plugin.manager.search.listing import directory_mark, recalled, remember
+from snapshot_plugin.manager.search.database import Database, index_path, transaction
+from snapshot_plugin.manager.search.listing import look, recalled_metas, remember
 from snapshot_plugin.manager.search.rows import heads
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ class SearchIndex:
     def __init__(self, store: SnapshotStore, cache: Path, name: str) -> None:
         self._store, self._name = store, name
         self._keys: SessionKeys | None = getattr(store, "session_keys", lambda _name: None)("+search")
-        file = hashlib.sha256(name.encode()).hexdigest()[:32]
-        self.path = cache / f"search-{file}.{'sealed' if self._keys else 'db'}"
+        self.path = index_path(cache, name, sealed=self._keys is not None)
         try:
             self._database = Database(self.path, store_id=name, keys=self._keys)
         except (OSError, sqlite3.Error, SnapshotError):
@@ -92,10 +90,11 @@ class SearchIndex:
 
     def _mark(self) -> str | None:
         path: Path | None = getattr(self._store, "path", None)
-        return directory_mark(path / "sessions") if path else None
+        seen = look(path) if path else None
+        return seen.mark if seen else None
 
     def _recalled(self, mark: str) -> Sequence[SnapshotMeta] | None:
-        return recalled(self._database.connection, mark)
+        return recalled_metas(self._database.connection, mark)
 
     def _remember(self, mark: str, metas: Sequence[SnapshotMeta]) -> None:
         connection = self._database.connection

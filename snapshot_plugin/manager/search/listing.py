@@ -1,60 +1,140 @@
-"""The store's list, remembered: as long as no file of a session changed, it need not be read from the sessions."""
+"""The store's list, remembered: as long as no file of a session changed, it need not be read from the sessions.
+
+The promise: a session that changed is always noticed. The mark of a store is made of the name, the size, the inode
+and the time of last change of every file that holds frames. Frames are only ever appended, which makes a file
+larger, or put into files of another name; so even a change within one tick of the clock, and one by a process whose
+clock is wrong, leaves another mark.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+if TYPE_CHECKING:
+    from snapshot_plugin.model.meta import SnapshotMeta
 
-from snapshot_plugin.model.meta import SnapshotMeta
+__all__ = ["Listed", "Look", "listed", "look", "recalled", "recalled_metas", "remember"]
 
-__all__ = ["directory_mark", "recalled", "remember"]
-
-_METAS = TypeAdapter(list[SnapshotMeta])
 _FRAMES = ".snap.gz"
+_LEASE = ".lease"
 
 
-def directory_mark(sessions: Path) -> str | None:
-    """A digest of which files hold frames, how large they are, and when they were written. None: it cannot be told.
+class Listed(NamedTuple):
+    """A session as a search needs it: see `SnapshotMeta`."""
 
-    Frames are only ever appended, or put into new files: a session cannot change and leave this as it was.
-    """
-    digest = hashlib.sha256()
+    session_id: str
+    seq: int
+    root: str
+    state: str
+    title: str | None
+    agent: str | None
+    cwd: str | None
+    tags: tuple[str, ...]
+    snapshot_tags: tuple[str, ...]
+    changed_at: datetime
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Which snapshot is its newest."""
+        return self.seq, self.root
+
+    @property
+    def live(self) -> None:
+        """Who has it is nothing that a search asks for."""
+
+
+class Look(NamedTuple):
+    """A look at a store's files: their mark, and the directories of sessions that somebody has or had, and died."""
+
+    mark: str
+    leased: tuple[str, ...]
+
+
+def look(root: str | os.PathLike[str]) -> Look | None:
+    """A look at the store in the directory *root*; None: it cannot be had."""
+    leased: list[str] = []
     try:
-        for line in sorted(_files(sessions)):
-            digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+        with open(os.path.join(root, "STORE.json"), "rb") as marker:  # noqa: PTH118, PTH123 — no pathlib at start-up
+            digest = hashlib.sha256(marker.read())
+        for line in sorted(_files(os.path.join(root, "sessions"), leased)):  # noqa: PTH118 — as above
+            digest.update(line.encode("utf-8", "surrogateescape"))
     except OSError:
         return None
-    return digest.hexdigest()
+    return Look(digest.hexdigest(), tuple(leased))
 
 
-def _files(sessions: Path) -> Iterator[str]:
+def _files(sessions: str, leased: list[str]) -> Iterator[str]:
     with os.scandir(sessions) as directories:
         for directory in directories:
-            yield directory.name
+            yield f"{directory.name}\n"
             if not directory.is_dir(follow_symlinks=False):
                 continue
             with os.scandir(directory.path) as files:
                 for file in files:
-                    if file.name.endswith(_FRAMES):
+                    name = file.name
+                    if name.endswith(_FRAMES):
                         about = file.stat(follow_symlinks=False)
-                        yield f"{directory.name}/{file.name} {about.st_size} {about.st_mtime_ns} {about.st_ino}"
+                        changed = f"{about.st_size} {about.st_ctime_ns} {about.st_ino}"
+                        yield f"{directory.name}/{name} {changed}\n"
+                    elif name == _LEASE and file.stat(follow_symlinks=False).st_size:
+                        leased.append(directory.name)
 
 
-def recalled(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
+def listed(meta: SnapshotMeta) -> Listed:
+    """A session of the store's own list."""
+    return Listed(
+        meta.session_id, meta.seq, meta.root, meta.state, meta.title, meta.agent, meta.cwd, meta.tags,
+        meta.snapshot_tags, meta.sort_key,
+    )  # fmt: skip
+
+
+def recalled(connection: sqlite3.Connection, mark: str) -> list[Listed] | None:
     """The list as it was when the files were as *mark* says; None if that is not known."""
+    data = _remembered(connection, mark)
+    try:
+        return None if data is None else [_listed(meta) for meta in json.loads(data)]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _listed(meta: dict[str, str]) -> Listed:
+    return Listed(
+        meta["session_id"], int(meta["seq"]), meta["root"], meta["state"], meta["title"], meta["agent"],
+        meta["cwd"], tuple(meta["tags"]), tuple(meta["snapshot_tags"]),
+        datetime.fromisoformat(meta["updated_at"] or meta["saved_at"]),
+    )  # fmt: skip
+
+
+def recalled_metas(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
+    """The same with all that the store tells."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 — a search needs neither
+
+    from snapshot_plugin.model.meta import SnapshotMeta  # noqa: PLC0415 — as above
+
+    data = _remembered(connection, mark)
+    try:
+        return None if data is None else TypeAdapter(list[SnapshotMeta]).validate_json(data)
+    except ValidationError:
+        return None
+
+
+def _remembered(connection: sqlite3.Connection, mark: str) -> bytes | None:
     try:
         found = connection.execute("SELECT metas FROM listing WHERE mark = ?", (mark,)).fetchone()
-        return _METAS.validate_json(found[0]) if found else None
-    except (sqlite3.DatabaseError, ValidationError):
+    except sqlite3.DatabaseError:
         return None
+    return found[0] if found else None
 
 
 def remember(connection: sqlite3.Connection, mark: str, metas: Sequence[SnapshotMeta]) -> None:
     """Keep the list for the next time. *mark* was taken before the list was made, so it is never newer than it."""
+    from pydantic_core import to_json  # noqa: PLC0415 — as above
+
     connection.execute("DELETE FROM listing")
-    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, _METAS.dump_json(list(metas))))
+    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, to_json(list(metas))))

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["CHUNK", "ROOM", "Text", "heads", "packed", "rows_of", "text_of", "texts_of"]
+__all__ = ["CHUNK", "ROOM", "Text", "Texts", "heads", "packed", "rows_of", "texts_of"]
 
 ROOM = 24
 """A row's number is the session's key, then this many bits for the message."""
@@ -42,14 +42,22 @@ def rows_of(key: int) -> tuple[int, int]:
     return key << ROOM, ((key + 1) << ROOM) - 1
 
 
-def text_of(connection: sqlite3.Connection, row: int) -> Text:
-    """The text of one row."""
-    chunk = row - row % CHUNK
-    (data,) = connection.execute("SELECT texts FROM chunk WHERE row = ?", (chunk,)).fetchone() or (b"",)
-    texts = _unpacked(data)
-    if row - chunk >= len(texts):
-        raise sqlite3.DatabaseError("a chunk of texts is too short")
-    return texts[row - chunk]
+class Texts:
+    """The text of each row. Those that stand together are unpacked together."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._chunk, self._texts = -1, [Text("", "", "", None)]
+
+    def __getitem__(self, row: int) -> Text:
+        chunk = row - row % CHUNK
+        if chunk != self._chunk:
+            select = "SELECT texts FROM chunk WHERE row = ?"
+            (data,) = self._connection.execute(select, (chunk,)).fetchone() or (b"",)
+            self._chunk, self._texts = chunk, _unpacked(data)
+        if row - chunk >= len(self._texts):
+            raise sqlite3.DatabaseError("a chunk of texts is too short")
+        return self._texts[row - chunk]
 
 
 def texts_of(connection: sqlite3.Connection, key: int) -> Iterator[Text]:

@@ -1,0 +1,65 @@
+"""What can be searched never holds a secret, however few messages are looked at closely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.redact import redact
+from snapshot_plugin.model.searchable import passages
+from snapshot_plugin.model.secret_shapes import may_hold_secrets
+from snapshot_plugin.model.snapshot import Message
+from snapshot_plugin.testing import make_snapshot
+from tests.model.test_redact import ASSIGNMENTS, MORE_TOKENS, TOKENS
+
+SECRETS = [
+    *TOKENS.values(),
+    *(token for _, token in MORE_TOKENS),
+    *(form.format(key) for _, form, key in ASSIGNMENTS),
+]
+NAMES = ["password", "dbPassword", "DB_PASSWD", "passphrase", "clientSecret", "client-secret", "CLIENT_SECRET"]
+NAMES += ["secretAccessKey", "aws_secret-access_key", "Authorization", "proxy-authorization"]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_whatever_holds_a_secret_is_looked_at_closely(secret: str) -> None:
+    assert may_hold_secrets(f"harmless\n{secret.upper() if secret.islower() else secret}\nharmless")
+
+
+_harmless = st.sampled_from(["a client said so", "the secret of a good life", "İstanbul", "x", "hunter2hunter"])
+_texts = st.sampled_from(SECRETS) | _harmless
+_json = st.recursive(
+    _texts | st.integers(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*NAMES, "note"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(_texts, _texts, _json, _json)
+@settings(max_examples=300, deadline=None)
+def test_what_is_searched_is_what_a_close_look_at_everything_leaves(
+    title: str, text: str, given_: Any, output: Any
+) -> None:
+    call = ToolCallBlock(tool_call_id="c", title=title, kind="execute", raw_input=given_, raw_output=output)
+    message = Message(role="assistant", content=(TextBlock(text=text), call))
+    clean = redact(message)[0]
+
+    _, found = passages(make_snapshot(session_id="s").append(message))
+    _, expected = passages(make_snapshot(session_id="s").append(clean))
+
+    assert found == expected
+    assert redact(found.body)[0] == found.body
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_a_secret_by_its_name_alone_is_left_out(name: str) -> None:
+    value = "Bearer abcdefgh1234" if "uthorization" in name else "tr0ub4dor"
+    message = Message(role="assistant", content=(ToolCallBlock(tool_call_id="c", raw_input={name: value}),))
+    _, found = passages(make_snapshot(session_id="s").append(message))
+    assert value.rpartition(" ")[2] not in found.body
