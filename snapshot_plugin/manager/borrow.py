@@ -7,15 +7,16 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
-from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin.errors import Conflict, SessionLocked
 from snapshot_plugin.manager.lease import Lease, Owner, owner_of
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.manager.recovery import LocalStore
+from snapshot_plugin.manager.spool import read_spool
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.value import rfc3339
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["borrowed", "held_alone"]
+__all__ = ["borrowed", "held_alone", "must_be_recovered"]
 
 
 @asynccontextmanager
@@ -63,3 +64,25 @@ async def held_alone(store: SnapshotStore, session_id: str, clock: Clock, *, to:
                 hint=f"end that process first, then {to}",
             )
         yield
+
+
+async def must_be_recovered(store: SnapshotStore, session_id: str) -> None:
+    """For what builds on the newest snapshot of a session that is held alone.
+
+    Raises:
+        Conflict: what a killed process left is not in a snapshot yet.
+    """
+    if isinstance(store, LocalStore):
+        await anyio.to_thread.run_sync(_check_spool, store, session_id)
+
+
+def _check_spool(store: LocalStore, session_id: str) -> None:
+    left = read_spool(store.session_dir(session_id), session_id=session_id, keys=store.session_keys(session_id))
+    if left.records:
+        error = Conflict(
+            f"{len(left.records)} record(s) a killed process left of session {session_id} are in no snapshot yet",
+            session_id=session_id,
+            hint="recover them first",
+        )
+        error.run = "asnap recover"
+        raise error

@@ -9,11 +9,10 @@ from typing import Any, Final
 import anyio.to_thread
 
 from snapshot_plugin.codec.document import Document, parsed
-from snapshot_plugin.errors import Conflict, Damaged, InvalidInput
-from snapshot_plugin.manager.borrow import held_alone
+from snapshot_plugin.errors import Damaged, InvalidInput
+from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.recovery import LocalStore
-from snapshot_plugin.manager.spool import read_spool
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.value import JsonObject, Value
@@ -98,7 +97,7 @@ async def take_secrets_out(store: SnapshotStore, session_id: str, *, clock: Cloc
     if not isinstance(store, LogStore):
         raise InvalidInput("this store keeps no copies, so what is taken out could not come back")
     async with held_alone(store, session_id, clock, to="take secrets out"):
-        await anyio.to_thread.run_sync(_must_be_recovered, store, session_id)
+        await must_be_recovered(store, session_id)
         found = await store.read(session_id, strict=True)
         redacted, report = redact(found.snapshot)
         seq, steps = found.ref.seq, list[dict[str, Any]]()
@@ -183,17 +182,3 @@ def _not_searched(store: SnapshotStore, session_id: str) -> tuple[str, ...]:
         return ()
     directory = store.path / "sessions" / dirname_of(session_id)
     return tuple(sorted(path.name for path in directory.iterdir() if path.name.startswith(_ASIDE)))
-
-
-def _must_be_recovered(store: SnapshotStore, session_id: str) -> None:
-    if not isinstance(store, LocalStore):
-        return
-    left = read_spool(store.session_dir(session_id), session_id=session_id, keys=store.session_keys(session_id))
-    if left.records:
-        error = Conflict(
-            f"{len(left.records)} record(s) a killed process left of session {session_id} are in no snapshot yet",
-            session_id=session_id,
-            hint="recover them first",
-        )
-        error.run = "asnap recover"
-        raise error

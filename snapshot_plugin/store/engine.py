@@ -360,13 +360,13 @@ class LogStore:
         async with self._turn(session_id):
             return await self._run(lambda: transfer.take_out(self._log, session_id, self.session_keys(session_id)))
 
-    async def put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
-        """A session from elsewhere, whole or not at all; `Conflict` if there is one of that name."""
+    async def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
+        """A session from elsewhere, whole or not at all; see `transfer.put_in`."""
         async with self._turn(session_id):
-            await self._run(self._put_in, session_id, copies)
+            await self._run(self._put_in, session_id, copies, instead_of)
 
-    def _put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
-        transfer.put_in(self._log, session_id, self.session_keys(session_id), copies)
+    def _put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
+        transfer.put_in(self._log, session_id, self.session_keys(session_id), copies, instead_of=instead_of)
         self._heads.forget(session_id)
 
     async def aclose(self) -> None:

@@ -89,11 +89,20 @@ def verified(copies: Sequence[Copied]) -> SessionSnapshot:
     return load_document(rebuilt.document.raw(copies[-1].header.sid))
 
 
-def put_in(log: FrameLog, session_id: str, keys: SessionKeys | None, copies: Sequence[Copied]) -> None:
-    """Make *copies* the session *session_id*, which must not be there. At once: all of it or nothing.
+def put_in(
+    log: FrameLog,
+    session_id: str,
+    keys: SessionKeys | None,
+    copies: Sequence[Copied],
+    *,
+    instead_of: Sequence[Copied] = (),
+) -> None:
+    """Make *copies* the session *session_id*. At once: all of it or nothing.
+
+    *instead_of* is what was taken out of it before, and must still be all there is; nothing, for a new session.
 
     Raises:
-        Conflict: there is such a session.
+        Conflict: there is such a session, or it is not what it was.
     """
     digest = keys.digest if keys else plain_digest
     frames = packed(
@@ -104,9 +113,15 @@ def put_in(log: FrameLog, session_id: str, keys: SessionKeys | None, copies: Seq
         keys,
     )
     with log.exclusively(session_id):
-        if log.tip(session_id) is not None:
+        if not instead_of and log.tip(session_id) is not None:
             raise Conflict(f"there is a session {session_id}", session_id=session_id)
+        if instead_of and _roots(take_out(log, session_id, keys)) != _roots(instead_of):
+            raise Conflict(f"session {session_id} was changed meanwhile", session_id=session_id)
         log.replace(session_id, log.segments(session_id), frames, copies[-1].header.hi)
+
+
+def _roots(copies: Sequence[Copied]) -> list[tuple[int, str]]:
+    return [(copy.header.hi, copy.header.root) for copy in copies]
 
 
 class _Rebuilt:

@@ -80,6 +80,43 @@ def test_an_import_can_be_taken_back(asnap: Asnap, bundle: Path, place: Path) ->
     assert listed(place) == set()
 
 
+@pytest.fixture
+def newer(asnap: Asnap, bundle: Path, tmp_path: Path) -> Path:
+    """The bundle of the same session, a day later."""
+    there = tmp_path / "there"
+    saved(there, session("01aaaa+memory", memory={"k": 2}))
+    first = session("01aaaa", "hello", title="Fix auth", config={"cwd": "/home/ann/shop"})
+    saved(there, first.append(make_message("more")).append(make_message("a day later")))
+    assert asnap("export", "01aaaa", "--store", there, "-o", tmp_path / "newer.asnap").code == 0
+    return tmp_path / "newer.asnap"
+
+
+def test_a_session_that_went_on_elsewhere_is_updated(asnap: Asnap, bundle: Path, newer: Path, place: Path) -> None:
+    asnap("import", bundle)
+    dry = asnap("import", newer, "--dry-run", "--json").json["sessions"]
+    (row,) = valid(Imported, asnap("import", newer, "--json").json)["sessions"]
+
+    assert [row] == dry
+    assert (row["outcome"], row["session_id"], row["messages"]) == ("updated", "01aaaa", 4)
+    assert (row["snapshots"], row["with_memory"]) == (3, True)
+    assert listed(place) == {"01aaaa"}
+    assert asnap("export", "01aaaa", "-o", "again.asnap").code == 0
+    assert Path("again.asnap").read_bytes() == newer.read_bytes()
+    assert "already there" in asnap("import", newer).out
+
+
+def test_an_update_can_be_taken_back_and_nothing_of_it_is_lost(
+    asnap: Asnap, bundle: Path, newer: Path, place: Path
+) -> None:
+    asnap("import", bundle)
+    before = asnap("export", "01aaaa", "--format", "markdown").out
+    assert "updated" in asnap("import", newer).out
+
+    assert asnap("undo").code == 0
+    assert asnap("export", "01aaaa", "--format", "markdown").out == before
+    assert "a day later" in asnap("export", "01aaaa@3", "--format", "markdown").out
+
+
 def test_a_dry_run_makes_nothing_not_even_a_store(asnap: Asnap, bundle: Path, place: Path) -> None:
     ran = asnap("import", bundle, "--dry-run", "--json")
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +16,16 @@ from snapshot_plugin.adapters.exchange.carrying import Arrival, as_copies, bring
 from snapshot_plugin.adapters.exchange.edits import moved, renamed
 from snapshot_plugin.adapters.exchange.redacting import redacted
 from snapshot_plugin.codec.frame import encode_frame
-from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.errors import (
+    Conflict,
+    InvalidInput,
+    InvalidSessionId,
+    SessionLocked,
+    SnapshotCorrupted,
+    StoreUnavailable,
+)
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
@@ -89,12 +99,190 @@ async def test_one_snapshot_with_other_content_or_tags_makes_another_session(cha
         assert outcomes(arrivals) == [("renamed", SESSION, "new")]
 
 
+# What goes on with what is there ------------------------------------------------------------------------------
+
+
+async def gone_on(there: MemoryStore, *, memory: bool = True) -> list[Sequence[Copied]]:
+    """The session of `fill`, after another day over there."""
+    if memory:
+        await there.save((await there.load(f"{SESSION}+memory")).evolve(memory={"k": "later"}))
+    snapshot = (await there.load(SESSION)).append(make_message("another day"))
+    await there.save(snapshot, trigger="event", tags=["day-2"])
+    await there.save(snapshot.append(make_message("evening")), trigger="event")
+    return await collect(there, SESSION)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+async def test_a_session_that_went_on_elsewhere_goes_on_here(memory: bool) -> None:
+    async with memory_store() as there, memory_store() as here:
+        await fill(there, memory=memory)
+        await bring(here, await collect(there, SESSION))
+        (arrival,) = await bring(here, await gone_on(there, memory=memory))
+
+        assert (arrival.outcome, arrival.session_id, arrival.made) == ("updated", SESSION, ())
+        assert (arrival.was_at, arrival.snapshots, arrival.with_memory) == (4, 6, memory)
+        assert await collect(here, SESSION) == await collect(there, SESSION)
+        assert (await here.check()).findings == ()
+        again = await bring(here, await collect(there, SESSION))
+        assert outcomes(again) == [("already_there", SESSION, SESSION)]
+
+
+async def test_it_goes_to_and_fro(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path / "a") as one, FilesystemStore(tmp_path / "b", key="secret") as two:
+        await one.save(make_snapshot("0", session_id="s"))
+        for number, (here, there) in enumerate([(one, two), (two, one)] * 3):
+            await bring(there, await collect(here, "s"))
+            await there.save((await there.load("s")).append(make_message(str(number + 1))))
+        assert [meta.seq for meta in await one.history("s")] == [7, 6, 5, 4, 3, 2, 1]
+        assert [message.text for message in (await one.load("s")).messages] == list("0123456")
+        for store in (one, two):
+            assert {meta.session_id for meta in await store.list()} == {"s"}
+            assert (await store.check()).findings == ()
+
+
+async def test_what_was_forgotten_here_stays_forgotten_and_what_was_forgotten_there_stays_here() -> None:
+    async with memory_store() as there, memory_store() as here:
+        await fill(there, memory=False)
+        await bring(here, await collect(there, SESSION))
+        await here.drop(SESSION, [1, 3])
+        await gone_on(there, memory=False)
+        await there.drop(SESSION, [2, 5])
+        (arrival,) = await bring(here, await collect(there, SESSION))
+
+        assert arrival.outcome == "updated"
+        assert [meta.seq for meta in await here.history(SESSION)] == [6, 4, 2]
+        assert await here.load(SESSION) == await there.load(SESSION)
+        assert (await here.check()).findings == ()
+
+
+async def test_what_was_changed_on_both_sides_is_two_sessions() -> None:
+    async with memory_store() as there, memory_store() as here:
+        await fill(there)
+        await bring(here, await collect(there, SESSION))
+        await here.save((await here.load(SESSION)).append(make_message("mine")))
+        arrivals = await bring(here, await gone_on(there), make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new")]
+        assert (await here.load(SESSION)).messages[-1].text == "mine"
+
+
+async def test_a_memory_that_is_another_one_here_keeps_its_session_from_going_on() -> None:
+    async with memory_store() as there, memory_store() as here:
+        await fill(there)
+        await bring(here, await collect(there, SESSION))
+        await here.save((await here.load(f"{SESSION}+memory")).evolve(memory={"k": "mine"}))
+        arrivals = await bring(here, await gone_on(there), make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new")]
+        assert (await here.load(f"{SESSION}+memory")).memory == {"k": "mine"}
+
+
+async def test_a_session_that_had_no_memory_gets_the_one_it_has_elsewhere() -> None:
+    async with memory_store() as there, memory_store() as here:
+        await fill(there, memory=False)
+        await bring(here, await collect(there, SESSION))
+        await there.save(make_snapshot(session_id=f"{SESSION}+memory", memory={"k": 1}))
+        (arrival,) = await bring(here, await gone_on(there))
+
+        assert (arrival.outcome, arrival.made) == ("updated", (f"{SESSION}+memory",))
+        assert (await here.load(f"{SESSION}+memory")).memory == {"k": "later"}
+
+
+async def test_one_that_knows_less_of_the_spool_than_was_written_here_is_another_session() -> None:
+    """Else what is recorded here next would not be recovered after a crash."""
+    noted = make_snapshot("x", session_id="s", metadata={"spool": {"upto": 7}})
+    async with memory_store() as there, memory_store() as here:
+        await there.save(noted)
+        await bring(here, await collect(there, "s"))
+        await there.save(noted.append(make_message("y")).evolve(metadata={"spool": {"upto": 3}}))
+        arrivals = await bring(here, await collect(there, "s"), make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", "s", "new")]
+
+
+async def test_a_dry_run_updates_nothing() -> None:
+    async with memory_store() as there, memory_store() as here:
+        await fill(there)
+        await bring(here, await collect(there, SESSION))
+        before = await collect(here, SESSION)
+        (arrival,) = await bring(here, await gone_on(there), dry_run=True)
+
+        assert arrival.outcome == "updated"
+        assert await collect(here, SESSION) == before
+
+
+async def test_a_live_session_is_not_updated(tmp_path: Path) -> None:
+    async with memory_store() as there, FilesystemStore(tmp_path) as here:
+        await fill(there)
+        await bring(here, await collect(there, SESSION))
+        async with SnapshotManager(here).claiming(SESSION) as claim:
+            await claim.secure()
+            with pytest.raises(SessionLocked):
+                await bring(here, await gone_on(there))
+        assert len(await here.history(SESSION)) == 4
+
+
+async def test_what_a_killed_process_left_is_recovered_before_anything_is_put_behind_it(tmp_path: Path) -> None:
+    async with memory_store() as there, FilesystemStore(tmp_path) as here:
+        await fill(there, memory=False)
+        await bring(here, await collect(there, SESSION))
+        spool = Spool.open(here.session_dir(SESSION), session_id=SESSION)
+        spool.append({"message": {"role": "user", "content": "half said"}})
+        spool.close()
+        with pytest.raises(Conflict):
+            await bring(here, await gone_on(there, memory=False))
+        assert len(await here.history(SESSION)) == 4
+
+
+async def test_a_save_at_the_same_moment_is_not_overwritten() -> None:
+    class Busy(MemoryStore):
+        async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
+            if options.get("instead_of") and not session_id.endswith("+memory"):
+                await self.save((await self.load(session_id)).append(make_message("at the same moment")))
+            await super().put_in(session_id, copies, **options)
+
+    async with memory_store() as there, Busy() as here:
+        await fill(there)
+        await bring(here, await collect(there, SESSION))
+        with pytest.raises(Conflict):
+            await bring(here, await gone_on(there))
+        assert (await here.load(SESSION)).messages[-1].text == "at the same moment"
+        assert (await here.load(f"{SESSION}+memory")).memory == {"k": "v"}, "taken back"
+
+
+# What is not what it seems ------------------------------------------------------------------------------------
+
+
 async def test_its_memory_alone_can_be_in_the_way() -> None:
     async with memory_store() as store:
         await store.save(make_snapshot(session_id=f"{SESSION}+memory", memory={"other": 1}))
         arrivals = await bring(store, await exported(), make_id=lambda: "new")
 
         assert outcomes(arrivals) == [("renamed", SESSION, "new")]
+
+
+@pytest.mark.parametrize("gone", [SESSION, f"{SESSION}+memory"])
+async def test_half_of_a_session_is_not_the_session(gone: str) -> None:
+    async with memory_store() as store:
+        sessions = await exported()
+        await bring(store, sessions)
+        await store.delete(gone)
+        arrivals = await bring(store, sessions, make_id=lambda: "new")
+
+        assert outcomes(arrivals) == [("renamed", SESSION, "new")]
+        assert await ids(store) == {SESSION, f"{SESSION}+memory", "new", "new+memory"} - {gone}
+
+
+async def test_a_memory_is_there_before_the_session_that_names_it() -> None:
+    class Watched(MemoryStore):
+        async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
+            order.append(session_id)
+            await super().put_in(session_id, copies, **options)
+
+    order: list[str] = []
+    async with Watched() as store:
+        await bring(store, await exported())
+    assert order == [f"{SESSION}+memory", SESSION]
 
 
 async def test_a_session_can_be_given_an_id() -> None:
@@ -135,10 +323,10 @@ async def test_if_one_session_is_not_what_it_says_none_is_imported() -> None:
 
 async def test_if_the_disk_refuses_half_way_what_was_imported_is_taken_back() -> None:
     class Full(MemoryStore):
-        async def put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
-            if session_id.endswith("+memory"):
+        async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
+            if not session_id.endswith("+memory"):
                 raise StoreUnavailable("full")
-            await super().put_in(session_id, copies)
+            await super().put_in(session_id, copies, **options)
 
     async with Full() as store:
         with pytest.raises(StoreUnavailable):
@@ -150,11 +338,11 @@ async def test_who_interrupts_an_import_half_way_finds_nothing_imported() -> Non
     with anyio.CancelScope() as scope:
 
         class Interrupted(MemoryStore):
-            async def put_in(self, session_id: str, copies: Sequence[Copied]) -> None:
-                if session_id.endswith("+memory"):
+            async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
+                if not session_id.endswith("+memory"):
                     scope.cancel()
                     await anyio.lowlevel.checkpoint()
-                await super().put_in(session_id, copies)
+                await super().put_in(session_id, copies, **options)
 
         store = Interrupted()
         await bring(store, await exported())

@@ -33,6 +33,7 @@ _MAX_FILE = 1 << 30
 _FORMATS = ("auto", "bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
 _SAID = {
     "imported": "imported",
+    "updated": "updated",
     "renamed": "imported under a new id",
     "already_there": "already there",
 }
@@ -41,7 +42,7 @@ _SAID = {
 class ImportedSession(Part):
     """What became of one session."""
 
-    outcome: Literal["imported", "renamed", "already_there"]
+    outcome: Literal["imported", "updated", "renamed", "already_there"]
     session_id: str
     source_id: str
     """The id it has in the file."""
@@ -116,8 +117,9 @@ async def command(
 ) -> Imported:
     """Read sessions from a file: a bundle, or a session file of another tool. - is standard input.
 
-    What is here wins: a session that is here with other content is left alone, and the one that arrives gets a new
-    id. --map changes the session's directories, not what was said. All of a file is imported, or nothing.
+    A session that is here and went on elsewhere goes on from there. One that is here with other content is left
+    alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
+    of a file is imported, or nothing.
     """
     from snapshot_plugin.adapters.exchange.carrying import bring  # noqa: PLC0415 — only this command needs it
     from snapshot_plugin.adapters.exchange.reading import read_sessions  # noqa: PLC0415 — as above
@@ -200,13 +202,18 @@ def _no_file(file: str) -> NotFound:
 
 
 async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival]) -> None:
-    made = [session_id for arrival in arrivals for session_id in arrival.made]
-    if not made:
+    new = [arrival.session_id for arrival in arrivals if arrival.outcome != "already_there"]
+    if not new:
         return
-    new = [arrival.session_id for arrival in arrivals if arrival.made]
     summary = f"import of {new[0]}" if len(new) == 1 else f"import of {len(new)} sessions"
-    steps = [{"do": "delete", "session_id": session_id} for session_id in made]
+    steps = [step for arrival in arrivals for step in _undoing(arrival)]
     await call.operations(store).record(kind="import", summary=summary, steps=steps)
+
+
+def _undoing(arrival: Arrival) -> list[dict[str, Any]]:
+    if arrival.was_at is not None:  # its memory stays: what it was then is in it, and is what the session names
+        return [{"do": "revert", "session_id": arrival.session_id, "seq": arrival.was_at}]
+    return [{"do": "delete", "session_id": session_id} for session_id in arrival.made]
 
 
 def _row(arrival: Arrival) -> ImportedSession:
@@ -218,5 +225,5 @@ def _row(arrival: Arrival) -> ImportedSession:
         snapshots=arrival.snapshots,
         messages=len(arrival.newest.messages),
         cwd=arrival.newest.config.cwd,
-        with_memory=len(arrival.made) > 1,
+        with_memory=arrival.with_memory,
     )
