@@ -11,6 +11,7 @@ from snapshot_plugin.manager.borrow import held_alone
 from snapshot_plugin.manager.labels import LABELS, TRIGGER, label
 from snapshot_plugin.manager.operations import Operation, OperationLog
 from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.manager.recovery import upto_of, with_upto
 from snapshot_plugin.manager.working_memory import owner_of
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore
@@ -148,6 +149,8 @@ class _Undo:
         async with held_alone(self._store, session_id, self._clock, to="undo again"):
             head = await self._store.read(session_id, strict=True)
             then = await self._store.load(session_id, at=seq)
+            if (upto := upto_of(head.snapshot)) > upto_of(then):
+                then = with_upto(then, upto)  # what is recorded next goes on from there, and is to be recovered
             await self._store.save(then, trigger="undo", base=head.ref.seq)
         told = f"{session_id} is as it was in snapshot {seq}"
         return told, {"do": "revert", "session_id": session_id, "seq": head.ref.seq}

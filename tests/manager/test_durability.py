@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.manager.lease import ended_without_stop, owner_of
 from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.operations import Operation
 from snapshot_plugin.manager.spool import Spool, read_spool
+from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
@@ -128,6 +131,27 @@ async def test_a_resumed_session_records_on_and_no_word_is_told_twice(store: Fil
     async with managing(store) as (manager, _):
         found = await manager.restore("chat")
     assert [message.text for message in found.snapshot.messages] == ["a", "b", "c"] * 3
+
+
+async def test_what_is_recorded_after_an_undo_survives_too(store: FilesystemStore) -> None:
+    chat = Chat("chat")
+    async with managing(store, **_SLOW) as (manager, _):
+        await manager.start_auto_snapshot(chat)
+        for word in ("a", "b", "c"):
+            assert manager.record("chat", said(word))
+            chat.say(word)
+            await manager.snapshot(chat)
+    back = {"do": "revert", "session_id": "chat", "seq": 2}
+    await take_back(store, Operation(id="1", at=datetime.now(UTC), kind="import", summary="", steps=(back,)))
+    async with managing(store, **_SLOW) as (manager, _):
+        chat = Chat("chat", snapshot=(await manager.restore("chat")).snapshot)
+        assert chat.said == ["a", "b"]
+        await manager.start_auto_snapshot(chat)
+        assert manager.record("chat", said("after"))
+        die(manager)
+    async with managing(store) as (manager, _):
+        found = await manager.restore("chat")
+    assert [message.text for message in found.snapshot.messages] == ["a", "b", "after"]
 
 
 async def test_a_snapshot_empties_the_spool_and_says_what_it_contains(store: FilesystemStore) -> None:
