@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from snapshot_plugin.model.content import ToolCallBlock
@@ -34,29 +34,27 @@ def passages(snapshot: SessionSnapshot) -> Iterator[Passage]:
     about = (clean.title, clean.current_task, *(entry.content for entry in clean.plan), *clean.tags)
     yield Passage(0, "", "", "\n".join(filter(None, about)))
     for number, message in enumerate(snapshot.messages, 1):
-        yield _passage(number, _without_secrets(message))
+        names: set[str] = set()
+        passage = _passage(number, message, names)
+        # A close look at every field takes most of the time of an index; most messages need none.
+        if may_hold_secrets("\n".join((passage.body, passage.tools, *names))):
+            passage = _passage(number, redact(message)[0], names)
+        yield passage
 
 
-def _without_secrets(message: Message) -> Message:
-    """A close look at every field takes most of the time of an index; most messages need none."""
-    seen = [*_names(message), *(text for block in message.content for text in _texts(block.raw()))]
-    return redact(message)[0] if may_hold_secrets("\n".join(seen)) else message
-
-
-def _passage(number: int, message: Message) -> Passage:
-    # What a tool put out is often there twice, as content and raw: once is enough to be found.
-    said = dict.fromkeys(text for block in message.content for text in _texts(block.raw(), with_names=False))
-    return Passage(number, message.role, "\n".join(_names(message)), "\n".join(said))
-
-
-def _names(message: Message) -> Iterable[str]:
-    """The tools a message used."""
+def _passage(number: int, message: Message, names: set[str]) -> Passage:
     tools = [block for block in message.content if isinstance(block, ToolCallBlock)]
-    return dict.fromkeys(name for tool in tools for name in (tool.title, tool.kind) if name)
+    used = dict.fromkeys(name for tool in tools for name in (tool.title, tool.kind) if name)
+    # What a tool put out is often there twice, as content and raw: once is enough to be found.
+    said = dict.fromkeys(text for block in message.content for text in _texts(block.raw(), names))
+    return Passage(number, message.role, "\n".join(used), "\n".join(said))
 
 
-def _texts(value: Any, *, with_names: bool = True) -> Iterator[str]:
-    """Every text inside a JSON value, in order. A stack, not recursion: tools may nest as deep as they like."""
+def _texts(value: Any, names: set[str]) -> Iterator[str]:
+    """Every text inside a JSON value, in order; what its parts are called is added to *names*.
+
+    A stack, not recursion: tools may nest as deep as they like.
+    """
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -64,8 +62,7 @@ def _texts(value: Any, *, with_names: bool = True) -> Iterator[str]:
             if each:
                 yield each
         elif isinstance(each, dict):
-            if with_names:
-                yield from each
+            names.update(each)
             waiting += [item for name, item in reversed(each.items()) if name not in _NO_WORDS]
         elif isinstance(each, list | tuple):
             waiting += reversed(each)

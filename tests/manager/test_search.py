@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -124,6 +126,40 @@ async def test_only_sessions_that_changed_are_read_again(tmp_path: Path) -> None
         assert await places(store, tmp_path, "appended", only=None) == [("s2", 2)]
         await found(store, tmp_path, "word0", third)
         assert (sorted(first.names), second.names, third.names) == (["s0", "s1", "s2", "s3"], [], [])
+
+
+class Interrupted(Reads):
+    """Is cancelled when a third session is about to be read."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        super().__init__()
+        self._scope = scope
+
+    @contextmanager
+    def __call__(self, total: int) -> Iterator[Callable[[str], None]]:
+        def step(name: str) -> None:
+            if len(self.names) == 2:
+                self._scope.cancel()
+            self.names.append(name)
+
+        yield step
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_who_is_interrupted_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.setattr("snapshot_plugin.manager.search.index._BATCH", 0)
+    sessions = [make_snapshot("ape", session_id=f"s{n}", title=f"s{n}") for n in range(5)]
+    async with stored(tmp_path, *sessions, key=key) as store:
+        with anyio.CancelScope() as scope:
+            first = Interrupted(scope)
+            await found(store, tmp_path / "cache", "ape", first)
+        assert scope.cancelled_caught
+        second = Reads()
+        result, _ = await found(store, tmp_path / "cache", "ape", second)
+        assert len(result.hits) == 5
+        assert sorted([*first.names[:2], *second.names]) == [f"s{n}" for n in range(5)]
 
 
 async def test_what_a_session_no_longer_says_is_no_longer_found(tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ _json = st.recursive(
 )
 
 
-@given(_texts, _texts, _json, _json)
+@given(_texts, _texts, _texts, _json, _json)
 @settings(max_examples=300, deadline=None)
 def test_what_is_searched_is_what_a_close_look_at_everything_leaves(
-    title: str, text: str, given_: Any, output: Any
+    title: str, kind: str, text: str, given_: Any, output: Any
 ) -> None:
-    call = ToolCallBlock(tool_call_id="c", title=title, kind="execute", raw_input=given_, raw_output=output)
+    call = ToolCallBlock(tool_call_id="c", title=title, kind=kind, raw_input=given_, raw_output=output)
     message = Message(role="assistant", content=(TextBlock(text=text), call))
     clean = redact(message)[0]
 

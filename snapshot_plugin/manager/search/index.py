@@ -51,7 +51,7 @@ class SearchIndex:
     """What the sessions of a store say, ready to be searched.
 
     The store is always right: each question first compares the index with the store's heads, and reads again
-    what changed.
+    what changed. What was read before an interruption is not read again.
 
     A place that cannot be used (a full or read-only disk, another process that never lets go) costs time, not
     answers: the index is then made in memory.
@@ -152,10 +152,13 @@ class SearchIndex:
         if not stale and not gone:
             return ()
         unreadable: list[str] = []
-        with progress(len(stale)) as step:
-            await self._read_all(stale, step, unreadable)
-        await anyio.to_thread.run_sync(self._drop, [*gone, *unreadable])
-        await anyio.to_thread.run_sync(self._database.keep)
+        try:
+            with progress(len(stale)) as step:
+                await self._read_all(stale, step, unreadable)
+            await anyio.to_thread.run_sync(self._drop, [*gone, *unreadable])
+        finally:  # who is interrupted goes on from there the next time
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._database.keep)
         return tuple(unreadable)
 
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
