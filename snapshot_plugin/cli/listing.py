@@ -32,7 +32,8 @@ def is_plain(root: Path) -> bool:
     """Whether there is a store in the directory *root* that needs no key."""
     try:
         about = json.loads((root / "STORE.json").read_bytes())
-        return about["format"] == _FORMAT and about["encrypted"] is False and not (root / "keys").exists()
+        known = about["format"] == _FORMAT and isinstance(about["id"], str)
+        return known and about["encrypted"] is False and not (root / "keys").exists()
     except (OSError, ValueError, TypeError, KeyError):
         return False
 

@@ -88,6 +88,7 @@ UNUSUAL_STORES: dict[str, Callable[[Path], Any]] = {
     "encrypted": marked(encrypted=True),
     "not known to be encrypted": marked(encrypted=0),
     "newer": marked(format=2),
+    "nameless": marked(id=5),
     "no object": lambda place: (place / "STORE.json").write_text("[]"),
     "damaged": lambda place: (place / "STORE.json").write_text("{"),
     "missing": lambda place: (place / "STORE.json").unlink(),
