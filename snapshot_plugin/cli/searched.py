@@ -11,7 +11,7 @@ from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.text import ago, cut, pad, plain, width
 
-__all__ = ["MessageHit", "Searched", "SessionHits", "jump_to"]
+__all__ = ["MessageHit", "Searched", "SessionHits", "at_snapshot", "jump_to"]
 
 _SESSION = "session"
 
@@ -20,6 +20,8 @@ class MessageHit(Part):
     """A message that holds the words. `matches` are where they stand in `snippet`: start and end."""
 
     session_id: str
+    snapshot: int | None
+    """The number of the earlier snapshot it is in; null for the session as it is now."""
     title: str | None
     message: int | None
     """Its number, from 1; null for the session itself: its title, task, plan or tags."""
@@ -35,6 +37,8 @@ class SessionHits(Part):
     """A session of which hits are shown, and how many it has; not all of them may be shown."""
 
     session_id: str
+    snapshot: int | None
+    """As in hits: an earlier snapshot is told apart from the session."""
     short_id: str
     title: str | None
     agent: str | None
@@ -64,7 +68,8 @@ class Searched(Document):
     def show(self, out: Output) -> None:
         """See `Document`."""
         for session in self.sessions:
-            hits = [hit for hit in self.hits if hit.session_id == session.session_id]
+            found_in = (session.session_id, session.snapshot)
+            hits = [hit for hit in self.hits if (hit.session_id, hit.snapshot) == found_in]
             if hits and out.is_terminal:
                 self._show_session(out, session, hits)
             for hit in () if out.is_terminal else hits:
@@ -102,6 +107,11 @@ def _quoted(text: str) -> str:
     return shlex.quote(plain(text))
 
 
+def at_snapshot(session: str, snapshot: int | None) -> str:
+    """What refers to a session, or to one of its snapshots."""
+    return session if snapshot is None else f"{session}@{snapshot}"
+
+
 def jump_to(session: str, message: int | None) -> str:
     """The command that shows a message, or a session."""
     return f"asnap show {_quoted(session)}" + (f" --message {message}" if message else "")
@@ -111,7 +121,7 @@ def _cells(hit: MessageHit, session: SessionHits) -> tuple[str, ...]:
     """For programs that cut fields out: whole ids, exact times, matches between stars."""
     when = (hit.at or session.changed_at).isoformat(timespec="seconds")
     text = "".join(f"**{part}**" if is_match else part for part, is_match in _parts(hit))
-    return hit.session_id, str(hit.message or ""), hit.role or _SESSION, when, text
+    return at_snapshot(hit.session_id, hit.snapshot), str(hit.message or ""), hit.role or _SESSION, when, text
 
 
 def _parts(hit: MessageHit, start: int = 0) -> Iterator[tuple[str, bool]]:

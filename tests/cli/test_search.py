@@ -241,9 +241,50 @@ def test_two_words_without_quotes_get_advice(asnap: Asnap) -> None:
     assert "asnap search 'walrus carpenter'" in done.error["hint"]
 
 
-@pytest.mark.usefixtures("talks")
-def test_a_single_snapshot_cannot_be_searched(asnap: Asnap) -> None:
-    assert asnap("search", "walrus", "first@1").code == 2
+@pytest.fixture
+def shortened(place: Path) -> None:
+    """A session that spoke of a walrus, until its beginning was made a summary; then of a penguin, and again."""
+    talk = session("talk", "the walrus sings", "a carpenter", "a seal", title="Zoo")
+    shorter = talk.evolve(messages=(make_message("a summary"), *talk.messages[2:]))
+    longer = shorter.append(make_message("the penguin sings"), make_message("a gull"))
+    saved(place, talk, shorter, longer, shorter.append(make_message("the end")))
+
+
+@pytest.mark.usefixtures("shortened")
+def test_what_a_session_said_before_it_was_shortened_is_found_where_it_stands(asnap: Asnap) -> None:
+    assert found(asnap("search", "sings", "--json")) == found(asnap("search", "sings", "talk", "--json")) == []
+    done = asnap("search", "sings OR seal OR end", "talk", "--earlier", "--json")
+
+    hits = [(hit["snapshot"], hit["message"]) for hit in done.json["hits"]]
+    assert hits == [(None, 2), (None, 3), (3, 3), (1, 1)]
+    assert (done.json["total_hits"], done.json["total_sessions"], done.json["searched"]) == (4, 1, 1)
+    assert [each["short_id"] for each in done.json["sessions"]] == ["talk", "talk@3", "talk@1"]
+    jump = done.json["hits"][3]["jump"]
+    assert jump == "asnap show talk@1 --message 1"
+    assert "the walrus sings" in asnap(*jump.split()[1:]).out
+    assert asnap("search", "walrus", "talk", "--earlier", "-q").out.split("\t")[:2] == ["talk@1", "1"]
+    jsonschema.validate(done.json, Searched.json_schema())
+
+
+@pytest.mark.usefixtures("shortened")
+def test_a_single_snapshot_is_searched_as_it_was(asnap: Asnap) -> None:
+    done = asnap("search", "seal OR carpenter", "talk@1", "--json")
+    assert [(hit["snapshot"], hit["message"]) for hit in done.json["hits"]] == [(1, 2), (1, 3)]
+    assert found(asnap("search", "walrus", "talk@3", "--json")) == []
+    asnap("search", "walrus", "talk")
+    assert len(found(asnap("search", "walrus", "talk@1", "--json"))) == 1  # not what the index holds
+    assert asnap("search", "walrus", "talk@9").code == 4
+
+
+@pytest.mark.usefixtures("shortened")
+def test_earlier_snapshots_are_searched_for_one_session_and_leave_nothing_in_the_index(
+    asnap: Asnap, home: Path
+) -> None:
+    assert asnap("search", "walrus", "--earlier").code == 2
+    asnap("search", "walrus", "talk", "--earlier")
+    asnap("search", "gull")
+    assert found(asnap("search", "walrus", "--json")) == []
+    assert not [file for file in (home / "cache").rglob("*") if file.is_file() and b"walrus" in file.read_bytes()]
 
 
 def test_exit_codes_without_a_store_or_its_key(asnap: Asnap, place: Path) -> None:

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -15,7 +16,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.indexed import ask_ready, indexing, search_index, tell_unreadable
 from snapshot_plugin.cli.scope import Selection, filter_options, reason
-from snapshot_plugin.cli.searched import MessageHit, Searched, SessionHits, jump_to
+from snapshot_plugin.cli.searched import MessageHit, Searched, SessionHits, at_snapshot, jump_to
 from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.manager.search.find import Found, Hit, Question
     from snapshot_plugin.manager.search.listing import Listed
     from snapshot_plugin.manager.search.ready import Choose
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Searched", "command"]
 
@@ -42,6 +44,7 @@ _EACH = 5
         ("""asnap search 'timeout OR "gave up"'""", "one or the other"),
         ("asnap search 'deploy NOT staging'", "one without the other"),
         ("asnap search needle latest", "within one conversation"),
+        ("asnap search needle latest --earlier", "and in what it said before it was shortened"),
     ),
     exits=(4, 7, 10),
 )
@@ -61,22 +64,26 @@ _EACH = 5
     metavar="N",
     help=f"At most N hits; {_LIMIT} unless given.",
 )
+@click.option("--earlier", is_flag=True, help="With REF: also what it said before it was shortened.")
 @click.option("--rebuild", is_flag=True, help="Make the index anew first.")
 def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: Any) -> Searched:
     """Search what was said in all sessions, or in one: words, "a phrase", begin*, this OR that, this NOT that.
 
     All words must be in the same message; what stands on either side of OR is a search of its own. Tool calls and
-    their output are searched too; secrets are not. Each session is searched as it is now. The index is in the cache
-    directory and follows the store by itself. --since and --until look at messages.
+    their output are searched too; secrets are not. Sessions are searched as they are now, REF@N as it was then. The
+    index is in the cache directory and follows the store by itself. --since and --until look at messages.
     """
+    if asked["earlier"] and ref is None:
+        raise InvalidInput("--earlier is about one session", hint="name it: asnap search QUERY REF --earlier")
     choose = functools.partial(_chosen, _question(call, query, ref, asked), query, ref, asked)
-    ready = None if rebuild else ask_ready(call, choose)
+    ready = None if rebuild or asked["earlier"] else ask_ready(call, choose)
     if ready is not None:
         return _searched(query, *ready, unreadable=(), as_of=call.now)
 
     import anyio  # noqa: PLC0415 — its event loop takes as long to load as a search that needs none
 
-    found, chosen, unreadable = anyio.run(functools.partial(_brought_up_to_date, call, choose, rebuild=rebuild))
+    search = functools.partial(_brought_up_to_date, call, choose, earlier=asked["earlier"], rebuild=rebuild)
+    found, chosen, unreadable = anyio.run(search)
     tell_unreadable(call, unreadable)
     return _searched(query, found, chosen, unreadable=unreadable, as_of=call.now)
 
@@ -98,21 +105,28 @@ def _question(call: Call, query: str, ref: str | None, asked: Mapping[str, Any])
 
 
 class _Chosen(NamedTuple):
-    """The sessions to look into, the last changed first; how many others what keeps out; the ids of all."""
+    """What to look into, by what it is called in the question: sessions, the last changed first, or snapshots."""
 
-    sessions: Sequence[Listed]
+    named: Mapping[str, tuple[Listed, int | None]]
     hidden: dict[str, int]
+    """How many others what keeps out."""
     ids: Sequence[str]
+    """Of all sessions."""
 
 
 def _chosen(
     question: Question, query: str, ref: str | None, asked: Mapping[str, Any], sessions: Sequence[Listed]
 ) -> tuple[Question, _Chosen]:
     """What to ask, given all sessions of the store."""
+    ids = [session.session_id for session in sessions]
+    if ref is not None:
+        session, seq = _target(ref, query, sessions)
+        name = at_snapshot(session.session_id, seq)
+        return replace(question, sessions=[name]), _Chosen({name: (session, seq)}, {}, ids)
     selection = Selection(below=asked["cwd"], agent=asked["agent"], tags=asked["tags"])
-    kept, hidden = _filtered(sessions, selection) if ref is None else ([_target(ref, query, sessions)], {})
-    names = [session.session_id for session in kept]
-    return replace(question, sessions=names), _Chosen(kept, hidden, [session.session_id for session in sessions])
+    kept, hidden = _filtered(sessions, selection)
+    named = {session.session_id: (session, None) for session in kept}
+    return replace(question, sessions=list(named)), _Chosen(named, hidden, ids)
 
 
 def _filtered(sessions: Sequence[Listed], selection: Selection) -> tuple[list[Listed], dict[str, int]]:
@@ -126,65 +140,75 @@ def _filtered(sessions: Sequence[Listed], selection: Selection) -> tuple[list[Li
 
 
 async def _brought_up_to_date(
-    call: Call, choose: Choose[_Chosen], *, rebuild: bool
+    call: Call, choose: Choose[_Chosen], *, earlier: bool, rebuild: bool
 ) -> tuple[Found, _Chosen, tuple[str, ...]]:
     from snapshot_plugin.manager.search.listing import listed  # noqa: PLC0415 — as above
 
     async with call.store() as store, search_index(call, store, rebuild=rebuild) as index:
         metas = await index.listed()
         question, chosen = choose([listed(meta) for meta in metas])
+        if earlier or any(seq is not None for _, seq in chosen.named.values()):
+            return await _in_snapshots(store, question, chosen)
         only, progress = frozenset(question.sessions), functools.partial(indexing, call)
         found, unreadable = await index.ask(question, metas, only=only, progress=progress)
     return found, chosen, unreadable
 
 
-def _target(ref: str, query: str, sessions: Sequence[Listed]) -> Listed:
+async def _in_snapshots(
+    store: SnapshotStore, question: Question, chosen: _Chosen
+) -> tuple[Found, _Chosen, tuple[str, ...]]:
+    from snapshot_plugin.manager.search.earlier import search_snapshots  # noqa: PLC0415 — as above
+
+    ((session, at),) = chosen.named.values()
+    found, numbers, unreadable = await search_snapshots(store, session.session_id, question, at=at)
+    named = {name: (session, seq) for name, seq in numbers.items()}
+    one = found._replace(total_sessions=min(1, found.total_sessions))
+    return one, chosen._replace(named=named), unreadable
+
+
+def _target(ref: str, query: str, sessions: Sequence[Listed]) -> tuple[Listed, int | None]:
     from snapshot_plugin.cli.refs import meant  # noqa: PLC0415 — as above
 
     try:
-        session, seq = meant(ref, sessions)
+        return meant(ref, sessions)
     except SnapshotNotFound as error:
         quoted = f"to search for several words, quote them: asnap search {shlex.quote(f'{query} {ref}')}"
         raise SnapshotNotFound(
             error.message, session_id=error.session_id, hint=f"{error.hint}\n  {quoted}" if error.hint else quoted
         ) from None
-    if seq is not None:
-        raise InvalidInput(
-            f"{ref!r} is one snapshot, and the newest state of a session is what is searched",
-            session_id=session.session_id,
-            hint="leave out the @ and what follows",
-        )
-    return session
 
 
-def _searched(query: str, found: Found, chosen: _Chosen, **rest: Any) -> Searched:
+def _searched(query: str, found: Found, chosen: _Chosen, *, unreadable: Sequence[str], as_of: datetime) -> Searched:
     from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — as above
 
-    by_id = {session.session_id: session for session in chosen.sessions if session.session_id in found.counts}
-    short = short_ids(chosen.ids, of=by_id.keys())
+    sessions = frozenset(session.session_id for session, _ in chosen.named.values())
+    with_hits = {chosen.named[name][0].session_id for name in found.counts}
+    short = short_ids(chosen.ids, of=with_hits)
     return Searched(
         query=query,
-        hits=tuple(_message_hit(hit, by_id[hit.session_id]) for hit in found.hits),
-        sessions=tuple(_session_hits(by_id[name], short[name], hits) for name, hits in found.counts.items()),
+        hits=tuple(_message_hit(hit, *chosen.named[hit.session_id]) for hit in found.hits),
+        sessions=tuple(_session_hits(*chosen.named[name], short, hits) for name, hits in found.counts.items()),
         total_hits=found.total_hits,
         total_sessions=found.total_sessions,
-        searched=len(chosen.sessions) - len(rest["unreadable"]),
+        searched=len(sessions) - sum(name in sessions for name in unreadable),
         hidden=chosen.hidden,
-        **rest,
+        unreadable=tuple(unreadable),
+        as_of=as_of,
     )
 
 
-def _message_hit(hit: Hit, row: Listed) -> MessageHit:
+def _message_hit(hit: Hit, session: Listed, snapshot: int | None) -> MessageHit:
     snippet, matches = _unmarked(plain(hit.snippet))
     return MessageHit(
-        session_id=hit.session_id,
-        title=row.title,
+        session_id=session.session_id,
+        snapshot=snapshot,
+        title=session.title,
         message=hit.number or None,
         role=hit.role,
         at=hit.at,
         snippet=snippet,
         matches=matches,
-        jump=jump_to(hit.session_id, hit.number or None),
+        jump=jump_to(at_snapshot(session.session_id, snapshot), hit.number or None),
     )
 
 
@@ -199,10 +223,11 @@ def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     return text, tuple(matches)
 
 
-def _session_hits(session: Listed, short_id: str, hits: int) -> SessionHits:
+def _session_hits(session: Listed, snapshot: int | None, short: Mapping[str, str], hits: int) -> SessionHits:
     return SessionHits(
         session_id=session.session_id,
-        short_id=short_id,
+        snapshot=snapshot,
+        short_id=at_snapshot(short[session.session_id], snapshot),
         title=session.title,
         agent=session.agent,
         cwd=session.cwd,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,14 +13,14 @@ import anyio.to_thread
 from snapshot_plugin.manager.search.facts import Facts, facts_of, pack, unpack
 from snapshot_plugin.manager.search.query import indexable, marked_words
 from snapshot_plugin.manager.search.rows import CHUNK, Text, packed, rows_of, texts_of
-from snapshot_plugin.model.searchable import passages
+from snapshot_plugin.model.searchable import Passage, passages
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Entry", "all_facts", "drop", "put", "read_entry"]
+__all__ = ["Entry", "all_facts", "drop", "put", "read_entry", "texts_in"]
 
 
 class Entry(NamedTuple):
@@ -41,12 +41,21 @@ async def read_entry(store: SnapshotStore, meta: SnapshotMeta) -> Entry:
 
 def _entry(meta: SnapshotMeta, snapshot: SessionSnapshot, history: Sequence[SnapshotMeta]) -> Entry:
     found = list(passages(snapshot))
+    texts = _texts(snapshot, found)
+    return Entry(meta, texts, pack(facts_of(snapshot, history, found)), sum(len(text.body) for text in texts))
+
+
+def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
+    """What is indexed of a snapshot: first what is about the session itself, then each message."""
+    return _texts(snapshot, passages(snapshot))
+
+
+def _texts(snapshot: SessionSnapshot, found: Iterable[Passage]) -> Sequence[Text]:
     times = [None, *(_seconds(message.timestamp) for message in snapshot.messages)]
-    texts = [
+    return [
         Text(indexable(passage.body), indexable(passage.tools), passage.role, at)
         for passage, at in zip(found, times, strict=True)
     ]
-    return Entry(meta, texts, pack(facts_of(snapshot, history, found)), sum(len(text.body) for text in texts))
 
 
 def _seconds(moment: datetime | None) -> int | None:
