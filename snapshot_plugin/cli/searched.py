@@ -75,6 +75,8 @@ class Searched(Document):
             for hit in () if out.is_terminal else hits:
                 out.line("\t".join(_cells(hit, session)))
         out.note(self._footer(), dim=True)
+        if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: who types so may mean the words
+            out.note(f"what follows NOT was left out; all of it as it stands: asnap search {_phrase(self.query)}")
 
     def _show_session(self, out: Output, session: SessionHits, hits: Sequence[MessageHit]) -> None:
         name = plain(session.title or "") or "(untitled)"
@@ -105,6 +107,11 @@ def _number(count: int, what: str) -> str:
 
 def _quoted(text: str) -> str:
     return shlex.quote(plain(text))
+
+
+def _phrase(query: str) -> str:
+    words = query.replace('"', " ")
+    return _quoted(f'"{words}"')
 
 
 def at_snapshot(session: str, snapshot: int | None) -> str:

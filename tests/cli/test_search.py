@@ -78,6 +78,14 @@ def test_one_thing_or_another_and_one_without_another_are_found(asnap: Asnap) ->
     assert [hit["matches"] for hit in done.json["hits"]] == [[[3, 9]], [[8, 17]]]
 
 
+def test_who_types_an_error_message_in_capitals_is_told_how_to_find_it(asnap: Asnap, place: Path) -> None:
+    saved(place, session("s", "404 NOT FOUND", "404 it is"))
+    done = asnap("search", "404 NOT FOUND")
+    assert (done.out.count("404"), """asnap search '"404 NOT FOUND"'""" in done.err) == (1, True)
+    assert found(asnap("search", '"404 NOT FOUND"', "--json")) == [("s", 1)]
+    assert "NOT" not in asnap("search", "it NOT found").err
+
+
 @pytest.mark.usefixtures("talks")
 @pytest.mark.parametrize("query", ["walrus OR", "NOT walrus", "walrus AND", "(walrus OR hello) the"])
 def test_a_malformed_query_is_refused_with_what_to_do(asnap: Asnap, query: str) -> None:
