@@ -68,7 +68,6 @@ def command(
         @functools.wraps(body)
         def invoke(**options: Any) -> int:
             call = Call.from_options(options)
-            click.get_current_context().obj = call
             work = functools.partial(body, call, **options)
             document: Any = _awaited(work) if inspect.iscoroutinefunction(body) else work()
             if document is None:

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["HELP", "Target", "find", "meant", "resolve", "short_ids"]
-
-HELP = "An id or its beginning, a name, latest, latest~2, tag:x; with @N for one of its snapshots."
+__all__ = ["Target", "find", "meant", "resolve", "short_ids"]
 
 _AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
 _LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")

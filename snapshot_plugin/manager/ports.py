@@ -31,8 +31,6 @@ Clock = Callable[[], datetime]
 
 SourceT = TypeVar("SourceT")
 SessionT = TypeVar("SessionT", bound="Snapshottable")
-SessionT_co = TypeVar("SessionT_co", bound="Snapshottable", covariant=True)
-SessionT_contra = TypeVar("SessionT_contra", bound="Snapshottable", contravariant=True)
 
 
 def utc_now() -> datetime:
