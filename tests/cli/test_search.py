@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -78,6 +79,13 @@ def test_one_thing_or_another_and_one_without_another_are_found(asnap: Asnap) ->
     assert [hit["matches"] for hit in done.json["hits"]] == [[[3, 9]], [[8, 17]]]
 
 
+@pytest.mark.usefixtures("talks")
+def test_only_sessions_with_hits_are_told(asnap: Asnap) -> None:
+    done = asnap("search", "carpenter", "--json").json
+    assert [(each["session_id"], each["hits"]) for each in done["sessions"]] == [("first", 1)]
+    assert (done["total_sessions"], done["searched"]) == (1, 3)
+
+
 def test_who_types_an_error_message_in_capitals_is_told_how_to_find_it(asnap: Asnap, place: Path) -> None:
     saved(place, session("s", "404 NOT FOUND", "404 it is"))
     done = asnap("search", "404 NOT FOUND")
@@ -114,7 +122,11 @@ def test_a_malformed_query_is_refused_with_what_to_do(asnap: Asnap, query: str) 
 def test_a_search_is_narrowed_by_date_tag_agent_place_tool_and_role(
     asnap: Asnap, words: tuple[str, ...], sessions: list[str]
 ) -> None:
-    assert [name for name, _ in found(asnap("search", "walrus", "--json", *words))] == sessions
+    asnap("search", "walrus")  # the index knows all sessions
+    done = asnap("search", "walrus", "--json", *words)
+    assert [name for name, _ in found(done)] == sessions
+    if "--limit" not in words:
+        assert (done.json["total_hits"], done.json["total_sessions"]) == (len(sessions), len(sessions))
 
 
 @pytest.mark.usefixtures("talks")
@@ -192,6 +204,17 @@ def test_the_index_follows_the_store(asnap: Asnap, place: Path) -> None:
     saved(place, session("s", "one", "two"))
     assert found(asnap("search", "two", "--json")) == [("s", 2)]
     assert found(asnap("search", "two", "--rebuild", "--json")) == [("s", 2)]
+
+
+@pytest.mark.usefixtures("talks")
+def test_an_index_that_forgot_something_is_made_anew_on_demand(asnap: Asnap, home: Path) -> None:
+    asnap("search", "walrus")
+    (index,) = (home / "cache" / "asnap").glob("search-*.db")
+    with sqlite3.connect(index) as connection:
+        connection.execute("INSERT INTO message (message) VALUES ('delete-all')")
+    connection.close()
+    assert found(asnap("search", "walrus", "--json")) == []
+    assert len(found(asnap("search", "walrus", "--rebuild", "--json"))) == 3
 
 
 @pytest.mark.usefixtures("talks")

@@ -75,6 +75,12 @@ async def test_a_snippet_marks_the_match_whatever_the_text_holds(tmp_path: Path)
         assert result.hits[0].snippet.count(START) == 1
 
 
+async def test_of_a_long_session_each_hit_shows_its_own_text(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot(*(f"ape w{n}x" for n in range(100)), session_id="s")) as store:
+        result, _ = await found(store, tmp_path, "ape", limit=100, each=100)
+        assert [hit.snippet for hit in result.hits] == [f"{START}ape{END} w{n}x" for n in range(100)]
+
+
 async def test_scripts_without_spaces_are_shown_as_they_were_written(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot("全文搜索很好", session_id="s")) as store:
         result, _ = await found(store, tmp_path, "搜索")
