@@ -10,9 +10,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 
@@ -36,9 +35,6 @@ from snapshot_plugin.store.heads import Heads, overtaken
 from snapshot_plugin.store.log import FrameLog, SessionEntry
 from snapshot_plugin.store.reader import find
 from snapshot_plugin.store.transfer import Copied
-
-if TYPE_CHECKING:
-    from snapshot_plugin.store.hop import Hop
 
 __all__ = ["GRACE", "Limits", "LogStore"]
 
@@ -96,16 +92,15 @@ class LogStore:
         _ = session_id
         return None
 
-    @cached_property
-    def _hop(self) -> Hop:
-        from snapshot_plugin.store.hop import Hop  # noqa: PLC0415 — brings asyncio, which lists do without
-
-        return Hop()
-
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
         if self._closed:
             raise StoreUnavailable("the store was closed", hint="open it again")
-        return await self._hop.run(self._prepared, work, args)
+        return await self._in_thread(self._prepared, work, args)
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — brings asyncio, which lists do without
+
+        return await in_thread(work, *args)
 
     def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         self._prepare()
@@ -374,8 +369,7 @@ class LogStore:
         if not self._closed:
             self._closed = True
             with anyio.CancelScope(shield=True):
-                await self._hop.run(self._log.close)
-            self._hop.close()
+                await self._in_thread(self._log.close)
 
     async def __aenter__(self) -> Self:
         await self._run(lambda: None)

@@ -249,7 +249,7 @@ class FilesystemStore(LogStore):
         worker, self._worker = self._worker, None
         if worker:
             with anyio.CancelScope(shield=True):
-                await self._hop.run(self._settle, worker)
+                await self._in_thread(self._settle, worker)
         await super().aclose()
 
     def _settle(self, worker: ThreadPoolExecutor) -> None:

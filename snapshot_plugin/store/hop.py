@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -20,50 +21,37 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-__all__ = ["Hop"]
+__all__ = ["in_thread"]
 
 T = TypeVar("T")
 _MOST = 32
 
 
-class Hop:
-    """Runs plain functions in worker threads, side by side. Belongs to one event loop.
+async def in_thread(work: Callable[..., T], *args: Any) -> T:
+    """What ``work(*args)`` returns or raises, from a worker thread.
 
-    **Cancellation.** A call that has begun runs to its end, and its caller waits for that end, however it is
+    **Cancellation.** Work that has begun runs to its end, and its caller waits for that end, however it is
     cancelled: whoever holds a lock around the call still holds it when the work stops.
     """
+    if not _on_asyncio():
+        return await anyio.to_thread.run_sync(lambda: work(*args))
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    job = _Job(work, args)
+    _threads.take(job)
+    try:
+        await job.end
+    except asyncio.CancelledError:
+        await job.ended()
+        raise
+    result: T = job.outcome()
+    return result
 
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = 0
-        self._underway = 0
 
-    async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """What ``work(*args)`` returns or raises."""
-        if not _on_asyncio():
-            return await anyio.to_thread.run_sync(lambda: work(*args))
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        job = _Job(work, args)
-        self._underway += 1
-        if self._threads < min(self._underway, _MOST):
-            self._threads += 1
-            threading.Thread(target=_work, args=(self._jobs,), name="asnap-store", daemon=True).start()
-        self._jobs.put(job)
-        try:
-            await job.end
-        except asyncio.CancelledError:
-            await job.ended()
-            raise
-        finally:
-            self._underway -= 1
-        result: T = job.outcome()
-        return result
-
-    def close(self) -> None:
-        """Let the threads go, once they have done what was asked. Whoever calls later gets new ones."""
-        for _ in range(self._threads):
-            self._jobs.put(None)
-        self._threads = 0
+def _on_asyncio() -> bool:
+    try:
+        return asyncio.current_task() is not None  # None: trio, as a guest of an asyncio loop
+    except RuntimeError:
+        return False
 
 
 class _Job:
@@ -79,12 +67,15 @@ class _Job:
         self.end = self._loop.create_future()
 
     def do(self) -> None:
-        """In the worker thread: the work itself, then word to the event loop."""
+        """In the worker thread: the work itself."""
         work, args = self._call
         try:
             self._result = self._context.run(work, *args)
         except BaseException as error:  # noqa: BLE001 — it is raised again where the work was asked for
             self._error = error
+
+    def report(self) -> None:
+        """In the worker thread: word to the event loop."""
         try:
             self._loop.call_soon_threadsafe(self._tell)
         except RuntimeError:
@@ -112,14 +103,37 @@ class _Job:
         return self._result
 
 
-def _work(jobs: SimpleQueue[_Job | None]) -> None:
-    while job := jobs.get():
-        job.do()
-        del job  # what it holds may be large, and the next one may be long in coming
+class _Threads:
+    """The worker threads of this process: as many as there was ever work for at one time, up to a limit."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """With no threads: at first, and in a forked child, which has none of its parent's."""
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._count = self._underway = 0
+
+    def take(self, job: _Job) -> None:
+        """Have *job* done as soon as a thread is free."""
+        with self._lock:
+            self._underway += 1
+            is_short = self._count < min(self._underway, _MOST)
+            self._count += is_short
+        if is_short:
+            threading.Thread(target=self._serve, name="asnap-store", daemon=True).start()
+        self._jobs.put(job)
+
+    def _serve(self) -> None:
+        while True:
+            job = self._jobs.get()
+            job.do()
+            with self._lock:
+                self._underway -= 1
+            job.report()
+            del job  # what it holds may be large, and the next one may be long in coming
 
 
-def _on_asyncio() -> bool:
-    try:
-        return asyncio.current_task() is not None  # None: trio, as a guest of an asyncio loop
-    except RuntimeError:
-        return False
+_threads = _Threads()
+os.register_at_fork(after_in_child=_threads.begin)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import os
+import signal
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +18,7 @@ import pytest
 
 from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
 from snapshot_plugin.store import files, segments
-from snapshot_plugin.store.hop import Hop
+from snapshot_plugin.store.hop import in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -26,39 +31,35 @@ def _raise_zero() -> None:
 
 
 async def test_the_result_comes_back_from_another_thread() -> None:
-    hop = Hop()
-    assert await hop.run(lambda a, b: (a + b, threading.current_thread()), 1, 2) != (3, threading.current_thread())
-    assert (await hop.run(lambda a, b: a + b, 1, 2)) == 3
-    hop.close()
+    assert await in_thread(lambda a, b: (a + b, threading.current_thread()), 1, 2) != (
+        3,
+        threading.current_thread(),
+    )
+    assert (await in_thread(lambda a, b: a + b, 1, 2)) == 3
 
 
 async def test_an_error_comes_back_as_itself_and_the_next_job_runs() -> None:
-    hop = Hop()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            await hop.run(_raise_zero)
-    assert await hop.run(lambda: "on") == "on"
-    hop.close()
+            await in_thread(_raise_zero)
+    assert await in_thread(lambda: "on") == "on"
 
 
 async def test_jobs_run_side_by_side() -> None:
-    hop, meeting = Hop(), threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=10)
     with anyio.fail_after(15):
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
-                tasks.start_soon(hop.run, meeting.wait)
-    hop.close()
+                tasks.start_soon(in_thread, meeting.wait)
 
 
 async def test_context_variables_go_along() -> None:
-    hop = Hop()
     _COLOUR.set("blue")
-    assert await hop.run(_COLOUR.get) == "blue"
-    hop.close()
+    assert await in_thread(_COLOUR.get) == "blue"
 
 
 async def test_a_cancelled_caller_waits_until_its_job_is_done() -> None:
-    hop, started, go_on, ended = Hop(), threading.Event(), threading.Event(), threading.Event()
+    started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def job() -> None:
         started.set()
@@ -67,7 +68,7 @@ async def test_a_cancelled_caller_waits_until_its_job_is_done() -> None:
 
     async def caller() -> None:
         try:
-            await hop.run(job)
+            await in_thread(job)
         finally:
             assert ended.is_set()
 
@@ -78,17 +79,35 @@ async def test_a_cancelled_caller_waits_until_its_job_is_done() -> None:
             tasks.cancel_scope.cancel()
             threading.Timer(0, go_on.set).start()
     assert ended.is_set()
-    hop.close()
 
 
 async def test_a_caller_who_is_cancelled_before_it_starts_runs_nothing() -> None:
-    hop, ran = Hop(), threading.Event()
+    ran = threading.Event()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await hop.run(ran.set)
+        await in_thread(ran.set)
     assert scope.cancelled_caught
     assert not ran.is_set()
-    hop.close()
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    program = """
+import asyncio, os
+from snapshot_plugin.store.hop import in_thread
+
+asyncio.run(in_thread(int))
+child = os.fork()
+if child:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(asyncio.run(in_thread(lambda: 7)))
+"""
+    asked = [sys.executable, "-W", "ignore", "-c", program]  # 3.12 warns of forks beside threads
+    with subprocess.Popen(asked, start_new_session=True) as process:
+        try:
+            assert process.wait(20) == 7
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
