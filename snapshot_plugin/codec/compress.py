@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable
 from functools import cache, partial
@@ -9,11 +10,12 @@ from typing import Any, Literal
 
 from snapshot_plugin.errors import SnapshotCorrupted
 
-__all__ = ["Effort", "accelerated", "deflate", "inflate", "inflate_start", "stream_length"]
+__all__ = ["Effort", "accelerated", "deflate", "inflate", "inflate_start", "stored", "stored_size", "stream_length"]
 
 Effort = Literal["hot", "best"]
 _RAW = -15
 _CHUNK, _WINDOW = 1 << 16, 1 << 20
+_BLOCK = 0xFFFF
 _STORED = 1 << 17
 """Up to this many bytes are written as they are while a session is live."""
 
@@ -41,10 +43,24 @@ def deflate(data: bytes, effort: Effort = "hot") -> bytes:
     if effort == "best":
         packer = zlib.compressobj(6, zlib.DEFLATED, _RAW)  # level 9 takes half as long again for half a percent
     elif len(data) <= _STORED:
-        packer = zlib.compressobj(0, zlib.DEFLATED, _RAW)
+        return stored(data)
     else:
         packer = _library().compressobj(2 if accelerated() else 1, zlib.DEFLATED, _RAW)
     return bytes(packer.compress(data) + packer.flush())
+
+
+def stored(data: bytes) -> bytes:
+    """A stream that holds *data* as it is, in blocks."""
+    parts = []
+    for at in range(0, len(data) or 1, _BLOCK):
+        block = data[at : at + _BLOCK]
+        parts += [struct.pack("<BHH", at + _BLOCK >= len(data), len(block), len(block) ^ _BLOCK), block]
+    return b"".join(parts)
+
+
+def stored_size(size: int) -> int:
+    """How many bytes `stored` makes of *size* bytes."""
+    return size + 5 * max(1, -(-size // _BLOCK))
 
 
 def _unpacker() -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
-from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start
+from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start, stored, stored_size
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ TRAILER = 8
 MAX_FRAME = 1 << 30
 _MAX_HEADER = 0xFFFF - 8
 _ZERO_SUM = "0" * 64
-_BLOCK = 0xFFFF
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 12
 _OPENING = 160
@@ -75,16 +74,15 @@ class Header:
         """The header JSON: keys sorted, no spaces, ASCII. *seal* stands in for its own seal."""
         seal = seal or {name: text for name in ("kid", "nonce", "sum") if (text := getattr(self, name))}
         data = {
-            **self.other, **seal,
-            "v": self.v, "id": self.id, "sid": self.sid, "lo": self.lo, "hi": self.hi, "root": self.root,
-            "prev": self.prev, "at": self.at, "del": self.delete, "ins": self.insert, "t": self.t, "w": self.w,
-            "trigger": self.trigger, "tags": self.tags,
+            "at": self.at, "del": self.delete, "hi": self.hi, "id": self.id, "ins": self.insert, "lo": self.lo,
+            "prev": self.prev, "root": self.root, "sid": self.sid, "t": self.t, "tags": self.tags,
+            "trigger": self.trigger, "v": self.v, "w": self.w, **seal,
         }  # fmt: skip
         if self.full:
             data["full"] = True
         if self.pack:
             data["pack"] = self.pack
-        return _ascii(dict(sorted(data.items())))
+        return _ascii(dict(sorted((self.other | data).items())))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
@@ -151,17 +149,18 @@ def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, ef
         )  # fmt: skip
     body = deflate(payload, effort)
     if keys is None:
-        return _plain(_start(header.to_bytes(sum=_ZERO_SUM), len(body)) + body + _trailer(payload))
+        return _plain(_start(header.to_bytes(sum=_ZERO_SUM), len(body)), body + _trailer(payload))
     inner = _INNER + body + _trailer(payload)
     nonce = os.urandom(12)
-    start = _start(header.to_bytes(kid=keys.primary, nonce=nonce.hex()), _stored_size(len(inner) + 16))
+    start = _start(header.to_bytes(kid=keys.primary, nonce=nonce.hex()), stored_size(len(inner) + 16))
     return _assemble(start, keys.seal(nonce, inner, start))
 
 
-def _plain(frame: bytes) -> bytes:
-    digest = hashlib.sha256(frame).hexdigest().encode()
-    position = _sum_position(frame)
-    return frame[:position] + digest + frame[position + 64 :]
+def _plain(start: bytes, rest: bytes) -> bytes:
+    digest = hashlib.sha256(start)
+    digest.update(rest)
+    position = _sum_position(start)
+    return b"".join([start[:position], digest.hexdigest().encode(), start[position + len(_ZERO_SUM) :], rest])
 
 
 def _sum_position(start: bytes) -> int:
@@ -180,18 +179,9 @@ def _trailer(content: bytes) -> bytes:
     return struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
 
 
-def _stored_size(size: int) -> int:
-    return size + 5 * max(1, -(-size // _BLOCK))
-
-
 def _assemble(start: bytes, ciphertext: bytes) -> bytes:
-    """An encrypted frame: *ciphertext* in stored blocks, so that gzip can carry and check it."""
-    parts = [start]
-    for at in range(0, len(ciphertext), _BLOCK):
-        block = ciphertext[at : at + _BLOCK]
-        final = at + _BLOCK >= len(ciphertext)
-        parts += [struct.pack("<BHH", final, len(block), len(block) ^ 0xFFFF), block]
-    return b"".join([*parts, _trailer(ciphertext)])
+    """An encrypted frame: *ciphertext* as it is, so that gzip can carry and check it."""
+    return start + stored(ciphertext) + _trailer(ciphertext)
 
 
 def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:

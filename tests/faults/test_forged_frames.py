@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.codec import frame as codec
+from snapshot_plugin.codec.compress import stored_size
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import MAX_FRAME, PREFIX, TRAILER, encode_frame, open_frame
 from snapshot_plugin.errors import (
@@ -142,7 +143,7 @@ def _sealed(frame: bytes, keys: SessionKeys | None, body: bytes, size: int) -> b
     assert keys
     header, _ = open_frame(frame, session_id="session", keys=keys)
     inner = codec._INNER + body + struct.pack("<II", 0, size)
-    start = codec._start(header.to_bytes(), codec._stored_size(len(inner) + 16))
+    start = codec._start(header.to_bytes(), stored_size(len(inner) + 16))
     return codec._assemble(start, keys.seal(bytes.fromhex(header.nonce), inner, start))
 
 
