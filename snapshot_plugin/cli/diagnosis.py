@@ -63,7 +63,7 @@ class Finding(Part):
 
 def look_at_place(path: Path) -> Iterator[Finding]:
     """The store's directory: is it there, private, writable, and is there room?"""
-    from snapshot_plugin.store.filesystem import is_store  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.store.marker import is_store  # noqa: PLC0415 — commands import late
 
     if not is_store(path):
         yield Finding(area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT")

@@ -53,7 +53,8 @@ def indexing(call: Call, total: int) -> AbstractContextManager[Step]:
 
 def _name(call: Call, store: SnapshotStore) -> str:
     """What tells this store from others: its id where it has one, or else where it is."""
-    from snapshot_plugin.store.filesystem import FilesystemStore, read_marker  # noqa: PLC0415 — loaded by then
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — loaded by then
+    from snapshot_plugin.store.marker import read_marker  # noqa: PLC0415 — loaded by then
 
     return str(read_marker(store.path)["id"]) if isinstance(store, FilesystemStore) else call.config.storage_path
 

@@ -32,6 +32,7 @@ from snapshot_plugin.errors import (
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["KEY_BYTES", "NONCE_BYTES", "Keyset", "Random", "Slot", "generate_key", "hkdf", "pack", "unpack"]
 
@@ -214,8 +215,6 @@ class Slot:
 
     def raw(self) -> dict[str, Any]:
         """The slot as a document."""
-        from snapshot_plugin.model.value import rfc3339  # noqa: PLC0415 — most stores have no slots, and no pydantic
-
         return {
             "created": rfc3339(self.created),
             "id": self.id,

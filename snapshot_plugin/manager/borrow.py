@@ -13,7 +13,7 @@ from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.manager.recovery import LocalStore
 from snapshot_plugin.manager.spool import read_spool
 from snapshot_plugin.model.ids import dirname_of
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["borrowed", "held_alone", "must_be_recovered"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotNotFound
@@ -11,7 +12,6 @@ from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import Decision, RetentionPolicy
-from snapshot_plugin.model.value import Value
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.engine import LogStore
 
@@ -26,7 +26,8 @@ __all__ = [
 ]
 
 
-class SnapshotPlan(Value):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPlan:
     """What a policy decides about one session: each snapshot with its fate and the reasons, newest first."""
 
     session_id: str

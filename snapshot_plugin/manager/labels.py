@@ -16,7 +16,8 @@ from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.lease import Owner
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.model.value import JsonObject, Value, rfc3339
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = [

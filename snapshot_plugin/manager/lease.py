@@ -22,7 +22,8 @@ from pydantic import ValidationError
 
 from snapshot_plugin.errors import SessionLocked
 from snapshot_plugin.model.ids import session_id_of
-from snapshot_plugin.model.value import Timestamp, Value, rfc3339
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.model.value import Timestamp, Value
 from snapshot_plugin.store.files import disk_errors, write_all
 from snapshot_plugin.store.lock import locked
 

@@ -8,6 +8,7 @@ A session with a live owner is left alone, and one that cannot be recovered does
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -29,7 +30,6 @@ from snapshot_plugin.manager.reduce import reduce_messages
 from snapshot_plugin.manager.spool import Spool, SpoolContents, SpoolRecord, read_spool, set_aside
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.model.value import Value
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = [
@@ -62,7 +62,8 @@ class LocalStore(PlacedStore, Protocol):
     path: Path
 
 
-class Recovered(Value):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
     """What was found of one session that ended without a proper stop.
 
     `ref` is the snapshot made of `records` records; without it, `problem` says why there is none, or there was

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["Raw", "as_object", "keep", "lifetime", "take_list", "take_object", "utc_text"]
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from snapshot_plugin.model.snapshot import CURRENT_VERSION, Parent, SessionSnapshot
-from snapshot_plugin.model.value import Timestamp, Value, rfc3339
+from snapshot_plugin.model.times import moment_of, rfc3339
 
-__all__ = ["SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
+if TYPE_CHECKING:
+    from snapshot_plugin.model.snapshot import Parent, SessionSnapshot
+
+__all__ = ["CURRENT_VERSION", "SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
+
+CURRENT_VERSION = 2
+"""The schema version this release writes. `snapshot_plugin.migrate` reads every version before it."""
 
 SnapshotState = Literal["ok", "damaged", "encrypted"]
 
+# Dataclasses, not pydantic's models: a list makes thousands, and a command that only lists loads no pydantic.
 
-class SnapshotRef(Value):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRef:
     """The receipt of a save: this snapshot is durable, under this number, with this content digest.
 
     Pin ``(seq, root)`` outside the store to notice a rollback of its tail. `notices` names limits that were
@@ -28,12 +38,13 @@ class SnapshotRef(Value):
     notices: tuple[str, ...] = ()
 
 
-class SnapshotMeta(Value):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotMeta:
     """One stored snapshot, as lists show it. A damaged or locked one is listed as such, never left out."""
 
     session_id: str
     seq: int
-    saved_at: Timestamp
+    saved_at: datetime
     state: SnapshotState = "ok"
     problem: str | None = None
     root: str = ""
@@ -41,8 +52,8 @@ class SnapshotMeta(Value):
     trigger: str = "manual"
     snapshot_tags: tuple[str, ...] = ()
     size_bytes: int = 0
-    created_at: Timestamp | None = None
-    updated_at: Timestamp | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
     title: str | None = None
     agent: str | None = None
     provider_type: str | None = None
@@ -59,6 +70,22 @@ class SnapshotMeta(Value):
     def sort_key(self) -> datetime:
         """Newest first sorts by this: when the session last changed, or else when it was saved."""
         return self.updated_at or self.saved_at
+
+    @classmethod
+    def told(cls, data: Mapping[str, Any]) -> Self:
+        """One from its fields as JSON has them; what is null, or unknown, counts as not told.
+
+        Raises:
+            ValueError: something has another kind than it should, or is missing.
+        """
+        try:
+            return cls(**{name: read(data[name]) for name, read in _READ.items() if data.get(name) is not None})
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    def evolve(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
 
 
 def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
@@ -79,3 +106,36 @@ def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
         "cost": snapshot.metrics.cost,
     }
     return {name: value for name, value in listed.items() if value or value == ""}
+
+
+def _kind(value: Any, *kinds: type) -> Any:
+    if type(value) not in kinds:
+        raise ValueError(f"{value!r} is no {kinds[0].__name__}")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_kind(each, str) for each in _kind(value, list, tuple))
+
+
+def _parent(value: Any) -> Parent:
+    from snapshot_plugin.model.snapshot import Parent  # noqa: PLC0415 — brings pydantic; few sessions are forks
+
+    return Parent.model_validate(value)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("saved_at", "created_at", "updated_at"), moment_of),
+    **dict.fromkeys(
+        ("session_id", "state", "problem", "root", "trigger", "title", "agent", "provider_type", "cwd"),
+        lambda value: _kind(value, str),
+    ),
+    **dict.fromkeys(
+        ("seq", "version", "size_bytes", "messages", "turns", "tokens"), lambda value: _kind(value, int)
+    ),
+    **dict.fromkeys(("snapshot_tags", "tags"), _texts),
+    "cost": lambda value: _kind(value, float, int),
+    "pinned": lambda value: _kind(value, bool),
+    "parent": _parent,
+}
+"""How each field is read."""

@@ -14,7 +14,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from snapshot_plugin.errors import InvalidInput, InvalidPolicy
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.value import Value, as_utc, rfc3339
+from snapshot_plugin.model.times import as_utc, rfc3339
+from snapshot_plugin.model.value import Value
 
 __all__ = ["Decision", "RetentionPolicy", "plan"]
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from snapshot_plugin.model.content import Blocks, TextBlock
 from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.meta import CURRENT_VERSION
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
 
 __all__ = [
@@ -23,9 +24,6 @@ __all__ = [
     "SessionConfig",
     "SessionSnapshot",
 ]
-
-CURRENT_VERSION = 2
-"""The schema version this release writes. `snapshot_plugin.migrate` reads every version before it."""
 
 Role = Literal["user", "assistant", "system", "tool"]
 

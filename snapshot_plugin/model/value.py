@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
@@ -22,8 +22,9 @@ from pydantic.fields import FieldInfo
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
 from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze
+from snapshot_plugin.model.times import as_utc, rfc3339
 
-__all__ = ["ABSENT", "Json", "JsonObject", "Timestamp", "Value", "as_utc", "rfc3339"]
+__all__ = ["ABSENT", "Json", "JsonObject", "Timestamp", "Value"]
 
 
 def _object(value: Any) -> FrozenDict:
@@ -31,25 +32,6 @@ def _object(value: Any) -> FrozenDict:
         raise InvalidSnapshot(f"expected a JSON object, got {type(value).__name__}")
     frozen: FrozenDict = freeze(value)
     return frozen
-
-
-def as_utc(moment: datetime) -> datetime:
-    """The same moment in UTC. A time without a zone is refused: it could mean any of 26 hours."""
-    if moment.utcoffset() is None:
-        raise InvalidSnapshot(
-            f"the time {moment.isoformat()} has no time zone", hint="use datetime.now(UTC), never a naive time"
-        )
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise InvalidSnapshot(f"the time {moment.isoformat()} has no place in UTC's years 1 to 9999") from None
-
-
-def rfc3339(moment: datetime) -> str:
-    """A UTC time as stored: ``2026-11-16T00:51:47.000001Z``; always six digits, so text sorts as time."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 Json = Annotated[Any, BeforeValidator(freeze)]

@@ -39,6 +39,7 @@ on the same place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
@@ -69,7 +70,8 @@ class Finding(Value):
         return self.kind not in ("unfinished", "leftover")
 
 
-class StoredSnapshot(Value):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSnapshot:
     """A snapshot together with where it was, and what had to be skipped to get it."""
 
     snapshot: SessionSnapshot

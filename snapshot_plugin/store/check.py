@@ -14,22 +14,13 @@ from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import CheckReport, Finding
+from snapshot_plugin.store.listing import damaged, meta_of
 from snapshot_plugin.store.log import FrameLog, SessionEntry
 from snapshot_plugin.store.reader import Item, session_items
 
-__all__ = ["combine", "history", "inspect", "meta_of"]
+__all__ = ["combine", "history", "inspect"]
 
 KeysOf = Callable[[str], SessionKeys | None]
-
-
-def meta_of(header: Header, summary: dict[str, Any], size: int) -> SnapshotMeta:
-    """What a list shows of one frame."""
-    return SnapshotMeta.model_validate(
-        {
-            **summary, "session_id": header.sid, "seq": header.hi, "saved_at": header.t, "root": header.root,
-            "version": header.v, "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
-        }
-    )  # fmt: skip
 
 
 def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[SnapshotMeta]:
@@ -43,12 +34,9 @@ def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[Sn
             out += [meta_of(header, summary, size) for header, summary in _summaries(item, session_id, keys)]
         except SnapshotError as error:
             out += [
-                SnapshotMeta.model_validate(
-                    {"session_id": session_id, "seq": seq, "state": "damaged", "problem": error.message,
-                     "size_bytes": size, "saved_at": item.header.t}
-                )
+                damaged(session_id, size, error.message, seq=seq, saved_at=item.header.t)
                 for seq in _numbers(item.header)
-            ]  # fmt: skip
+            ]
     return out
 
 

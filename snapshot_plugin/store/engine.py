@@ -16,10 +16,9 @@ from typing import Any, Self, TypeVar
 import anyio
 
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.frame import Header, encode_frame, open_meta
+from snapshot_plugin.codec.frame import Header, encode_frame
 from snapshot_plugin.errors import (
     InvalidSnapshot,
-    SnapshotError,
     SnapshotNotFound,
     StoreUnavailable,
 )
@@ -27,13 +26,13 @@ from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.model.value import as_utc, rfc3339
+from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.head import Head, Step
 from snapshot_plugin.store.heads import Heads, overtaken
-from snapshot_plugin.store.log import FrameLog, SessionEntry
-from snapshot_plugin.store.reader import find
+from snapshot_plugin.store.listing import listed, meta_of
+from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["GRACE", "Limits", "LogStore"]
@@ -190,7 +189,7 @@ class LogStore:
         return StoredSnapshot(
             snapshot=snapshot,
             ref=SnapshotRef(session_id=session_id, seq=header.hi, root=header.root, size_bytes=size, written=False),
-            meta=check.meta_of(header, found.document.summary(), size),
+            meta=meta_of(header, found.document.summary(), size),
             skipped=found.skipped,
         )
 
@@ -201,39 +200,7 @@ class LogStore:
     def listed(self) -> Sequence[SnapshotMeta]:
         """The same in this thread, for programs without an event loop."""
         self._prepare()
-        metas = [meta for entry in self._log.sessions() if (meta := self._newest(entry))]
-        return sorted(metas, key=lambda meta: (meta.sort_key, meta.session_id), reverse=True)
-
-    def _newest(self, entry: SessionEntry) -> SnapshotMeta | None:
-        """The newest frame alone tells what a list shows; only if it is damaged is the session opened.
-
-        None if the session was deleted meanwhile, or its first save never finished.
-        """
-        session_id, size, problem = entry
-        if problem is None:
-            try:
-                frame = self._log.tail(session_id)
-                if frame:
-                    header, summary = open_meta(frame, session_id=session_id, keys=self.session_keys(session_id))
-                    return check.meta_of(header, summary, size)
-                found = find(self._log, session_id, self.session_keys(session_id))
-                meta = check.meta_of(found.header, found.document.summary(), size)
-                damage = [finding.detail for finding in found.skipped]
-                return meta.evolve(state="damaged", problem=damage[0]) if damage else meta
-            except SnapshotNotFound:
-                return None
-            except SnapshotError as error:
-                problem = error.message
-        return self._damaged(session_id, size, problem)
-
-    def _damaged(self, session_id: str, size: int, problem: str) -> SnapshotMeta:
-        try:
-            found = find(self._log, session_id, self.session_keys(session_id))
-            meta = check.meta_of(found.header, found.document.summary(), size)
-        except SnapshotError:
-            long_ago = datetime.fromtimestamp(0, UTC)
-            meta = SnapshotMeta(session_id=session_id, seq=0, saved_at=long_ago, size_bytes=size)
-        return meta.evolve(state="damaged", problem=problem)
+        return listed(self._log, self.session_keys)
 
     async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""

@@ -21,7 +21,6 @@ from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource, Passphrase, source_from_environment
 from snapshot_plugin.errors import (
     InvalidInput,
-    InvalidSnapshotVersion,
     KeyMissing,
     SnapshotCorrupted,
     SnapshotError,
@@ -29,7 +28,7 @@ from snapshot_plugin.errors import (
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits, LogStore
@@ -37,19 +36,17 @@ from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_f
 from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment
+from snapshot_plugin.store.marker import FORMAT, MARKER, read_marker
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
 from snapshot_plugin.store.trash import TrashDir
 
 T = TypeVar("T")
 
-__all__ = ["FORMAT", "FilesystemStore", "is_store", "open_url", "read_marker"]
+__all__ = ["FilesystemStore", "open_url"]
 
 _WORTH = 64 << 10
 """An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
 _MOMENT = 1.0
-_MARKER = "STORE.json"
-FORMAT = 1
-"""The version of the directory layout and of frames (docs/reference/format.md)."""
 
 
 class _FilesystemLog(SegmentFiles, TrashDir):
@@ -141,7 +138,7 @@ class FilesystemStore(LogStore):
                     self._open()
 
     def _open(self) -> None:
-        marker = self.path / _MARKER
+        marker = self.path / MARKER
         if not marker.exists():
             if not self._create:
                 raise StoreNotFound(
@@ -260,28 +257,6 @@ class FilesystemStore(LogStore):
                 rewrite.settle(self._files, session_id, self.session_keys(session_id))
             if time.monotonic() > enough:
                 break
-
-
-def is_store(path: Path) -> bool:
-    """Whether there is a store at *path*, readable or not."""
-    return (path / _MARKER).exists()
-
-
-def read_marker(path: Path) -> dict[str, Any]:
-    """What the store at *path* says of itself: ``format``, ``id``, ``encrypted``, ``created``. Needs no key."""
-    marker = path / _MARKER
-    try:
-        data = json.loads(marker.read_bytes())
-        format_, known = data["format"], isinstance(data["id"], str) and isinstance(data["encrypted"], bool)
-    except (ValueError, KeyError, TypeError) as error:
-        raise SnapshotCorrupted(
-            f"{marker} is damaged", hint="restore it from a backup; frames are untouched"
-        ) from error
-    if format_ != FORMAT:
-        raise InvalidSnapshotVersion(f"the store {marker.parent} has format {format_}; this release reads {FORMAT}")
-    if not known:
-        raise SnapshotCorrupted(f"{marker} is damaged", hint="restore it from a backup; frames are untouched")
-    return dict(data)
 
 
 def open_url(url: str) -> FilesystemStore:

@@ -19,7 +19,17 @@ from snapshot_plugin.errors import StoreUnavailable
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import Trashed
 
-__all__ = ["FrameLog", "Segment", "SessionEntry", "Tip", "TipSeeker", "pieces_of", "tip_of", "undisturbed"]
+__all__ = [
+    "FrameLog",
+    "FrameReader",
+    "Segment",
+    "SessionEntry",
+    "Tip",
+    "TipSeeker",
+    "pieces_of",
+    "tip_of",
+    "undisturbed",
+]
 
 T = TypeVar("T")
 _ATTEMPTS = 20
@@ -54,8 +64,24 @@ class SessionEntry(NamedTuple):
     problem: str | None = None
 
 
-class FrameLog(Protocol):
-    """Where frames are kept. Every method may raise `StoreUnavailable`."""
+class FrameReader(Protocol):
+    """Where frames are found. Every method may raise `StoreUnavailable`."""
+
+    def sessions(self) -> list[SessionEntry]:
+        """Every session there is: names and sizes, no bodies."""
+
+    def segments(self, session_id: str) -> list[Segment]:
+        """The session's segments, oldest first; empty when there is no such session.
+
+        Readers take no lock: a segment that is replaced meanwhile raises `FileNotFoundError` from its `read`.
+        """
+
+    def tail(self, session_id: str) -> bytes | None:
+        """The newest frame, found without reading the whole log; None when the end is not a frame."""
+
+
+class FrameLog(FrameReader, Protocol):
+    """Where frames are kept, and found."""
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """Keep every other writer of this session out, in this process and in others; `SessionLocked` if one stays.
@@ -72,24 +98,12 @@ class FrameLog(Protocol):
         With *fresh*, begin a new segment. Returns True when an older segment was thereby finished.
         """
 
-    def segments(self, session_id: str) -> list[Segment]:
-        """The session's segments, oldest first; empty when there is no such session.
-
-        Readers take no lock: a segment that is replaced meanwhile raises `FileNotFoundError` from its `read`.
-        """
-
-    def tail(self, session_id: str) -> bytes | None:
-        """The newest frame, found without reading the whole log; None when the end is not a frame."""
-
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """Put *frames*, the last one numbered *hi*, in the place of whole segments that follow each other.
 
         Readers see the old or the new. The old segments are removed once the new one was read back. Without old
         segments, *frames* are the whole of a session that was not there.
         """
-
-    def sessions(self) -> list[SessionEntry]:
-        """Every session there is: names and sizes, no bodies."""
 
     def quarantine(self, session_id: str, segment: Segment) -> str:
         """Copy a segment to a place outside the log, durably, and say where."""

@@ -22,7 +22,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store.base import Finding
-from snapshot_plugin.store.log import FrameLog, Segment, Tip, TipSeeker, pieces_of, undisturbed
+from snapshot_plugin.store.log import FrameReader, Segment, Tip, TipSeeker, pieces_of, undisturbed
 
 __all__ = ["Found", "Item", "check_order", "error_of", "find", "session_items"]
 
@@ -60,12 +60,12 @@ class Found(NamedTuple):
     tip: Tip
 
 
-def session_items(log: FrameLog, session_id: str) -> list[Item]:
+def session_items(log: FrameReader, session_id: str) -> list[Item]:
     """Everything in a session's log, oldest first, unfinished saves included."""
     return undisturbed(session_id, lambda: _items(log, session_id))
 
 
-def _items(log: FrameLog, session_id: str) -> list[Item]:
+def _items(log: FrameReader, session_id: str) -> list[Item]:
     items: list[Item] = []
     following = None
     for segment in reversed(log.segments(session_id)):
@@ -79,7 +79,7 @@ def _item(piece: Piece, data: bytes, segment: Segment) -> Item:
     return Item(piece.kind, piece.header, data[piece.start : piece.end], segment, piece.start)
 
 
-def find(log: FrameLog, session_id: str, keys: SessionKeys | None, *, at: int | None = None) -> Found:
+def find(log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int | None = None) -> Found:
     """The newest snapshot that is whole, or the one numbered *at*. Segments are read newest first, as needed.
 
     Raises:

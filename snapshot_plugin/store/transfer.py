@@ -19,7 +19,7 @@ from snapshot_plugin.codec.pack import open_snapshots, packed, payload_of
 from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.store.check import meta_of
+from snapshot_plugin.store.listing import meta_of
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.reader import check_order, session_items
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from snapshot_plugin.model.value import as_utc
+from snapshot_plugin.model.times import as_utc
 
 __all__ = ["FixedClock"]
 

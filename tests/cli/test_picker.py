@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,14 +24,14 @@ NOW = datetime(2026, 11, 16, tzinfo=UTC)
 UP, DOWN, ENTER, ESC, TAB, CTRL_C = "\x1b[A", "\x1b[B", "\r", "\x1b", "\t", "\x03"
 
 
-def row(name: str, **fields: object) -> SessionRow:
-    meta = SnapshotMeta.model_validate({"session_id": name, "seq": 1, "saved_at": NOW, **fields})
+def row(name: str, **fields: Any) -> SessionRow:
+    meta = SnapshotMeta(session_id=name, seq=1, saved_at=NOW, **fields)
     return row_of(meta, name[:6])
 
 
 ROWS = (
     row("a1", title="Fix auth", agent="codex", cwd="/p"),
-    row("b2", title="Write docs", agent="opencode", cwd="/p/docs", tags=["night"]),
+    row("b2", title="Write docs", agent="opencode", cwd="/p/docs", tags=("night",)),
     row("c3", title="Elsewhere", agent="codex", cwd="/q"),
     row("a1+memory", cwd="/p"),
 )

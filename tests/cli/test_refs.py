@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 
-def meta(session_id: str, **more: object) -> SnapshotMeta:
-    return SnapshotMeta.model_validate({"session_id": session_id, "seq": 7, "saved_at": NOW, **more})
+def meta(session_id: str, **more: Any) -> SnapshotMeta:
+    return SnapshotMeta(session_id=session_id, seq=7, saved_at=NOW, **more)
 
 
 METAS = (

@@ -20,7 +20,7 @@ from snapshot_plugin.errors import KeyMissing
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message

@@ -27,7 +27,7 @@ from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
 

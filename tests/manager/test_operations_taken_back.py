@@ -163,7 +163,7 @@ async def test_an_operation_of_several_steps_is_done_again_in_the_order_it_was_d
 
 
 def meta(session_id: str, **more: Any) -> SnapshotMeta:
-    return SnapshotMeta.model_validate({"session_id": session_id, "seq": 1, "saved_at": NOW, **more})
+    return SnapshotMeta(session_id=session_id, seq=1, saved_at=NOW, **more)
 
 
 def test_sessions_over_a_number_are_the_last_of_those_that_count() -> None:

@@ -28,7 +28,8 @@ from snapshot_plugin.model.snapshot import (
     SessionConfig,
     SessionSnapshot,
 )
-from snapshot_plugin.model.value import Value, rfc3339
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.model.value import Value
 
 NOW = datetime(2026, 11, 16, 0, 51, 47, 1, tzinfo=UTC)
 NAN = float("nan")
@@ -59,7 +60,6 @@ FULL: list[Value] = [
         memory={"notes": "n"},
         metadata={"k": None},
     ),
-    SnapshotMeta(session_id="s", seq=1, saved_at=NOW, parent=Parent(session_id="p", seq=3, message_index=7)),
     McpServer(name="git", type="http"),
     ImageBlock(data="aGk=", mime_type="image/png"),
 ]
@@ -245,7 +245,7 @@ def test_the_summary_repeats_what_lists_show_and_nothing_of_the_conversation() -
     assert json.loads(json.dumps(summary)) == summary
     assert summary["messages"] == 2
     assert summary["parent"] == {"session_id": "p", "seq": 3, "message_index": 7}
-    listed = SnapshotMeta.model_validate({"session_id": "s", "seq": 4, "saved_at": NOW, **summary})
+    listed = SnapshotMeta.told({**summary, "session_id": "s", "seq": 4, "saved_at": rfc3339(NOW)})
     assert (listed.title, listed.tags, listed.pinned, listed.turns) == ("T", ("a", "b"), True, 1)
     assert listed.sort_key == NOW
 

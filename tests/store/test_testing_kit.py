@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -123,7 +124,7 @@ class Undying(MemoryStore):
 
 class Silent(MemoryStore):
     async def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
-        return (await super().save(snapshot, **options)).evolve(notices=())
+        return replace(await super().save(snapshot, **options), notices=())
 
 
 BROKEN: list[tuple[Callable[..., SnapshotStore], str]] = [

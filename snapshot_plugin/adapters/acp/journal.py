@@ -30,7 +30,7 @@ from snapshot_plugin.manager.recovery import recover, recover_session, upto_of, 
 from snapshot_plugin.manager.spool import Spool, SpoolRecord
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["PROVIDER", "Journal", "Journals", "recover_all", "reduce_spool", "stamp"]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["PAGE", "BadCursor", "can", "merged_list", "offered", "page"]
 

@@ -43,7 +43,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.labels import apply_label
 from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-from snapshot_plugin.model.value import as_utc
+from snapshot_plugin.model.times import as_utc
 
 __all__ = ["Recording", "reduce_events"]
 

@@ -17,7 +17,7 @@ from snapshot_plugin.manager.claim import Claim
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import Snapshottable
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot
 
 __all__ = ["FromThread", "RecordedSession"]

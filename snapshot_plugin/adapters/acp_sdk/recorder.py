@@ -31,7 +31,7 @@ from snapshot_plugin.adapters.acp_sdk.recorded import FromThread, RecordedSessio
 from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["Recorder"]
 

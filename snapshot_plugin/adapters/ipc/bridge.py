@@ -18,7 +18,7 @@ from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import Message, Metrics, SessionSnapshot
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot, Trashed
 
 __all__ = ["PROTOCOL", "Bridge", "Reply", "refusal"]

@@ -9,7 +9,7 @@ from typing import Final
 
 from snapshot_plugin.errors import MemoryReadOnly, SessionLocked
 from snapshot_plugin.manager.lease import Lease, Owner, owner_of
-from snapshot_plugin.model.value import rfc3339
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["Tenure"]
 

@@ -71,7 +71,7 @@ async def command(call: Call) -> Diagnosis:
 
 async def _inside(call: Call, place: Path) -> list[Finding]:
     from snapshot_plugin.cli.sessions import session_rows  # noqa: PLC0415 — only here
-    from snapshot_plugin.store.filesystem import is_store  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.marker import is_store  # noqa: PLC0415 — only here
 
     if not is_store(place):
         return []

@@ -74,7 +74,7 @@ def _place(call: Call) -> Path:
 
 
 def _marker(call: Call) -> dict[str, Any]:
-    from snapshot_plugin.store.filesystem import is_store, read_marker  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.marker import is_store, read_marker  # noqa: PLC0415 — only here
 
     if not is_store(_place(call)):
         error = StoreNotFound(f"there is no store at {_place(call)}", hint="an encrypted one can be made")
@@ -159,7 +159,8 @@ async def init(call: Call, **new: Any) -> Keys:
 
     A plain store cannot be turned into an encrypted one: export from it and import into a new one.
     """
-    from snapshot_plugin.store.filesystem import FilesystemStore, is_store  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.marker import is_store  # noqa: PLC0415 — only here
 
     if is_store(_place(call)):
         raise InvalidInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -17,6 +17,9 @@ from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here,
 from snapshot_plugin.cli.sessions import SessionRow, marks, rows_at, session_rows, unsaved_rows
 from snapshot_plugin.cli.text import ago, count, plain, several, size
 from snapshot_plugin.cli.unexpected import tell_unexpected
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.meta import SnapshotMeta
 
 __all__ = ["Listed", "command"]
 
@@ -182,13 +185,24 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool]:
     if "://" in call.config.storage_path:
         return _rows_elsewhere(call), False
 
-    from snapshot_plugin.cli.listing import is_plain, rows_in  # noqa: PLC0415 — help needs no store
-
     root = Path(call.config.storage_path).absolute()
-    rows = rows_in(root) if is_plain(root) and call.key() is None else None
-    if rows is None:
-        rows = rows_at(root, call.on_disk().listed())
-    return [*unsaved_rows(root, rows), *rows], (root / "keys").is_dir()
+    is_sealed = (root / "keys").is_dir()
+    rows = rows_at(root, call.on_disk().listed() if is_sealed or not _is_plain(root, call) else _plainly(root))
+    return [*unsaved_rows(root, rows), *rows], is_sealed
+
+
+def _is_plain(root: Path, call: Call) -> bool:
+    from snapshot_plugin.store.marker import is_store, read_marker  # noqa: PLC0415 — help needs no store
+
+    return is_store(root) and not read_marker(root)["encrypted"] and call.key() is None
+
+
+def _plainly(root: Path) -> list[SnapshotMeta]:
+    """What the store would list. To open it would take as long as to read a thousand sessions."""
+    from snapshot_plugin.store.listing import listed  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.segments import SegmentFiles  # noqa: PLC0415 — as above
+
+    return listed(SegmentFiles(root))
 
 
 def _rows_elsewhere(call: Call) -> list[SessionRow]:

@@ -113,14 +113,12 @@ def _listed(meta: dict[str, str]) -> Listed:
 
 def recalled_metas(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
     """The same with all that the store tells."""
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 — a search needs neither
-
-    from snapshot_plugin.model.meta import SnapshotMeta  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.meta import SnapshotMeta  # noqa: PLC0415 — a search does without
 
     data = _remembered(connection, mark)
     try:
-        return None if data is None else TypeAdapter(list[SnapshotMeta]).validate_json(data)
-    except ValidationError:
+        return None if data is None else [SnapshotMeta.told(meta) for meta in json.loads(data)]
+    except (ValueError, TypeError):
         return None
 
 

@@ -1,0 +1,90 @@
+"""Every session of a log, from its newest frame alone.
+
+A command that only lists loads this and the files, and nothing that opens, changes or validates snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from snapshot_plugin.codec.frame import Header, open_meta
+from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.times import moment_of
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.store.log import FrameReader, SessionEntry
+
+__all__ = ["damaged", "listed", "meta_of"]
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+
+def listed(log: FrameReader, keys_of: Callable[[str], SessionKeys | None] = lambda _: None) -> list[SnapshotMeta]:
+    """The newest snapshot of every session, last changed first; damaged ones as damaged."""
+    metas = [meta for entry in log.sessions() if (meta := _newest(log, entry, keys_of))]
+    return sorted(metas, key=lambda meta: (meta.sort_key, meta.session_id), reverse=True)
+
+
+def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMeta:
+    """What a list shows of one frame."""
+    try:
+        return SnapshotMeta.told(
+            {
+                **summary, "session_id": header.sid, "seq": header.hi, "saved_at": header.t, "root": header.root,
+                "version": header.v, "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
+            }
+        )  # fmt: skip
+    except ValueError as error:
+        raise SnapshotCorrupted(
+            f"the summary of snapshot {header.hi} is unreadable: {error}", session_id=header.sid
+        ) from error
+
+
+def damaged(session_id: str, size: int, problem: str, *, seq: int = 0, saved_at: str = "") -> SnapshotMeta:
+    """A snapshot of which hardly more is known than that it cannot be read."""
+    try:
+        moment = moment_of(saved_at)
+    except ValueError:
+        moment = _LONG_AGO
+    return SnapshotMeta(
+        session_id=session_id, seq=seq, saved_at=moment, size_bytes=size, state="damaged", problem=problem
+    )
+
+
+def _newest(
+    log: FrameReader, entry: SessionEntry, keys_of: Callable[[str], SessionKeys | None]
+) -> SnapshotMeta | None:
+    """The newest frame alone tells what a list shows; only if it is damaged is the session opened.
+
+    None if the session was deleted meanwhile, or its first save never finished.
+    """
+    session_id, size, problem = entry
+    if problem is None:
+        try:
+            if frame := log.tail(session_id):
+                return meta_of(*open_meta(frame, session_id=session_id, keys=keys_of(session_id)), size)
+        except SnapshotNotFound:
+            return None
+        except SnapshotError as error:
+            problem = error.message
+    return _opened(log, session_id, size, problem, keys_of)
+
+
+def _opened(
+    log: FrameReader, session_id: str, size: int, problem: str | None, keys_of: Callable[[str], SessionKeys | None]
+) -> SnapshotMeta | None:
+    from snapshot_plugin.store.reader import find  # noqa: PLC0415 — hardly a list needs it
+
+    try:
+        found = find(log, session_id, keys_of(session_id))
+        meta = meta_of(found.header, found.document.summary(), size)
+    except SnapshotError as error:
+        if problem is None and isinstance(error, SnapshotNotFound):
+            return None
+        return damaged(session_id, size, problem or error.message)
+    problem = problem or next((finding.detail for finding in found.skipped), None)
+    return meta.evolve(state="damaged", problem=problem) if problem else meta
