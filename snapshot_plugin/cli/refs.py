@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Target", "find", "meant", "resolve", "short_ids"]
+__all__ = ["Target", "find", "going_on", "meant", "resolve", "short_ids"]
 
 _AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
 _LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
@@ -79,6 +79,22 @@ def meant(text: str, metas: Sequence[Session]) -> tuple[Session, int | None]:
     if at := _AT.match(text):
         return _session(at["session"], metas), int(at["seq"])
     return _session(text, metas), None
+
+
+def going_on(target: Target) -> Target:
+    """*target*, if it can go on: a session does so from its newest snapshot alone.
+
+    Raises:
+        InvalidInput: an older one was named.
+    """
+    if target.seq not in (None, target.meta.seq):
+        error = InvalidInput(
+            f"session {target.session_id} goes on from its newest snapshot, {target.meta.seq}",
+            session_id=target.session_id,
+            hint=f"branch it at snapshot {target.seq} and resume the branch",
+        )
+        raise with_next(error, f"asnap fork {target.session_id}@{target.seq}")
+    return target
 
 
 def _session(text: str, metas: Sequence[Session]) -> Session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -357,6 +358,23 @@ class TestRestore:
             assert made["_meta"]["asnap"]["restored"]["grade"] == "context"
             assert ("agent", "one") in words(client.updates(session_id))
             assert "say one" in client.prompt(session_id, "echo-blocks")
+
+    @pytest.mark.parametrize("ref", ["latest", "the beginning of its id"])
+    def test_the_session_to_go_on_with_is_named_as_everywhere(self, tmp_path: Path, ref: str) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path, run=("--session", ref if ref == "latest" else session_id[:8])) as client:
+            client.initialize()
+            assert client.request("session/new", {"cwd": "/", "mcpServers": []})["sessionId"] == session_id
+
+    def test_a_session_that_is_not_there_is_told_before_anybody_opens_one(self, tmp_path: Path) -> None:
+        line = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(tmp_path), "--session", "nope"]
+
+        done = subprocess.run([*line, "--", "cat"], input=b"", capture_output=True, timeout=60, check=False)
+
+        assert done.returncode == 4
 
     def test_a_second_proxy_is_told_who_has_the_session(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as first:

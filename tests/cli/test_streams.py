@@ -102,3 +102,12 @@ def test_a_terminal_whose_cursor_cannot_be_moved_gets_lines(
     with Terminal("resume", env={"TERM": "dumb"}) as terminal:
         assert terminal.end() == 2  # the newest, which does not say how its agent is started
     assert b"\x1b" not in terminal.received
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "--", "cat"], ["mcp"], ["serve", "--stdio"]])
+def test_who_starts_in_a_terminal_what_speaks_a_protocol_is_told_so(words: list[str]) -> None:
+    with Terminal(*words, columns=120) as terminal:
+        terminal.wait_for("ends it")
+        terminal.send("\x03")  # in the middle of its start: it ends all the same
+        assert terminal.end() in (0, 130, -2, -15)
+        assert "Traceback" not in terminal.text

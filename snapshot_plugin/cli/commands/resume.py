@@ -18,7 +18,7 @@ from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.recovering import recover_first
-from snapshot_plugin.cli.refs import resolve
+from snapshot_plugin.cli.refs import going_on, resolve
 from snapshot_plugin.cli.scope import Selection, here, select
 from snapshot_plugin.cli.sessions import SessionRow, rows_of
 from snapshot_plugin.cli.text import long_ago, plain, several, span
@@ -169,14 +169,7 @@ async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pi
     metas = await store.list()
     rows = await rows_of(store, metas)
     if ref is not None:
-        target = resolve(ref, metas)
-        if target.seq not in (None, target.meta.seq):
-            error = InvalidInput(
-                f"session {target.session_id} goes on from its newest snapshot, {target.meta.seq}",
-                session_id=target.session_id,
-                hint=f"branch it at snapshot {target.seq} and resume the branch",
-            )
-            raise with_next(error, f"asnap fork {target.session_id}@{target.seq}")
+        target = going_on(resolve(ref, metas))
         return next(row for row in rows if row.session_id == target.session_id)
     tell_unexpected(call, rows)
     if (

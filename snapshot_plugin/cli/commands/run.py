@@ -34,7 +34,7 @@ __all__ = ["command"]
         ("asnap run --store ./sessions --require history -- codex-acp", "refuse less than a native resume"),
         ("asnap run --session 01jd… -- another-agent", "go on with a session in another agent"),
     ),
-    exits=(6, 7, 9),
+    exits=(4, 6, 7, 9),
     context_settings={"ignore_unknown_options": True},
 )
 @click.option("--store", metavar="PLACE", help="The store: a directory or a file:// URL.  [env: ASNAP_STORE]")
@@ -53,7 +53,7 @@ __all__ = ["command"]
 @click.option(
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
 )
-@click.option("--session", metavar="ID", help="Go on with this stored session when the client opens its first one.")
+@click.option("--session", metavar="REF", help="Go on with this session when the client opens its first one.")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 def command(
     *, store: str | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
@@ -65,9 +65,15 @@ def command(
     """
     # The agent starts while we import what we need: together they take no longer than the slower one.
     process = AgentProcess(agent) if agent else _link()
+    if sys.stdin.isatty():
+        click.echo("asnap run speaks ACP here; let your editor start it. Ctrl-C ends it.", err=True)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _frame: _pass_on(process, got))
-    status = _serve(process, agent, store, require=require, resume=resume, patience=patience, session=session)
+    try:
+        status = _serve(process, agent, store, require=require, resume=resume, patience=patience, session=session)
+    except _Interrupted as interrupted:  # before it served, or once more while it ended
+        process.end(patience=1.0)
+        status = 128 + interrupted.number
     sys.stdout.flush()
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
 
@@ -108,7 +114,8 @@ def _serve(
         for line in portal.call(recover_all, kept):
             click.echo(f"asnap: {line}", err=True)
         journals = Journals(kept, portal)
-        relay = Revival(agent, journals, client_in=0, client_out=1, require=require, resume=resume, adopt=session)
+        adopt = portal.call(_whole_id, kept, session) if session else None
+        relay = Revival(agent, journals, client_in=0, client_out=1, require=require, resume=resume, adopt=adopt)
         relay.patience = patience
         try:
             with _answering(journals, portal):
@@ -120,6 +127,12 @@ def _serve(
             return 128 + interrupted.number
         finally:
             portal.call(kept.aclose)
+
+
+async def _whole_id(store: FilesystemStore, ref: str) -> str:
+    from snapshot_plugin.cli.refs import find, going_on  # noqa: PLC0415 — after the agent was started
+
+    return going_on(await find(store, ref)).session_id
 
 
 def _opened(place: str | None) -> FilesystemStore:
