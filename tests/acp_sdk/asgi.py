@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from acp.http.asgi import AcpAsgiApp
 from acp.http.protocol import (
+    ACP_ENDPOINT_PATH,
     CONNECTION_ID_HEADER,
     SESSION_ID_HEADER,
     method_requires_session_header,
     session_id_from_message,
 )
 
-__all__ = ["HttpTransport", "WebSocketTransport"]
+__all__ = ["App", "HttpTransport", "WebSocketTransport"]
 
 Json = dict[str, Any]
+_PLACE = {"path": ACP_ENDPOINT_PATH, "root_path": "", "query_string": b""}
+App = Callable[..., Coroutine[Any, Any, None]]
 
 
 class WebSocketTransport:
     """One socket."""
 
-    def __init__(self, app: AcpAsgiApp) -> None:
+    def __init__(self, app: App) -> None:
         self._to_app: asyncio.Queue[Json] = asyncio.Queue()
         self._from_app: asyncio.Queue[Json | None] = asyncio.Queue()
         self._to_app.put_nowait({"type": "websocket.connect"})
-        self._running = asyncio.create_task(app({"type": "websocket", "headers": []}, self._to_app.get, self._take))
+        self._running = asyncio.create_task(
+            app({"type": "websocket", "headers": [], **_PLACE}, self._to_app.get, self._take)
+        )
 
     async def _take(self, event: Json) -> None:
         if event["type"] == "websocket.send":
@@ -47,7 +52,7 @@ class WebSocketTransport:
 class HttpTransport:
     """A POST for each message, an event stream for the connection and each session, as the SDK's client does."""
 
-    def __init__(self, app: AcpAsgiApp) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._headers: dict[str, str] = {"content-type": "application/json", "accept": "text/event-stream"}
         self._inbox: asyncio.Queue[Json | None] = asyncio.Queue()
@@ -114,4 +119,5 @@ class HttpTransport:
 
 
 def _scope(method: str, headers: dict[str, str]) -> Json:
-    return {"type": "http", "method": method, "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "method": method, "headers": raw, **_PLACE}

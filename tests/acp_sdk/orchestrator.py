@@ -19,6 +19,7 @@ from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
 from snapshot_plugin.adapters.acp_sdk.recorder import Recorder
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from tests.acp_sdk.agents.updates import text_block
 
 AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
 PATIENCE = 30.0
@@ -95,10 +96,6 @@ async def recorded(
 
 async def new_session(connection: Any, cwd: str = "/") -> str:
     return str((await connection.new_session(cwd=cwd, mcp_servers=[])).session_id)
-
-
-def text_block(text: str) -> schema.TextContentBlock:
-    return schema.TextContentBlock(type="text", text=text)
 
 
 async def prompt(connection: Any, session_id: str, text: str) -> Any:

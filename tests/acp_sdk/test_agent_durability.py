@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acp import start_tool_call
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
@@ -21,6 +20,7 @@ from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.manager.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
+from tests.acp_sdk.agents.updates import tool_begins
 from tests.acp_sdk.connected import Json, allow, connected, words
 
 pytestmark = pytest.mark.anyio
@@ -180,7 +180,7 @@ def story(updates: list[Json]) -> str:
 async def talk_at_once(agent: ScriptedAgent) -> None:
     async def say(number: int) -> None:
         if number % 7 == 0:
-            await agent.client.session_update("0", start_tool_call(f"call-{number}", "Tool"))
+            await agent.client.session_update("0", tool_begins(f"call-{number}", "Tool"))
         await agent._say("0", f"{number};")
 
     await asyncio.gather(*(say(number) for number in range(50)))

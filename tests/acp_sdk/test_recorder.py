@@ -24,6 +24,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.acp.client import Client, Handler, allow
 from tests.acp.proxied import proxied
+from tests.acp_sdk.agents.updates import text_block
 from tests.acp_sdk.orchestrator import (
     PATIENCE,
     Json,
@@ -35,7 +36,6 @@ from tests.acp_sdk.orchestrator import (
     said,
     shown,
     spawned,
-    text_block,
     timeless,
 )
 

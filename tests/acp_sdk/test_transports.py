@@ -16,7 +16,8 @@ from acp._transport import memory_transport_pair
 
 from snapshot_plugin.adapters.acp_sdk import record, resume_over
 from snapshot_plugin.manager.manager import SnapshotManager
-from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt, said, text_block
+from tests.acp_sdk.agents.updates import text_block
+from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt, said
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from acp import Agent, run_agent, text_block, update_agent_message
+from acp import Agent, run_agent
 from acp.interfaces import Client
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
+
+from tests.acp_sdk.agents.updates import agent_says
 
 
 class CountingAgent(Agent):
@@ -27,7 +29,7 @@ class CountingAgent(Agent):
         return NewSessionResponse(session_id=str(self._sessions - 1))
 
     async def prompt(self, session_id: str, prompt: list[Any], **kwargs: Any) -> PromptResponse:
-        await self._client.session_update(session_id, update_agent_message(text_block(f"in {session_id}")))
+        await self._client.session_update(session_id, agent_says(f"in {session_id}"))
         return PromptResponse(stop_reason="end_turn")
 
 

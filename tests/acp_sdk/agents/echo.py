@@ -8,11 +8,12 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from acp import PROTOCOL_VERSION, Agent, run_agent, text_block, update_agent_message
+from acp import PROTOCOL_VERSION, Agent, run_agent
 from acp.interfaces import Client
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
 
 from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
+from tests.acp_sdk.agents.updates import agent_says
 
 
 class EchoAgent(SnapshotAgentMixin, Agent):
@@ -32,7 +33,7 @@ class EchoAgent(SnapshotAgentMixin, Agent):
             for word in getattr(block, "text", "").split(" "):
                 if word == "(wait)" and block is prompt[-1]:
                     await asyncio.Event().wait()
-                await self._client.session_update(session_id, update_agent_message(text_block(f"{word} ")))
+                await self._client.session_update(session_id, agent_says(f"{word} "))
         return PromptResponse(stop_reason="end_turn")
 
 

@@ -11,15 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from acp import (
-    PROTOCOL_VERSION,
-    Agent,
-    run_agent,
-    start_tool_call,
-    text_block,
-    update_agent_message,
-    update_tool_call,
-)
+from acp import PROTOCOL_VERSION, Agent, run_agent
 from acp.exceptions import RequestError
 from acp.interfaces import Client
 from acp.schema import (
@@ -37,6 +29,7 @@ from acp.schema import (
 )
 
 from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
+from tests.acp_sdk.agents.updates import agent_says, tool_begins, tool_goes_on
 
 _MODES = [SessionMode(id="ask", name="Ask"), SessionMode(id="code", name="Code")]
 
@@ -90,17 +83,17 @@ class QuickStartAgent(SnapshotAgentMixin, Agent):
     async def _use_tool(self, session_id: str) -> None:
         self._calls += 1
         call = f"call-{self._calls}"
-        await self._client.session_update(session_id, start_tool_call(call, "Write a file", kind="edit"))
+        await self._client.session_update(session_id, tool_begins(call, "Write a file", kind="edit"))
         options = [PermissionOption(option_id="yes", name="Yes", kind="allow_once")]
         asked = ToolCallUpdate(tool_call_id=call, title="Write a file")
         await self._client.request_permission(session_id=session_id, tool_call=asked, options=options)
-        await self._client.session_update(session_id, update_tool_call(call, status="in_progress"))
+        await self._client.session_update(session_id, tool_goes_on(call, status="in_progress"))
         await asyncio.sleep(0)
-        await self._client.session_update(session_id, update_tool_call(call, status="completed"))
+        await self._client.session_update(session_id, tool_goes_on(call, status="completed"))
         await self._say(session_id, "done")
 
     async def _say(self, session_id: str, text: str) -> None:
-        await self._client.session_update(session_id, update_agent_message(text_block(text)))
+        await self._client.session_update(session_id, agent_says(text))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from acp import PROTOCOL_VERSION, Agent, start_tool_call, text_block, update_agent_message, update_user_message
+from acp import PROTOCOL_VERSION, Agent
 from acp.exceptions import RequestError
 from acp.interfaces import Client
 from acp.schema import (
@@ -29,6 +29,7 @@ from acp.schema import (
 from snapshot_plugin import Message
 from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
 from snapshot_plugin.adapters.acp_sdk.agent_desk import Place
+from tests.acp_sdk.agents.updates import agent_says, tool_begins, user_said
 
 __all__ = ["RememberingAgent", "ScriptedAgent"]
 
@@ -93,7 +94,7 @@ class ScriptedAgent(SnapshotAgentMixin, Agent):
         self.asked.append(("prompt", heard))
         if self.echoes:
             for text in heard:
-                await self.client.session_update(session_id, update_user_message(text_block(text)))
+                await self.client.session_update(session_id, user_said(text))
         return PromptResponse(stop_reason=await self._obey(session_id, heard[-1]))
 
     async def _obey(self, session_id: str, text: str) -> Any:
@@ -110,13 +111,13 @@ class ScriptedAgent(SnapshotAgentMixin, Agent):
         return "end_turn"
 
     async def _use_tool(self, session_id: str) -> None:
-        await self.client.session_update(session_id, start_tool_call("call", "Write", kind="edit"))
+        await self.client.session_update(session_id, tool_begins("call", "Write", kind="edit"))
         options = [PermissionOption(option_id="yes", name="Yes", kind="allow_once")]
         asked = ToolCallUpdate(tool_call_id="call", title="Write")
         await self.client.request_permission(session_id=session_id, tool_call=asked, options=options)
 
     async def _say(self, session_id: str, text: str) -> None:
-        await self.client.session_update(session_id, update_agent_message(text_block(text)))
+        await self.client.session_update(session_id, agent_says(text))
 
     def heard(self) -> list[list[str]]:
         """The prompts, as the author's code got them."""
