@@ -308,6 +308,15 @@ def test_a_single_snapshot_is_searched_as_it_was(asnap: Asnap) -> None:
 
 
 @pytest.mark.usefixtures("shortened")
+def test_a_session_that_is_called_like_a_snapshot_is_not_taken_for_it(asnap: Asnap, place: Path) -> None:
+    saved(place, session("talk@1", "a whale"))
+    asnap("search", "whale")
+    assert found(asnap("search", "whale", "talk@1", "--json")) == [("talk@1", 1)]
+    assert found(asnap("search", "whale", "Zoo@1", "--json")) == []
+    assert found(asnap("search", "walrus", "Zoo@1", "--json")) == [("talk", 1)]
+
+
+@pytest.mark.usefixtures("shortened")
 def test_earlier_snapshots_are_searched_for_one_session_and_leave_nothing_in_the_index(
     asnap: Asnap, home: Path
 ) -> None:

@@ -121,7 +121,7 @@ def _chosen(
     ids = [session.session_id for session in sessions]
     if ref is not None:
         session, seq = _target(ref, query, sessions)
-        name = at_snapshot(session.session_id, seq)
+        name = session.session_id if seq is None else f"{ref}\0"  # what no session is called: not in the index
         return replace(question, sessions=[name]), _Chosen({name: (session, seq)}, {}, ids)
     selection = Selection(below=asked["cwd"], agent=asked["agent"], tags=asked["tags"])
     kept, hidden = _filtered(sessions, selection)
