@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import anyio.to_thread
-
 from snapshot_plugin.errors import Conflict, SessionLocked
 from snapshot_plugin.manager.lease import Lease, Owner, owner_of
 from snapshot_plugin.manager.ports import Clock
@@ -15,6 +13,7 @@ from snapshot_plugin.manager.spool import read_spool
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.hop import in_thread
 
 __all__ = ["borrowed", "held_alone", "must_be_recovered"]
 
@@ -27,12 +26,17 @@ async def borrowed(store: SnapshotStore, session_id: str, clock: Clock) -> Async
     """
     held: Lease | Owner | None = None
     if isinstance(store, LocalStore):
-        held = await anyio.to_thread.run_sync(_lease_or_owner, store, session_id, Owner.this_process(since=clock()))
+        us = Owner.this_process(since=clock())
+        held = await in_thread(_lease_or_owner, store, session_id, us, lost=_hand_back)
     try:
         yield held if isinstance(held, Owner) else None
     finally:
-        if isinstance(held, Lease):
-            held.hand_back()
+        _hand_back(held)
+
+
+def _hand_back(held: Lease | Owner | None) -> None:
+    if isinstance(held, Lease):
+        held.hand_back()
 
 
 def _lease_or_owner(store: LocalStore, session_id: str, us: Owner) -> Lease | Owner | None:
@@ -73,7 +77,7 @@ async def must_be_recovered(store: SnapshotStore, session_id: str) -> None:
         Conflict: what a killed process left is not in a snapshot yet.
     """
     if isinstance(store, LocalStore):
-        await anyio.to_thread.run_sync(_check_spool, store, session_id)
+        await in_thread(_check_spool, store, session_id)
 
 
 def _check_spool(store: LocalStore, session_id: str) -> None:

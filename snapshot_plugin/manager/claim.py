@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
-import anyio.to_thread
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.lease import Lease, Owner
@@ -19,6 +18,7 @@ from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.manager.recovery import upto_of, with_upto
 from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.hop import in_thread
 
 __all__ = ["Claim", "Claims", "Mark"]
 
@@ -87,11 +87,11 @@ class Claim:
                 await self._secure(self._place)
 
     async def _secure(self, place: LocalPlace) -> None:
-        lease = await anyio.to_thread.run_sync(lambda: Lease.acquire(self._directory(place), self._owner()))
+        lease = await in_thread(self._take_lease, place, lost=Lease.release)
         try:
             # Even if the spool is empty: after a power cut it may have forgotten which numbers the head claims.
             await self._recover(self.session_id, lease)
-            spool = await anyio.to_thread.run_sync(self._open_spool, place)
+            spool = await in_thread(self._open_spool, place, lost=Spool.close)
         except BaseException:
             lease.release()
             raise
@@ -100,6 +100,9 @@ class Claim:
 
     def _directory(self, place: LocalPlace) -> Path:
         return place.session_dir(self.session_id)
+
+    def _take_lease(self, place: LocalPlace) -> Lease:
+        return Lease.acquire(self._directory(place), self._owner())
 
     def _open_spool(self, place: LocalPlace) -> Spool:
         keys = place.session_keys(self.session_id)
@@ -133,7 +136,7 @@ class Claim:
                 return
             self._flushed = spool.last
             try:
-                await anyio.to_thread.run_sync(spool.flush)
+                await in_thread(spool.flush)
             except SnapshotError as error:
                 if self._spool is spool:  # one that was let go meanwhile was flushed then
                     self._spool_failed(self.session_id, error)
@@ -151,7 +154,7 @@ class Claim:
         if self._spool is None:
             return
         try:
-            await anyio.to_thread.run_sync(self._spool.truncate, taken.upto)
+            await in_thread(self._spool.truncate, taken.upto)
         except SnapshotError as error:
             self._spool_failed(self.session_id, error)
         else:
@@ -163,7 +166,7 @@ class Claim:
             lease, spool = self._lease, self._spool
             self._lease = self._spool = None
             if lease is not None and spool is not None:
-                await anyio.to_thread.run_sync(_release, lease, spool)
+                await in_thread(_release, lease, spool)
 
 
 def _release(lease: Lease, spool: Spool) -> None:

@@ -13,8 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-import anyio.to_thread
-
 from snapshot_plugin.errors import (
     Damaged,
     InvalidSnapshot,
@@ -31,6 +29,7 @@ from snapshot_plugin.manager.spool import Spool, SpoolContents, SpoolRecord, rea
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.hop import in_thread
 
 __all__ = [
     "LocalStore",
@@ -94,7 +93,7 @@ async def recover(
     if not isinstance(store, LocalStore):
         return []
     found = []
-    for session_id in await anyio.to_thread.run_sync(sessions_of, store.path):
+    for session_id in await in_thread(sessions_of, store.path):
         outcome = await recover_if_abandoned(store, session_id, reducers or {}, now)
         if outcome is not None:
             found.append(outcome)
@@ -154,7 +153,7 @@ async def recover_if_abandoned(
 ) -> Recovered | None:
     """Recover one session if nobody has it; None if somebody has, or if it was stopped properly."""
     try:
-        lease = await anyio.to_thread.run_sync(_lease_if_abandoned, store, session_id, now)
+        lease = await in_thread(_lease_if_abandoned, store, session_id, now, lost=_give_back)
     except SessionLocked:
         return None
     except SnapshotError as error:
@@ -166,6 +165,11 @@ async def recover_if_abandoned(
     except SnapshotError as error:
         return Recovered(session_id=session_id, problem=error.message, previous_owner=lease.previous)
     finally:
+        lease.release()
+
+
+def _give_back(lease: Lease | None) -> None:
+    if lease is not None:
         lease.release()
 
 
@@ -182,12 +186,12 @@ def _lease_if_abandoned(store: LocalStore, session_id: str, now: datetime) -> Le
 
 
 async def _recover(task: _Task) -> Recovered:
-    left = await anyio.to_thread.run_sync(_left_behind, task)
+    left = await in_thread(_left_behind, task)
     head = await _head(task)
     records = _beyond(head, left)
     ref = await _save(task, head, records) if records else None
     upto = records[-1].n if records else upto_of(head)
-    problem = await anyio.to_thread.run_sync(_drop, task, upto, left)
+    problem = await in_thread(_drop, task, upto, left)
     return Recovered(
         session_id=task.session_id,
         records=len(records),
@@ -199,7 +203,7 @@ async def _recover(task: _Task) -> Recovered:
 
 async def _begin_anew(task: _Task) -> Path | None:
     """Set the spool aside, and begin one whose numbers collide with nothing that was ever written."""
-    left = await anyio.to_thread.run_sync(_left_behind, task)
+    left = await in_thread(_left_behind, task)
     try:
         upto = upto_of(await _head(task))
     except Damaged:
@@ -210,7 +214,7 @@ async def _begin_anew(task: _Task) -> Path | None:
         _open_spool(task, after=max(upto, left.last)).close()
         return aside
 
-    return await anyio.to_thread.run_sync(begin)
+    return await in_thread(begin)
 
 
 def _left_behind(task: _Task) -> SpoolContents:
@@ -238,7 +242,7 @@ def _beyond(head: SessionSnapshot | None, left: SpoolContents) -> list[SpoolReco
 async def _save(task: _Task, head: SessionSnapshot | None, records: Sequence[SpoolRecord]) -> SnapshotRef:
     begun = task.lease.previous.since if task.lease.previous else task.now
     start = head or SessionSnapshot(session_id=task.session_id, created_at=begun, updated_at=task.now)
-    reduced = await anyio.to_thread.run_sync(_reduced, task, start, records)
+    reduced = await in_thread(_reduced, task, start, records)
     if reduced.updated_at == start.updated_at:
         reduced = reduced.evolve(updated_at=task.now)
     return await task.store.save(with_upto(reduced, records[-1].n), trigger="recovered")

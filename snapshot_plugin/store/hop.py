@@ -27,22 +27,27 @@ T = TypeVar("T")
 _MOST = 32
 
 
-async def in_thread(work: Callable[..., T], *args: Any) -> T:
+async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
     """What ``work(*args)`` returns or raises, from a worker thread.
 
     **Cancellation.** Work that has begun runs to its end, and its caller waits for that end, however it is
-    cancelled: whoever holds a lock around the call still holds it when the work stops.
+    cancelled: whoever holds a lock around the call still holds it when the work stops. A scope that was cancelled
+    meanwhile gets the result all the same, as from `anyio.to_thread`. Only asyncio's own cancellation loses it;
+    *lost* is then called with it, to give back what was taken.
     """
     if not _on_asyncio():
         return await anyio.to_thread.run_sync(lambda: work(*args))
     await anyio.lowlevel.checkpoint_if_cancelled()
     job = _Job(work, args)
     _threads.take(job)
-    try:
-        await job.end
-    except asyncio.CancelledError:
-        await job.ended()
-        raise
+    with anyio.CancelScope(shield=True):
+        try:
+            await job.end
+        except asyncio.CancelledError:
+            await job.ended()
+            if lost:
+                lost(job.outcome())
+            raise
     result: T = job.outcome()
     return result
 
@@ -88,12 +93,11 @@ class _Job:
             self.end.set_result(None)
 
     async def ended(self) -> None:
-        """Wait for the end of the work, whatever comes."""
-        with anyio.CancelScope(shield=True):
-            while not self._is_done:
-                self.end = self._loop.create_future()
-                with contextlib.suppress(asyncio.CancelledError):  # the first one is raised in the end
-                    await self.end
+        """Wait for the end of the work, however often the caller is cancelled."""
+        while not self._is_done:
+            self.end = self._loop.create_future()
+            with contextlib.suppress(asyncio.CancelledError):  # the first one is raised in the end
+                await self.end
 
     def outcome(self) -> Any:
         """What the work returned or raised."""

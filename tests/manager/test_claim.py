@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ import anyio
 import pytest
 
 from snapshot_plugin.manager import spool
+from snapshot_plugin.manager.lease import Lease
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.spool import SpoolRecord
+from snapshot_plugin.manager.spool import Spool, SpoolRecord
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -75,3 +77,37 @@ async def test_a_manager_learns_how_records_of_a_provider_become_a_snapshot(stor
         await claim.secure()
         found = await manager.read("s")
     assert [message.text for message in found.snapshot.messages] == ["hello"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("take", ["Lease.acquire", "Spool.open"])
+async def test_asyncio_may_cancel_whoever_takes_a_session_and_nothing_stays_taken(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, take: str, anyio_backend: str
+) -> None:
+    """`asyncio.timeout` around `secure`: its time is up while a thread is taking the lease or opens the spool."""
+    _ = anyio_backend
+    begun, go_on = threading.Event(), threading.Event()
+    owner, name = {"Lease": Lease, "Spool": Spool}[take.split(".", maxsplit=1)[0]], take.split(".")[1]
+    method = getattr(owner, name)
+
+    def slow(*args: object, **options: object) -> object:
+        taken = method(*args, **options)
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return taken
+
+    monkeypatch.setattr(owner, name, slow)
+    manager = SnapshotManager(store)
+    async with manager.claiming("s") as claim:
+        task = asyncio.create_task(claim.secure())
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not claim.is_held
+    monkeypatch.undo()
+
+    async with SnapshotManager(store).claiming("s") as again:
+        await again.secure()
+        assert again.is_held

@@ -58,19 +58,18 @@ async def test_context_variables_go_along() -> None:
     assert await in_thread(_COLOUR.get) == "blue"
 
 
-async def test_a_cancelled_caller_waits_until_its_job_is_done() -> None:
+async def test_a_cancelled_caller_waits_until_its_job_is_done_and_has_the_result() -> None:
     started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    results: list[str] = []
 
-    def job() -> None:
+    def job() -> str:
         started.set()
         go_on.wait(10)
         ended.set()
+        return "done"
 
     async def caller() -> None:
-        try:
-            await in_thread(job)
-        finally:
-            assert ended.is_set()
+        results.append(await in_thread(job))
 
     with anyio.fail_after(15):
         async with anyio.create_task_group() as tasks:
@@ -79,6 +78,7 @@ async def test_a_cancelled_caller_waits_until_its_job_is_done() -> None:
             tasks.cancel_scope.cancel()
             threading.Timer(0, go_on.set).start()
     assert ended.is_set()
+    assert results == ["done"]
 
 
 async def test_a_caller_who_is_cancelled_before_it_starts_runs_nothing() -> None:
