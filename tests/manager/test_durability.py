@@ -319,14 +319,14 @@ async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhi
 async def test_what_is_recorded_is_flushed_within_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flushed, times = anyio.Event(), 0
+    flushed, times, here = anyio.Event(), 0, anyio.lowlevel.current_token()
     real = Spool.flush
 
     def flush(spool: Spool) -> None:
         nonlocal times
         times += 1
         real(spool)
-        anyio.from_thread.run_sync(flushed.set)
+        anyio.from_thread.run_sync(flushed.set, token=here)
 
     async with (
         FilesystemStore(tmp_path) as store,
