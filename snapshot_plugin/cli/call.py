@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.manager.config import SnapshotConfig
     from snapshot_plugin.manager.operations import OperationLog
-    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
     from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["Call"]
@@ -143,6 +143,12 @@ class Call:
         name: str = getattr(store, "store_id", "") or self.config.storage_path
         keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
         return OperationLog(log_path(user_state_dir(self.environ), name), keys=keys)
+
+    async def record_deletion(self, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
+        """Write down that a session was deleted from outside of the command line, so that undo knows of it."""
+        steps = [{"do": "undelete", "token": each.token} for each in trashed]
+        summary = f"deletion of {trashed[0].session_id}"
+        await self.operations(store).record(kind="forget", summary=summary, steps=steps)
 
     def key(self) -> KeySource | None:
         """What opens an encrypted store: the environment's key, or the words a person types when asked."""

@@ -10,6 +10,14 @@ from tests.acp.client import Client
 from tests.acp.proxied import UNABLE, proxied
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the proxy writes down for undo is not the developer's."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="module", params=[(), UNABLE], ids=["able", "unable"])
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """One connection for all tests that leave it as it was; each has sessions of its own."""

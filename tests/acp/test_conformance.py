@@ -8,6 +8,7 @@ Where the kit seeds no turn, we do, and compare.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +288,16 @@ class TestSessions:
             assert session_id in str(client.request("session/list", {}))
             assert client.request("session/delete", {"sessionId": session_id}) == {}
             assert client.request("session/list", {})["sessions"] == []
+
+    def test_DELETE_a_session_deleted_in_the_editor_comes_back_with_undo(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            client.request("session/delete", {"sessionId": session_id})
+            undo = [sys.executable, "-m", "snapshot_plugin", "undo", "--store", str(tmp_path)]
+            assert subprocess.run(undo, capture_output=True, timeout=60, check=False).returncode == 0
+            assert session_id in str(client.request("session/list", {}))
 
     def test_DELETE_002_deleting_what_is_not_there_succeeds(self, client: Client, session_id: str) -> None:
         for gone in (session_id, session_id, "never-was"):

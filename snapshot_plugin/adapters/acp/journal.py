@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from snapshot_plugin.manager.spool import Spool, SpoolRecord
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["PROVIDER", "Journal", "Journals", "recover_all", "reduce_spool", "stamp"]
@@ -176,6 +177,8 @@ class Journals:
         self._flusher = Flusher(self._flush)
         self.control: str | None = None
         """Where other processes can ask about these sessions; see `asked`."""
+        self.on_deleted: Callable[[Trashed], Awaitable[object]] | None = None
+        """Told what a user deleted, so that it can be taken back."""
 
     def asked(self, session_id: str) -> Asked | None:
         """The session, to be saved or labelled because another process asks."""
@@ -261,10 +264,20 @@ class Journals:
             self._portal.call(journal.save_if_dirty, self.store)
         return self._portal.call(self.store.list)
 
-    def delete(self, session_id: str) -> None:
+    def delete(self, session_id: str) -> Trashed | None:
         """Move a session to the trash; one that is not there is gone already."""
         with contextlib.suppress(SnapshotNotFound, InvalidInput):
-            self._portal.call(self.store.delete, session_id)
+            return self._portal.call(self.store.delete, session_id)
+        return None
+
+    def delete_for_user(self, session_id: str) -> None:
+        """The same because the user said so: whoever wants to know is told."""
+        trashed = self.delete(session_id)
+        if trashed and self.on_deleted:
+            try:
+                self._portal.call(self.on_deleted, trashed)
+            except SnapshotError as error:
+                log.warning("session %s is in the trash, and undo will not know of it: %s", session_id, error)
 
     def deleted(self) -> frozenset[str]:
         """The sessions in the trash."""

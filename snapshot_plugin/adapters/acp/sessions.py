@@ -289,7 +289,7 @@ class Sessions(Relay):
             except AgentRefused as refused:
                 self.say(f"the agent did not delete {session_id}: {refused}")
         self.journals.finish(session_id)
-        self.journals.delete(session_id)
+        self.journals.delete_for_user(session_id)
         self._answer(pending, {})
 
 

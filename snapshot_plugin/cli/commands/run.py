@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from snapshot_plugin.adapters.acp.chain import ChainLink
     from snapshot_plugin.adapters.acp.journal import Journals
+    from snapshot_plugin.cli.call import Call
     from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["command"]
@@ -109,11 +110,12 @@ def _serve(
     from snapshot_plugin.adapters.acp.journal import Journals, recover_all  # noqa: PLC0415 — after the agent
     from snapshot_plugin.adapters.acp.revival import Revival  # noqa: PLC0415 — after the agent was started
 
-    kept = _opened(store)
+    call, kept = _opened(store)
     with start_blocking_portal() as portal:
         for line in portal.call(recover_all, kept):
             click.echo(f"asnap: {line}", err=True)
         journals = Journals(kept, portal)
+        journals.on_deleted = lambda trashed: call.record_deletion(kept, [trashed])
         adopt = portal.call(_whole_id, kept, session) if session else None
         relay = Revival(agent, journals, client_in=0, client_out=1, require=require, resume=resume, adopt=adopt)
         relay.patience = patience
@@ -135,15 +137,16 @@ async def _whole_id(store: FilesystemStore, ref: str) -> str:
     return going_on(await find(store, ref)).session_id
 
 
-def _opened(place: str | None) -> FilesystemStore:
+def _opened(place: str | None) -> tuple[Call, FilesystemStore]:
     from snapshot_plugin.cli.call import Call  # noqa: PLC0415 — after the agent was started
     from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — after the agent was started
     from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — after the agent
 
-    store = Call(out=Output(), place=place, no_input=True).opened(create=True, background=True)
+    call = Call(out=Output(), place=place, no_input=True)
+    store = call.opened(create=True, background=True)
     if not isinstance(store, FilesystemStore):
         raise InvalidInput(f"{place} is not a store on this disk", hint="give a directory with --store")
-    return store
+    return call, store
 
 
 @contextmanager

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore, Trashed
 
 __all__ = ["command"]
 
@@ -51,10 +46,5 @@ async def command(call: Call, *, stdio: bool) -> None:
     async with call.store(create=True) as store:
         settings = replace(call.config, enable_persistence=True)
         async with SnapshotManager(store, settings) as manager:
-            bridge = Bridge(manager, deleted=lambda trashed: _record(call, store, trashed))
+            bridge = Bridge(manager, deleted=lambda trashed: call.record_deletion(store, trashed))
             await serve(bridge, chunks_of(0), call.out.raw)
-
-
-async def _record(call: Call, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
-    steps = [{"do": "undelete", "token": each.token} for each in trashed]
-    await call.operations(store).record(kind="forget", summary=f"deletion of {trashed[0].session_id}", steps=steps)

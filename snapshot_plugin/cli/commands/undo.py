@@ -81,7 +81,7 @@ class Undone(Document):
         for each in self.problems:
             out.warn(f"not taken back: {plain(each.problem)}", fg="yellow")
         if self.redo:
-            out.note(f"  to bring it back again: {out.run(f'asnap undo {self.redo}')}")
+            out.note(f"  to do it again: {out.run(f'asnap undo {self.redo}')}")
 
     def _show_list(self, out: Output) -> None:
         if not self.operations:
@@ -167,7 +167,7 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
         raise _refused(SnapshotNotFound(f"{wanted!r} {problem}", hint="operations are not sessions; see the list"))
     if found[0].undone:
         again = next((each.id for each in known if each.undoes == found[0].id and not each.undone), None)
-        hint = f"to bring it back again: asnap undo {again}" if again else ""
+        hint = f"to do it again: asnap undo {again}" if again else ""
         raise _refused(InvalidInput(f"{found[0].kind} {found[0].id} was taken back before", hint=hint))
     return found[0]
 
