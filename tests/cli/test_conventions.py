@@ -184,6 +184,18 @@ def test_help_topics(asnap: Asnap, topic: str) -> None:
     assert asnap("help", topic).out.strip() == TOPICS[topic].strip()
 
 
+@pytest.mark.parametrize("name", ["list", "keys", "import", "run"])
+def test_help_for_a_command_is_its_help(asnap: Asnap, name: str) -> None:
+    assert asnap("help", name).out == asnap(name, "--help").out
+
+
+def test_help_for_what_is_neither_names_the_topics(asnap: Asnap) -> None:
+    ran = asnap("help", "nope")
+
+    assert ran.code == 2
+    assert "refs" in ran.err
+
+
 def test_a_bug_is_told_as_one(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snapshot_plugin.cli.commands.schema.schemas", lambda: 1 / 0)
 

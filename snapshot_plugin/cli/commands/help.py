@@ -66,13 +66,20 @@ TOPICS = {
     ),
     exits=(),
 )
-@click.argument("topic", type=click.Choice(list(TOPICS)), required=False)
+@click.argument("topic", metavar="[TOPIC|COMMAND]", required=False)
 def command(call: Call, *, topic: str | None) -> None:
-    """Explain what holds for every command.
+    """Explain what holds for every command, or one command.
 
-    For one command: asnap COMMAND --help.
+    Topics: refs, policies, format, exit-codes, environment. asnap COMMAND --help says the same of a command.
     """
+    from snapshot_plugin.cli import COMMANDS, load  # noqa: PLC0415 — it imports us
+
     if topic is None:
         call.out.line("Topics: " + ", ".join(TOPICS) + "\n\n  asnap help refs")
-    else:
+    elif topic in TOPICS:
         call.out.line(TOPICS[topic])
+    elif topic in COMMANDS:
+        found, above = load(topic), click.get_current_context().parent
+        call.out.line(found.get_help(click.Context(found, info_name=topic, parent=above)))
+    else:
+        raise click.BadParameter(f"{topic!r} is no topic and no command; topics: {', '.join(TOPICS)}")
