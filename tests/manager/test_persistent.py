@@ -329,9 +329,8 @@ async def test_changed_entries_are_written_by_themselves_again_and_again() -> No
     async with session:
         for round_ in (1, 2, 3):
             await session.memory.set("step", round_)
-            await diary.wait_for(SnapshotCreated, round_)
+            await diary.wait_for(SnapshotSkipped, len(diary.of(SnapshotSkipped)) + 2)  # by now, nothing is left
             assert (await store.load(memory_id("my-assistant"))).memory == {"step": round_}
-        await diary.wait_for(SnapshotSkipped, len(diary.of(SnapshotSkipped)) + 2)
     written = [
         call for call in store.calls if (call.method, call.session_id) == ("save", memory_id("my-assistant"))
     ]
