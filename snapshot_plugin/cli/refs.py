@@ -1,7 +1,7 @@
 """Which session a user means: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``session@seq``.
 
 ``~N`` counts sessions back from the newest one; ``@N`` is a snapshot of the session. An id typed in full always
-wins, so a session may be called ``latest`` and still be reached; so does a name, if it ends with ``@N``. Damaged sessions can be referred to as well.
+wins, so a session may be called ``latest`` and still be reached. Damaged sessions can be referred to as well.
 """
 
 from __future__ import annotations
@@ -76,8 +76,12 @@ def meant(text: str, metas: Sequence[Session]) -> tuple[Session, int | None]:
     exact = [meta for meta in metas if meta.session_id == text]
     if exact:
         return exact[0], None
-    if (at := _AT.match(text)) and not any(_has_name(meta, text) for meta in metas):
-        return _session(at["session"], metas), int(at["seq"])
+    if at := _AT.match(text):
+        try:
+            return _session(at["session"], metas), int(at["seq"])
+        except SnapshotNotFound:
+            if not any(_has_name(meta, text) for meta in metas):  # an agent may have called it so
+                raise
     return _session(text, metas), None
 
 

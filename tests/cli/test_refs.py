@@ -46,6 +46,17 @@ def test_a_reference_finds_its_session(text: str, session_id: str, seq: int | No
     assert (target.session_id, target.seq) == (session_id, seq)
 
 
+def test_a_name_that_looks_like_a_snapshot_is_found_and_takes_nothing_away() -> None:
+    named = (*METAS, meta("03dddd", title="ping me@3"), meta("04eeee", title="02c@5"))
+
+    found = resolve("ping me@3", named)
+    assert (found.session_id, found.seq) == ("03dddd", None)
+    found = resolve("02c@5", named)
+    assert (found.session_id, found.seq) == ("02cccc", 5)
+    with pytest.raises(SnapshotNotFound):
+        resolve("ping you@3", named)
+
+
 def test_an_id_typed_in_full_beats_what_else_it_could_mean() -> None:
     assert resolve("latest~1", METAS).session_id == "latest~1"
 

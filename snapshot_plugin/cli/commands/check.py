@@ -27,7 +27,7 @@ _EXPLAINED = {
     "chain": "it builds on a snapshot that is damaged or missing",
     "version_unsupported": "written by a newer release; upgrade to read it",
     "wrong_key": "sealed with a key this store does not have",
-    "misplaced": "a file of another session or another place",
+    "misplaced": "a file of another session or another place: move it out of the store by hand",
     "unreadable": "the disk does not give it",
     "unfinished": "a save that was cut off before it was acknowledged; harmless",
     "leftover": "a temporary file of a killed process; harmless",

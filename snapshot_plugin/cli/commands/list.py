@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -74,7 +75,7 @@ class Listed(Document):
             out.table(_COLUMNS, cells)
         for row in self.sessions:
             if row.state != "ok":
-                check = out.run(f"asnap check {row.short_id}")
+                check = out.run(f"asnap check {shlex.quote(row.short_id)}")
                 out.note(f"{row.short_id} is {row.state}: {plain(row.problem or '')} ({check})")
         if self.hidden_sessions:
             columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
