@@ -33,6 +33,31 @@ def ids(document: Any) -> list[str]:
     return [row["session_id"] for row in document["sessions"]]
 
 
+def test_a_tree_shows_forks_below_the_sessions_they_came_from(asnap: Asnap, place: Path) -> None:
+    def fork_of(parent: str) -> dict[str, Any]:
+        return {"parent": {"session_id": parent, "seq": 1, "message_index": 1}}
+
+    saved(
+        place,
+        session("root", title="first", age=5),
+        session("other", title="apart", age=4),
+        session("child", title="a way", age=3, **fork_of("root")),
+        session("grandchild", age=2, **fork_of("child")),
+        session("orphan", title="alone", age=1, **fork_of("gone")),
+    )
+
+    lines = [line.split("\t")[:2] for line in asnap("list", "--all", "--tree").out.splitlines()]
+
+    assert lines == [
+        ["orphan", "alone"],
+        ["other", "apart"],
+        ["root", "first"],
+        ["child", "└ a way"],
+        ["grandchild", "│ └ (untitled)"],
+    ]
+    assert asnap("list", "--all", "--tree", "--json").json["kind"] == "list"
+
+
 def test_turns_that_nobody_counted_are_not_shown_as_none(place: Path) -> None:
     saved(place, session("counted", metrics={"turns": 7}), session("uncounted"))
 

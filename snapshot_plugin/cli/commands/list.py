@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -94,6 +95,14 @@ class Listed(Document):
         return " · ".join(parts)
 
 
+class Families(Listed):
+    """The same, each fork shown below the session that it came from."""
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        Listed(**{**vars(self), "sessions": tuple(_as_families(self.sessions))}).show(out)
+
+
 class Ids(Listed):
     """The same, shown as ids alone."""
 
@@ -119,6 +128,7 @@ class NulIds(Ids):
         ("asnap list", "the sessions of this project"),
         ("asnap list --all --since 3d", "everywhere, what changed in the last three days"),
         ("asnap list --all --why", "what is not shown, and why"),
+        ("asnap list --tree", "which session was forked from which"),
         ("asnap list --ids -0 --tag old | xargs -0 -n1 asnap show", "for other commands"),
     ),
     exits=(7, 10),
@@ -131,9 +141,10 @@ class NulIds(Ids):
 @click.option("--live", is_flag=True, help="Only those a process has right now.")
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N, the newest.")
 @click.option("--why", is_flag=True, help="Also name the sessions that are not shown, each with the reason.")
+@click.option("--tree", is_flag=True, help="Forks below the sessions they came from.")
 @click.option("--ids", is_flag=True, help="Only whole ids, one per line.")
 @click.option("-0", "--print0", "nul", is_flag=True, help="Only whole ids, each followed by NUL.")
-def command(call: Call, *, why: bool, ids: bool, nul: bool, **asked: Any) -> Listed:
+def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked: Any) -> Listed:
     """List every session there is, the last changed first.
 
     Without options: those of this project (the git work tree, or the current directory and below). What is not
@@ -143,7 +154,7 @@ def command(call: Call, *, why: bool, ids: bool, nul: bool, **asked: Any) -> Lis
     rows, encrypted = _rows(call)
     tell_unexpected(call, rows)
     selected = select(rows, selection)
-    kind = NulIds if nul else Ids if ids else Listed
+    kind = NulIds if nul else Ids if ids else Families if tree else Listed
     return kind(
         sessions=selected.shown,
         total=len(rows),
@@ -221,6 +232,20 @@ def _named(selected: Selected) -> tuple[HiddenSession, ...]:
         HiddenSession(session_id=row.session_id, title=row.title, by=by, why=why)
         for row, by, why in selected.hidden
     )
+
+
+def _as_families(rows: Sequence[SessionRow]) -> Iterator[SessionRow]:
+    """Depth first, a fork's title behind a line; one whose parent is not shown stands by itself."""
+    from snapshot_plugin.model.lineage import family_tree  # noqa: PLC0415 — for --tree alone
+    from snapshot_plugin.model.snapshot import Parent  # noqa: PLC0415 — as above
+
+    def parent(row: SessionRow) -> Parent | None:
+        return Parent(session_id=row.parent, seq=0, message_index=0) if row.parent else None
+
+    known = {row.session_id: row for row in rows}
+    for branch in family_tree((row.session_id, parent(row)) for row in rows):
+        row, line = known[branch.session_id], "│ " * (branch.depth - 1) + "└ "
+        yield replace(row, title=f"{line}{row.title or _UNTITLED}") if branch.depth else row
 
 
 # The table -----------------------------------------------------------------------------------------------
