@@ -49,8 +49,6 @@ class Filtered(Protocol):
     def snapshot_tags(self) -> tuple[str, ...]: ...
     @property
     def changed_at(self) -> datetime: ...
-    @property
-    def live(self) -> object: ...
 
 
 class Hidden(NamedTuple):
@@ -78,7 +76,7 @@ def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
     shown: list[SessionRow] = []
     hidden: list[Hidden] = []
     for row in rows:
-        by = reason(row, selection)
+        by = reason(row, selection) or (_NOT_LIVE if selection.live and not row.live else None)
         if by is None and selection.limit is not None and len(shown) >= selection.limit:
             by = ("limit", f"only the newest {selection.limit} are shown")
         if by:
@@ -88,8 +86,11 @@ def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
     return Selected(tuple(shown), tuple(hidden))
 
 
+_NOT_LIVE = ("live", "nobody runs it")
+
+
 def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
-    """What hides a session, and what of it; None if nothing does."""
+    """What hides a session, and what of it; None if nothing does. Who runs it is for `select` to know."""
     return next(_reasons(row, selection), None)
 
 
@@ -106,8 +107,6 @@ def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
         yield "date", "last changed after --until"
     if not set(selection.tags) <= {*row.tags, *row.snapshot_tags}:
         yield "tag", f"its tags are {', '.join((*row.tags, *row.snapshot_tags)) or 'none'}"
-    if selection.live and not row.live:
-        yield "live", "nobody runs it"
 
 
 @cache

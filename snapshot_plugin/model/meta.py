@@ -67,8 +67,8 @@ class SnapshotMeta:
     cost: float | None = None
 
     @property
-    def sort_key(self) -> datetime:
-        """Newest first sorts by this: when the session last changed, or else when it was saved."""
+    def changed_at(self) -> datetime:
+        """When the session last changed, or else when it was saved; lists are sorted by this."""
         return self.updated_at or self.saved_at
 
     @classmethod

@@ -68,7 +68,7 @@ def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = 
 
 def _growth(before: SnapshotMeta, after: SnapshotMeta) -> Slot:
     return Slot(
-        after.sort_key,
+        after.changed_at,
         messages=_more(before.messages, after.messages),
         turns=_more(before.turns, after.turns),
         tokens=_more(before.tokens, after.tokens),

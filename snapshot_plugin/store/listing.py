@@ -26,7 +26,7 @@ _LONG_AGO = datetime.fromtimestamp(0, UTC)
 def listed(log: FrameReader, keys_of: Callable[[str], SessionKeys | None] = lambda _: None) -> list[SnapshotMeta]:
     """The newest snapshot of every session, last changed first; damaged ones as damaged."""
     metas = [meta for entry in log.sessions() if (meta := _newest(log, entry, keys_of))]
-    return sorted(metas, key=lambda meta: (meta.sort_key, meta.session_id), reverse=True)
+    return sorted(metas, key=lambda meta: (meta.changed_at, meta.session_id), reverse=True)
 
 
 def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMeta:

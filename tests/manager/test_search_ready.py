@@ -18,9 +18,10 @@ from snapshot_plugin import FilesystemStore
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.search.find import Found, Question
 from snapshot_plugin.manager.search.index import opened_index
-from snapshot_plugin.manager.search.listing import Listed, listed, look
+from snapshot_plugin.manager.search.listing import look
 from snapshot_plugin.manager.search.query import expression
 from snapshot_plugin.manager.search.ready import answered
+from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.manager.searching import index_file, stored
@@ -34,7 +35,7 @@ SESSIONS = (
 )
 
 
-def ape(sessions: Sequence[Listed]) -> tuple[Question, Sequence[Listed]]:
+def ape(sessions: Sequence[SnapshotMeta]) -> tuple[Question, Sequence[SnapshotMeta]]:
     names = [session.session_id for session in sessions]
     return Question(expression=expression("ape"), sessions=names, limit=9, each=9), sessions
 
@@ -44,7 +45,7 @@ async def indexed(store: FilesystemStore, cache: Path, *, only: set[str] | None 
         await index.ask(lambda _connection: None, await index.listed(), only=only)
 
 
-def ready(store: FilesystemStore, cache: Path) -> tuple[Found, Sequence[Listed]] | None:
+def ready(store: FilesystemStore, cache: Path) -> tuple[Found, Sequence[SnapshotMeta]] | None:
     return answered(str(store.path), cache, ape)
 
 
@@ -56,7 +57,7 @@ async def test_an_index_that_is_up_to_date_answers_alone_and_says_what_the_store
         assert answer is not None
         found, sessions = answer
         assert [(hit.session_id, hit.number) for hit in found.hits] == [("b", 1), ("a", 1)]
-        assert list(sessions) == [listed(meta) for meta in await store.list()]
+        assert list(sessions) == list(await store.list())
 
 
 async def test_without_an_index_none_is_made(tmp_path: Path) -> None:

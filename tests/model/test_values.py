@@ -247,7 +247,7 @@ def test_the_summary_repeats_what_lists_show_and_nothing_of_the_conversation() -
     assert summary["parent"] == {"session_id": "p", "seq": 3, "message_index": 7}
     listed = SnapshotMeta.told({**summary, "session_id": "s", "seq": 4, "saved_at": rfc3339(NOW)})
     assert (listed.title, listed.tags, listed.pinned, listed.turns) == ("T", ("a", "b"), True, 1)
-    assert listed.sort_key == NOW
+    assert listed.changed_at == NOW
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.json_schema.PydanticJsonSchemaWarning")  # of defaults it leaves out

@@ -69,7 +69,7 @@ def merged_list(
 
 
 def _info(meta: SnapshotMeta) -> dict[str, Any]:
-    info = {"sessionId": meta.session_id, "cwd": meta.cwd, "updatedAt": rfc3339(meta.sort_key)}
+    info = {"sessionId": meta.session_id, "cwd": meta.cwd, "updatedAt": rfc3339(meta.changed_at)}
     return {**info, "title": meta.title} if meta.title else info
 
 

@@ -31,7 +31,7 @@ def _plan(found: StoredSnapshot, owner: Owner | None, now: datetime) -> ResumePl
     return ResumePlan(
         session_id=snapshot.session_id,
         seq=found.ref.seq,
-        age_seconds=max(0.0, (now - found.meta.sort_key).total_seconds()),
+        age_seconds=max(0.0, (now - found.meta.changed_at).total_seconds()),
         messages=len(snapshot.messages),
         turns=snapshot.metrics.turns,
         tokens=snapshot.metrics.total_tokens,

@@ -22,8 +22,8 @@ from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.search.find import Found, Hit, Question
-    from snapshot_plugin.manager.search.listing import Listed
     from snapshot_plugin.manager.search.ready import Choose
+    from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Searched", "command"]
@@ -107,7 +107,7 @@ def _question(call: Call, query: str, ref: str | None, asked: Mapping[str, Any])
 class _Chosen(NamedTuple):
     """What to look into, by what it is called in the question: sessions, the last changed first, or snapshots."""
 
-    named: Mapping[str, tuple[Listed, int | None]]
+    named: Mapping[str, tuple[SnapshotMeta, int | None]]
     hidden: dict[str, int]
     """How many others what keeps out."""
     ids: Sequence[str]
@@ -115,7 +115,7 @@ class _Chosen(NamedTuple):
 
 
 def _chosen(
-    question: Question, query: str, ref: str | None, asked: Mapping[str, Any], sessions: Sequence[Listed]
+    question: Question, query: str, ref: str | None, asked: Mapping[str, Any], sessions: Sequence[SnapshotMeta]
 ) -> tuple[Question, _Chosen]:
     """What to ask, given all sessions of the store."""
     ids = [session.session_id for session in sessions]
@@ -129,7 +129,7 @@ def _chosen(
     return replace(question, sessions=list(named)), _Chosen(named, hidden, ids)
 
 
-def _filtered(sessions: Sequence[Listed], selection: Selection) -> tuple[list[Listed], dict[str, int]]:
+def _filtered(sessions: Sequence[SnapshotMeta], selection: Selection) -> tuple[list[SnapshotMeta], dict[str, int]]:
     kept, hidden = [], Counter[str]()
     for session in sessions:
         if by := reason(session, selection):
@@ -142,11 +142,9 @@ def _filtered(sessions: Sequence[Listed], selection: Selection) -> tuple[list[Li
 async def _brought_up_to_date(
     call: Call, choose: Choose[_Chosen], *, earlier: bool, rebuild: bool
 ) -> tuple[Found, _Chosen, tuple[str, ...]]:
-    from snapshot_plugin.manager.search.listing import listed  # noqa: PLC0415 — as above
-
     async with call.store() as store, search_index(call, store, rebuild=rebuild) as index:
         metas = await index.listed()
-        question, chosen = choose([listed(meta) for meta in metas])
+        question, chosen = choose(metas)
         if earlier or any(seq is not None for _, seq in chosen.named.values()):
             return await _in_snapshots(store, question, chosen)
         only, progress = frozenset(question.sessions), functools.partial(indexing, call)
@@ -166,7 +164,7 @@ async def _in_snapshots(
     return one, chosen._replace(named=named), unreadable
 
 
-def _target(ref: str, query: str, sessions: Sequence[Listed]) -> tuple[Listed, int | None]:
+def _target(ref: str, query: str, sessions: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, int | None]:
     from snapshot_plugin.cli.refs import meant  # noqa: PLC0415 — as above
 
     try:
@@ -197,7 +195,7 @@ def _searched(query: str, found: Found, chosen: _Chosen, *, unreadable: Sequence
     )
 
 
-def _message_hit(hit: Hit, session: Listed, snapshot: int | None) -> MessageHit:
+def _message_hit(hit: Hit, session: SnapshotMeta, snapshot: int | None) -> MessageHit:
     snippet, matches = _unmarked(plain(hit.snippet))
     return MessageHit(
         session_id=session.session_id,
@@ -223,7 +221,7 @@ def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     return text, tuple(matches)
 
 
-def _session_hits(session: Listed, snapshot: int | None, short: Mapping[str, str], hits: int) -> SessionHits:
+def _session_hits(session: SnapshotMeta, snapshot: int | None, short: Mapping[str, str], hits: int) -> SessionHits:
     return SessionHits(
         session_id=session.session_id,
         snapshot=snapshot,

@@ -71,7 +71,7 @@ def all_facts(connection: sqlite3.Connection) -> Mapping[str, Facts]:
 def put(connection: sqlite3.Connection, entry: Entry) -> None:
     """Make the index say what the session says now. Only what stands behind the first difference is written."""
     meta = entry.meta
-    head = (meta.seq, meta.root, int(meta.sort_key.timestamp()), entry.facts)
+    head = (meta.seq, meta.root, int(meta.changed_at.timestamp()), entry.facts)
     known = connection.execute("SELECT key FROM session WHERE session_id = ?", (meta.session_id,)).fetchone()
     if known is None:
         insert = "INSERT INTO session (session_id, seq, root, changed, facts) VALUES (?, ?, ?, ?, ?)"

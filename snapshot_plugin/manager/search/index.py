@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.search.database import Database, index_path, transaction
-from snapshot_plugin.manager.search.listing import look, recalled_metas, remember
+from snapshot_plugin.manager.search.listing import look, recalled, remember
 from snapshot_plugin.manager.search.rows import heads
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SearchIndex:
         return seen.mark if seen else None
 
     def _recalled(self, mark: str) -> Sequence[SnapshotMeta] | None:
-        return recalled_metas(self._database.connection, mark)
+        return recalled(self._database.connection, mark)
 
     def _remember(self, mark: str, metas: Sequence[SnapshotMeta]) -> None:
         connection = self._database.connection

@@ -13,40 +13,14 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.meta import SnapshotMeta
 
-__all__ = ["Listed", "Look", "listed", "look", "recalled", "recalled_metas", "remember"]
+__all__ = ["Look", "look", "recalled", "remember"]
 
 _FRAMES = ".snap.gz"
 _LEASE = ".lease"
-
-
-class Listed(NamedTuple):
-    """A session as a search needs it: see `SnapshotMeta`."""
-
-    session_id: str
-    seq: int
-    root: str
-    state: str
-    title: str | None
-    agent: str | None
-    cwd: str | None
-    tags: tuple[str, ...]
-    snapshot_tags: tuple[str, ...]
-    changed_at: datetime
-
-    @property
-    def head(self) -> tuple[int, str]:
-        """Which snapshot is its newest."""
-        return self.seq, self.root
-
-    @property
-    def live(self) -> None:
-        """Who has it is nothing that a search asks for."""
 
 
 class Look(NamedTuple):
@@ -86,39 +60,12 @@ def _files(sessions: str, leased: list[str]) -> Iterator[str]:
                         leased.append(directory.name)
 
 
-def listed(meta: SnapshotMeta) -> Listed:
-    """A session of the store's own list."""
-    return Listed(
-        meta.session_id, meta.seq, meta.root, meta.state, meta.title, meta.agent, meta.cwd, meta.tags,
-        meta.snapshot_tags, meta.sort_key,
-    )  # fmt: skip
-
-
-def recalled(connection: sqlite3.Connection, mark: str) -> list[Listed] | None:
+def recalled(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
     """The list as it was when the files were as *mark* says; None if that is not known."""
     data = _remembered(connection, mark)
     try:
-        return None if data is None else [_listed(meta) for meta in json.loads(data)]
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def _listed(meta: dict[str, str]) -> Listed:
-    return Listed(
-        meta["session_id"], int(meta["seq"]), meta["root"], meta["state"], meta["title"], meta["agent"],
-        meta["cwd"], tuple(meta["tags"]), tuple(meta["snapshot_tags"]),
-        datetime.fromisoformat(meta["updated_at"] or meta["saved_at"]),
-    )  # fmt: skip
-
-
-def recalled_metas(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
-    """The same with all that the store tells."""
-    from snapshot_plugin.model.meta import SnapshotMeta  # noqa: PLC0415 — a search does without
-
-    data = _remembered(connection, mark)
-    try:
         return None if data is None else [SnapshotMeta.told(meta) for meta in json.loads(data)]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         return None
 
 

@@ -16,13 +16,14 @@ from typing import TypeVar
 
 from snapshot_plugin.manager.search.database import Database, index_path
 from snapshot_plugin.manager.search.find import Found, Question
-from snapshot_plugin.manager.search.listing import Listed, look, recalled
+from snapshot_plugin.manager.search.listing import look, recalled
 from snapshot_plugin.manager.search.rows import heads
+from snapshot_plugin.model.meta import SnapshotMeta
 
 __all__ = ["answered"]
 
 T = TypeVar("T")
-Choose = Callable[[Sequence[Listed]], tuple[Question, T]]
+Choose = Callable[[Sequence[SnapshotMeta]], tuple[Question, T]]
 """Given all that the store lists; what to ask, and what else the caller wants to remember of it."""
 
 
@@ -43,7 +44,7 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | Non
                 return None
             question, rest = choose(sessions)
             known = heads(database.connection)
-            current = {session.session_id for session in sessions if known.get(session.session_id) == session.head}
+            current = {each.session_id for each in sessions if known.get(each.session_id) == (each.seq, each.root)}
             return (question(database.connection), rest) if current.issuperset(question.sessions) else None
     except (OSError, sqlite3.Error):
         return None
