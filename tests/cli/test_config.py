@@ -44,7 +44,7 @@ def test_programs_that_stay_keep_sessions_where_commands_look_for_them(home: Pat
     (home / "config" / "asnap").mkdir(parents=True)
     (home / "config" / "asnap" / "config.toml").write_text(f"storage_path = '{home / 'mine'}'\n")
 
-    for opened in (run._opened, mcp._opened):
+    for opened in (lambda given: run._opened(given)[1], mcp._opened):
         for given, place in ((None, home / "mine"), (str(home / "other"), home / "other")):
             store = opened(given)
             assert isinstance(store, FilesystemStore)
