@@ -85,7 +85,7 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            import difflib  # noqa: PLC0415 — for typos only
+            import difflib
 
             close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             meant = f" Did you mean {close[0]!r}?" if close else ""
@@ -143,7 +143,7 @@ def _run(words: list[str]) -> int:
 
 
 def _tell(out: Output, error: Exception) -> int:
-    from snapshot_plugin.cli import failures  # noqa: PLC0415 — only when something fails
+    from snapshot_plugin.cli import failures
 
     if isinstance(error, click.ClickException):
         failures.tell_usage(out, error)
@@ -156,7 +156,7 @@ def _tell(out: Output, error: Exception) -> int:
 
 
 def _output(words: list[str]) -> Output:
-    from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — commands that need none start faster
+    from snapshot_plugin.cli.output import Output
 
     # The command line may be what is wrong, so what it asked for is looked up, not parsed.
     ours = words[: words.index("--")] if "--" in words else words

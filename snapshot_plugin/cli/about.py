@@ -68,14 +68,14 @@ class About(Part):
 
 def about(stored: StoredSnapshot) -> About:
     """What is to know about a stored session."""
-    from snapshot_plugin.adapters.acp.recorded import (  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.adapters.acp.recorded import (
         context_window,
         expected_grade,
         last_restore,
     )
-    from snapshot_plugin.manager.labels import label_of  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.context_size import estimated_tokens  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.repair import repair  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.labels import label_of
+    from snapshot_plugin.model.context_size import estimated_tokens
+    from snapshot_plugin.model.repair import repair
 
     snapshot, window = stored.snapshot, context_window(stored.snapshot)
     agent, config, metrics = snapshot.agent, snapshot.config, snapshot.metrics

@@ -26,7 +26,7 @@ def free_title(title: str | None, what: str, taken: Collection[str | None]) -> s
 
 async def save_new(call: Call, store: SnapshotStore, snapshot: SessionSnapshot, *, kind: str, summary: str) -> None:
     """Save a session that this command made, so that ``asnap undo`` takes it back."""
-    from snapshot_plugin.manager.branches import save_branch  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.branches import save_branch
 
     made = await save_branch(store, snapshot, trigger=kind)
     try:

@@ -64,7 +64,7 @@ class Call:
     @cached_property
     def config(self) -> SnapshotConfig:
         """Settings from everywhere; ``--store`` beats the rest."""
-        from snapshot_plugin.manager.config import SnapshotConfig  # noqa: PLC0415 — commands that need none start faster
+        from snapshot_plugin.manager.config import SnapshotConfig
 
         flags: dict[str, Any] = {"storage_path": self.place} if self.place else {}
         return SnapshotConfig.load(environ=self.environ, **flags)
@@ -105,7 +105,7 @@ class Call:
     @asynccontextmanager
     async def store(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
         """The store this invocation is about, opened; what killed processes left in it is made snapshots first."""
-        from snapshot_plugin.cli.recovering import recover_first  # noqa: PLC0415 — it imports us
+        from snapshot_plugin.cli.recovering import recover_first
 
         async with self.opened(create=create) as store:
             await recover_first(self, store)
@@ -116,7 +116,7 @@ class Call:
         if "://" not in self.config.storage_path:
             return self.on_disk(create=create, background=background)
 
-        from snapshot_plugin.store import open_store  # noqa: PLC0415 — reads entry points, rarely needed
+        from snapshot_plugin.store import open_store
 
         return open_store(self.config.storage_path)
 
@@ -128,7 +128,7 @@ class Call:
 
     def on_disk(self, *, create: bool = False, background: bool = False) -> FilesystemStore:
         """The same without an event loop."""
-        from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — the larger part of start-up
+        from snapshot_plugin.store.filesystem import FilesystemStore
 
         where = self.config.storage_path
         if "://" in where:
@@ -137,8 +137,8 @@ class Call:
 
     def operations(self, store: SnapshotStore) -> OperationLog:
         """What was done to *store* by this user, for undo. A command that changes something records it there."""
-        from snapshot_plugin.manager.operations import OperationLog, log_path  # noqa: PLC0415 — as above
-        from snapshot_plugin.manager.places import user_state_dir  # noqa: PLC0415 — as above
+        from snapshot_plugin.manager.operations import OperationLog, log_path
+        from snapshot_plugin.manager.places import user_state_dir
 
         name: str = getattr(store, "store_id", "") or self.config.storage_path
         keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
@@ -152,7 +152,7 @@ class Call:
 
     def key(self) -> KeySource | None:
         """What opens an encrypted store: the environment's key, or the words a person types when asked."""
-        from snapshot_plugin.codec.sources import Passphrase, source_from_environment  # noqa: PLC0415 — as above
+        from snapshot_plugin.codec.sources import Passphrase, source_from_environment
 
         found = source_from_environment(self.environ)
         if found is None and self.may_ask and _is_encrypted(self.config.storage_path):
@@ -163,7 +163,7 @@ class Call:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """While a person is asked, Ctrl-C ends the command at once: an event loop would wait for the answer first."""
-    import signal  # noqa: PLC0415 — only when somebody is asked
+    import signal
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -177,7 +177,7 @@ def _is_encrypted(path: str) -> bool:
 
 
 def _configure_logging(form: str, *, verbose: bool) -> None:
-    import logging  # noqa: PLC0415 — set up once, here
+    import logging
 
     level = logging.DEBUG if verbose else logging.WARNING
     text = "%(name)s: %(message)s"
@@ -189,8 +189,8 @@ def _configure_logging(form: str, *, verbose: bool) -> None:
 
 
 def _JsonLines() -> Any:  # noqa: N802 — made only when asked for
-    import json  # noqa: PLC0415 — as above
-    import logging  # noqa: PLC0415 — as above
+    import json
+    import logging
 
     class JsonLines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

@@ -86,7 +86,7 @@ def command(
 
 
 def _awaited(work: Callable[..., Any]) -> Answer:
-    import anyio  # noqa: PLC0415 — its event loop is a third of the start-up of a command that needs none
+    import anyio
 
     answers: list[Answer] = []
 

@@ -63,7 +63,7 @@ class Finding(Part):
 
 def look_at_place(path: Path) -> Iterator[Finding]:
     """The store's directory: is it there, private, writable, and is there room?"""
-    from snapshot_plugin.store.marker import is_store  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.store.marker import is_store
 
     if not is_store(path):
         yield Finding(area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT")
@@ -123,8 +123,8 @@ def look_at_agents(call: Call) -> Iterator[Finding]:
 
 def look_at_machine(call: Call) -> Iterator[Finding]:
     """Versions, extras and settings."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 — only here
-    from importlib.util import find_spec  # noqa: PLC0415 — only here
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
 
     try:
         ours = version("snapshot-plugin")

@@ -63,7 +63,7 @@ class Document(Part):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """The JSON Schema of `document`."""
-        from pydantic import TypeAdapter  # noqa: PLC0415 — see above
+        from pydantic import TypeAdapter
 
         schema = TypeAdapter(cls).json_schema(mode="serialization")
         fixed = {"schema_version": {"const": SCHEMA_VERSION}, "kind": {"const": cls.kind}}
@@ -74,7 +74,7 @@ class Document(Part):
 
 
 def _plain_json(value: Part) -> dict[str, Any]:
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 — text needs none
+    from pydantic_core import to_jsonable_python
 
     plain: dict[str, Any] = to_jsonable_python(value, inf_nan_mode="null")
     return plain

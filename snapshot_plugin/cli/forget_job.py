@@ -44,7 +44,7 @@ class ForgetJob:
 
     def plan_surplus(self, keep: int) -> None:
         """The sessions over a number."""
-        from snapshot_plugin.manager.forgetting import surplus_sessions  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.manager.forgetting import surplus_sessions
 
         surplus = surplus_sessions(self._metas, keep)
         for meta in surplus:
@@ -60,7 +60,7 @@ class ForgetJob:
                 await self._plan_snapshot(target.session_id, target.seq)
 
     def _plan_session(self, session_id: str, why: str) -> None:
-        from snapshot_plugin.manager.forgetting import companions  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.manager.forgetting import companions
 
         for name in (session_id, *companions(session_id, self._by_id)):
             meta = self._by_id[name]
@@ -72,7 +72,7 @@ class ForgetJob:
             )
 
     async def _plan_snapshot(self, session_id: str, seq: int) -> None:
-        from snapshot_plugin.manager.forgetting import plan_single  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.manager.forgetting import plan_single
 
         if session_id not in self._fates or session_id in self._plans:  # else all of it goes anyway
             known = self._plans.get(session_id)
@@ -80,7 +80,7 @@ class ForgetJob:
 
     async def plan_policy(self, session_ids: Sequence[str], policy: RetentionPolicy) -> None:
         """What a policy does not keep."""
-        from snapshot_plugin.manager.forgetting import plan_snapshots  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.manager.forgetting import plan_snapshots
 
         with progress(self._call.out, "looking", len(session_ids)) as step:
             for session_id in dict.fromkeys(session_ids):
@@ -156,7 +156,7 @@ class ForgetJob:
         )
 
     async def _do(self, counted: str) -> str | None:
-        import anyio  # noqa: PLC0415 — loaded by then
+        import anyio
 
         todo = [fate for fate in self._fates.values() if fate.what != "skipped"]
         try:
@@ -170,7 +170,7 @@ class ForgetJob:
         return operation
 
     async def _forget(self, session_id: str) -> None:
-        from snapshot_plugin.manager.forgetting import drop_snapshots, forget_session  # noqa: PLC0415 — as above
+        from snapshot_plugin.manager.forgetting import drop_snapshots, forget_session
 
         plan, owner = self._plans.get(session_id), self._memory_of.get(session_id)
         if owner and self._fates[owner].what == "skipped":  # the memory stays where its session stays

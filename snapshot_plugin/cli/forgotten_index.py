@@ -14,13 +14,13 @@ __all__ = ["forget_index"]
 
 async def forget_index(call: Call, store: SnapshotStore) -> None:
     """Throw the index away, if there is one; the next search makes it again."""
-    import anyio  # noqa: PLC0415 — loaded by then
+    import anyio
 
-    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.places import user_cache_dir
 
     cache = user_cache_dir(call.environ)
     if [path async for path in anyio.Path(cache).glob("search-*")]:
-        from snapshot_plugin.manager.search.index import opened_index  # noqa: PLC0415 — as above
+        from snapshot_plugin.manager.search.index import opened_index
 
         name: str = getattr(store, "store_id", "") or call.config.storage_path
         async with opened_index(store, cache, name=name, rebuild=True):

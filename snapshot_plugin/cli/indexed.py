@@ -24,8 +24,8 @@ _KEYS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
 
 def ask_ready(call: Call, choose: Choose[T]) -> tuple[Found, T] | None:
     """What the index answers as it is, without opening the store; None if the store has to be opened for it."""
-    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — as commands do
-    from snapshot_plugin.manager.search.ready import answered  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.places import user_cache_dir
+    from snapshot_plugin.manager.search.ready import answered
 
     where = call.config.storage_path
     if "://" in where or any(name.startswith(_KEYS) for name in call.environ):  # a plain store refuses a key
@@ -36,8 +36,8 @@ def ask_ready(call: Call, choose: Choose[T]) -> tuple[Found, T] | None:
 @asynccontextmanager
 async def search_index(call: Call, store: SnapshotStore, *, rebuild: bool = False) -> AsyncIterator[SearchIndex]:
     """The index of *store*, in the user's cache."""
-    from snapshot_plugin.manager.places import user_cache_dir  # noqa: PLC0415 — as commands do
-    from snapshot_plugin.manager.search.index import opened_index  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.places import user_cache_dir
+    from snapshot_plugin.manager.search.index import opened_index
 
     cache, name = user_cache_dir(call.environ), _name(call, store)
     async with opened_index(store, cache, name=name, rebuild=rebuild) as index:
@@ -46,15 +46,15 @@ async def search_index(call: Call, store: SnapshotStore, *, rebuild: bool = Fals
 
 def indexing(call: Call, total: int) -> AbstractContextManager[Step]:
     """A bar for the sessions that have to be read."""
-    from snapshot_plugin.cli.progress import progress  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.progress import progress
 
     return progress(call.out, "indexing", total)
 
 
 def _name(call: Call, store: SnapshotStore) -> str:
     """What tells this store from others: its id where it has one, or else where it is."""
-    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — loaded by then
-    from snapshot_plugin.store.marker import read_marker  # noqa: PLC0415 — loaded by then
+    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.marker import read_marker
 
     return str(read_marker(store.path)["id"]) if isinstance(store, FilesystemStore) else call.config.storage_path
 

@@ -63,7 +63,7 @@ async def relabel(
     told: Told,
 ) -> Label:
     """Change a session's label. *told* says what was done, for the user and for the list of operations."""
-    from snapshot_plugin.manager.labels import label  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.labels import label
 
     done = await label(store, session_id, change, clock=lambda: call.now)
     operation = None
@@ -82,7 +82,7 @@ async def relabel(
 
 def label_as_is(stored: StoredSnapshot) -> Label:
     """A session's label, when it was only asked for."""
-    from snapshot_plugin.manager.labels import label_of  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.labels import label_of
 
     return Label(
         session_id=stored.snapshot.session_id,

@@ -67,7 +67,7 @@ class AsnapCommand(click.Command):
         try:
             return super().invoke(ctx)
         except SnapshotError as error:
-            from snapshot_plugin.cli.failures import next_command  # noqa: PLC0415 — only when something fails
+            from snapshot_plugin.cli.failures import next_command
 
             error.run = next_command(error, ctx)
             raise

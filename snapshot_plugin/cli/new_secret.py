@@ -36,7 +36,7 @@ def new_secret_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
     """The secret those options name; without one, a passphrase typed twice."""
-    from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase  # noqa: PLC0415 — only here
+    from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 
     named = [name for name in ("new_key_file", "generate", "new_variable") if given[name]]
     if len(named) > 1:
@@ -54,8 +54,8 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
 
 
 def _generated(path: Path) -> Path:
-    from snapshot_plugin.codec.keys import generate_key  # noqa: PLC0415 — only here
-    from snapshot_plugin.store.files import sync_all, sync_dir  # noqa: PLC0415 — as above
+    from snapshot_plugin.codec.keys import generate_key
+    from snapshot_plugin.store.files import sync_all, sync_dir
 
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -35,7 +35,7 @@ def passphrase_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | None:
     """What those options name, taken out of *given*; None where none was used. A *new* one is typed twice."""
-    from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase  # noqa: PLC0415 — only here
+    from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 
     ask, file, variable = (given.pop(name) for name in ("ask", "passphrase_file", "passphrase_variable"))
     if sum(map(bool, (ask, file, variable))) > 1:

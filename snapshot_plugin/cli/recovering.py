@@ -21,14 +21,14 @@ __all__ = ["recover_first"]
 
 async def recover_first(call: Call, store: SnapshotStore) -> None:
     """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
-    from snapshot_plugin.manager.presence import abandoned  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.presence import abandoned
 
     root = getattr(store, "path", None)  # a store elsewhere has no spools
     if root is None or not await anyio.to_thread.run_sync(abandoned, root):
         return
 
-    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool  # noqa: PLC0415 — rarely needed
-    from snapshot_plugin.manager.recovery import LocalStore, recover  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
+    from snapshot_plugin.manager.recovery import LocalStore, recover
 
     if not isinstance(store, LocalStore):
         return

@@ -169,7 +169,7 @@ def _unknown(text: str, metas: Sequence[Named]) -> SnapshotNotFound:
 
 
 def _close(text: str, names: Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415 — for typos only
+    import difflib
 
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else ""

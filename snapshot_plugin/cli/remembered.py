@@ -24,7 +24,7 @@ def recall(call: Call, name: str) -> dict[str, Any]:
 
 def remember(call: Call, name: str, known: Mapping[str, Any]) -> None:
     """Keep *known* under *name* for the next command. A disk that refuses is no error."""
-    from snapshot_plugin.store.files import make_private_dir, replace_file  # noqa: PLC0415 — rarely needed
+    from snapshot_plugin.store.files import make_private_dir, replace_file
 
     file = _file(call, name)
     with contextlib.suppress(OSError):
@@ -33,6 +33,6 @@ def remember(call: Call, name: str, known: Mapping[str, Any]) -> None:
 
 
 def _file(call: Call, name: str) -> Path:
-    from snapshot_plugin.manager.places import user_state_dir  # noqa: PLC0415 — rarely needed
+    from snapshot_plugin.manager.places import user_state_dir
 
     return user_state_dir(call.environ) / f"{name}.json"

@@ -101,7 +101,7 @@ async def session_rows(store: SnapshotStore) -> list[SessionRow]:
 
 async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
     """The same for sessions that were listed already; short ids are unique among them."""
-    import anyio.to_thread  # noqa: PLC0415 — loaded by then
+    import anyio.to_thread
 
     # Elsewhere than on this disk nobody can see who has a session.
     return await anyio.to_thread.run_sync(rows_at, getattr(store, "path", None), metas)
@@ -109,8 +109,8 @@ async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[S
 
 def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
     """The same in this thread, for a store in the directory *root*."""
-    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — needs the store, which commands import late
-    from snapshot_plugin.manager.presence import presences  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.refs import short_ids
+    from snapshot_plugin.manager.presence import presences
 
     ids = [meta.session_id for meta in metas]
     short, present = short_ids(ids), presences(root, ids) if root else {}
@@ -119,7 +119,7 @@ def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow
 
 def unsaved_rows(root: Path, saved: Sequence[SessionRow]) -> list[SessionRow]:
     """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
-    from snapshot_plugin.manager.presence import unsaved  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.presence import unsaved
 
     return [_unsaved(name, presence) for name, presence in unsaved(root, [r.session_id for r in saved]).items()]
 

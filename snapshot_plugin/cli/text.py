@@ -92,7 +92,7 @@ def with_store(command: str, place: str | None) -> str:
     """*command*, about the store at *place*; as it is where none was named."""
     if not place:
         return command
-    import shlex  # noqa: PLC0415 — only where a store was named
+    import shlex
 
     return f"{command} --store {shlex.quote(place)}"
 

@@ -60,7 +60,7 @@ def _said(number: int, message: Message, *, tools: bool) -> Said:
 
 
 def _piece(block: Block, *, tools: bool) -> Piece:
-    from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock  # noqa: PLC0415 — loaded by now
+    from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock
 
     if isinstance(block, TextBlock):
         return Piece(kind="text", text=block.text)
@@ -98,7 +98,7 @@ def _as_text(value: Any) -> str:
 
 
 def _diff(old: str, new: str) -> str:
-    import difflib  # noqa: PLC0415 — for tools that edit, shown in full, alone
+    import difflib
 
     return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:])
 

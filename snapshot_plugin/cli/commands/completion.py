@@ -26,9 +26,9 @@ def command(call: Call, *, shell: str) -> None:
 
     Add it to the shell's own start-up file, once.
     """
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 — only what this command needs
+    from click.shell_completion import get_completion_class
 
-    from snapshot_plugin.cli import group  # noqa: PLC0415 — it imports us
+    from snapshot_plugin.cli import group
 
     kind = get_completion_class(shell)
     if kind is None:  # pragma: no cover — click knows the three

@@ -65,7 +65,7 @@ def command(call: Call, *, action: str, origin: bool) -> Settings:
 
     A flag beats ASNAP_* variables, they beat the project's file, that beats the user's file.
     """
-    from dataclasses import fields  # noqa: PLC0415 — only what this command needs
+    from dataclasses import fields
 
     _ = action
     config = call.config

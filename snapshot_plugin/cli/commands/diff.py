@@ -224,7 +224,7 @@ async def command(call: Call, *, first: str, second: str | None, stat: bool) -> 
     A and B may be sessions, or snapshots of one (01jd@3), and need not be related. A alone is compared with the
     snapshot before it.
     """
-    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — only what this command needs
+    from snapshot_plugin.cli.refs import resolve
 
     async with call.store() as store:
         metas = await store.list()
@@ -251,7 +251,7 @@ async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, S
 
 
 def _compared(before: StoredSnapshot, after: StoredSnapshot, kind: type[Compared]) -> Compared:
-    from snapshot_plugin.model.diff import diff  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.diff import diff
 
     found = diff(before.snapshot, after.snapshot)
     return kind(

@@ -19,7 +19,7 @@ from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.failures import hint_of, next_command
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.text import plain
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 
 __all__ = ["Diagnosis", "command"]
 
@@ -64,14 +64,27 @@ async def command(call: Call) -> Diagnosis:
 
     Changes nothing. Ends with the one command that helps most.
     """
-    place = Path(call.config.storage_path)
-    findings = [*look_at_machine(call), *look_at_place(place), *await _inside(call, place), *look_at_agents(call)]
+    try:
+        findings = [*look_at_machine(call), *await _look_at_store(call), *look_at_agents(call)]
+    except InvalidInput as error:  # settings that cannot be read: nothing else can be looked at
+        findings = [_problem("settings", error, run="asnap help environment")]
     return Diagnosis(findings=tuple(findings), next=_next(call, findings))
 
 
+async def _look_at_store(call: Call) -> list[Finding]:
+    where = call.config.storage_path
+    if "://" in where:
+        return [Finding(area="store", level="hint", what=f"{where} is not looked at: only directories are")]
+    return [*look_at_place(Path(where)), *await _inside(call, Path(where))]
+
+
+def _problem(area: str, error: SnapshotError, *, run: str) -> Finding:
+    return Finding(area=area, level="problem", what=f"{error.message}: {hint_of(error)}", run=run)
+
+
 async def _inside(call: Call, place: Path) -> list[Finding]:
-    from snapshot_plugin.cli.sessions import session_rows  # noqa: PLC0415 — only here
-    from snapshot_plugin.store.marker import is_store  # noqa: PLC0415 — only here
+    from snapshot_plugin.cli.sessions import session_rows
+    from snapshot_plugin.store.marker import is_store
 
     if not is_store(place):
         return []
@@ -81,8 +94,7 @@ async def _inside(call: Call, place: Path) -> list[Finding]:
             trashed = sum(entry.size_bytes for entry in await store.trash())
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
-        what = f"{error.message}: {hint_of(error)}"
-        return [Finding(area=area, level="problem", what=what, run=next_command(error))]
+        return [_problem(area, error, run=next_command(error))]
     return [*look_at_sessions(call, rows), *look_at_leftovers(place, trashed)]
 
 

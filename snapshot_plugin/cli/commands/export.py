@@ -191,9 +191,9 @@ class _Made(NamedTuple):
 
 
 async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean: bool) -> _Made:
-    from snapshot_plugin.adapters.exchange.bundle import pack  # noqa: PLC0415 — only this command needs it
-    from snapshot_plugin.adapters.exchange.carrying import collect  # noqa: PLC0415 — as above
-    from snapshot_plugin.store.transfer import verified  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.exchange.bundle import pack
+    from snapshot_plugin.adapters.exchange.carrying import collect
+    from snapshot_plugin.store.transfer import verified
 
     taken: Counter[str] = Counter()
     members = {}
@@ -201,7 +201,7 @@ async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean
         for copies in await collect(store, target.session_id, at=target.seq):
             members[copies[0].header.sid] = copies
     if clean:
-        from snapshot_plugin.adapters.exchange.redacting import redacted  # noqa: PLC0415 — slow to load
+        from snapshot_plugin.adapters.exchange.redacting import redacted
 
         for session_id, copies in members.items():
             members[session_id], found = redacted(copies)
@@ -221,7 +221,7 @@ async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean
 async def _text(
     store: SnapshotStore, targets: Sequence[refs.Target], form: TextForm, *, tools: bool, clean: bool
 ) -> _Made:
-    from snapshot_plugin.adapters.exchange.rendering import render  # noqa: PLC0415 — only this command needs it
+    from snapshot_plugin.adapters.exchange.rendering import render
 
     read = [await store.read(target.session_id, at=target.seq) for target in targets]
     rendered = render([each.snapshot for each in read], form, tools=tools, redacted=clean)
@@ -239,7 +239,7 @@ async def _text(
 
 
 def _sealed(data: bytes, source: KeySource, call: Call) -> bytes:
-    from snapshot_plugin.adapters.exchange.sealing import seal  # noqa: PLC0415 — only with a passphrase
+    from snapshot_plugin.adapters.exchange.sealing import seal
 
     return seal(data, source, now=call.now)
 
@@ -253,12 +253,12 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
     if output in (None, "-"):
         call.out.raw(data)
         return
-    from pathlib import Path  # noqa: PLC0415 — only where a file is written
+    from pathlib import Path
 
-    import anyio  # noqa: PLC0415 — as above
-    import anyio.to_thread  # noqa: PLC0415 — as above
+    import anyio
+    import anyio.to_thread
 
-    from snapshot_plugin.store.files import disk_errors, replace_file  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.files import disk_errors, replace_file
 
     path = anyio.Path(str(output))
     if await path.is_dir():
@@ -276,7 +276,7 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
 def _answer(
     made: _Made, *, form: Form, output: str | None, clean: bool, is_bared: bool, is_sealed: bool
 ) -> Exported:
-    import hashlib  # noqa: PLC0415 — only here
+    import hashlib
 
     return Exported(
         format=form,

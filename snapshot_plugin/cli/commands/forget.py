@@ -91,7 +91,7 @@ async def command(
 
 def _policy(rules: dict[str, Any], call: Call) -> RetentionPolicy | None:
     """The policy the options name; None if they name none."""
-    from snapshot_plugin.model.policy import RetentionPolicy  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.model.policy import RetentionPolicy
 
     given = {name: value for name, value in rules.items() if value not in (None, ())}
     if not given:

@@ -61,9 +61,9 @@ async def command(call: Call, *, ref: str, at: int | None, title: str | None) ->
     The session it comes from stays as it is, and may be live. An agent's working memory comes along, as it was in
     that snapshot. Prints the new session's id.
     """
-    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — only what this command needs
-    from snapshot_plugin.manager.branches import branched  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.ids import new_id  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.refs import resolve
+    from snapshot_plugin.manager.branches import branched
+    from snapshot_plugin.model.ids import new_id
 
     async with call.store() as store:
         metas = await store.list()

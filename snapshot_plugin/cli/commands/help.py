@@ -72,7 +72,7 @@ def command(call: Call, *, topic: str | None) -> None:
 
     Topics: refs, policies, format, exit-codes, environment. asnap COMMAND --help says the same of a command.
     """
-    from snapshot_plugin.cli import COMMANDS, load  # noqa: PLC0415 — it imports us
+    from snapshot_plugin.cli import COMMANDS, load
 
     if topic is None:
         call.out.line("Topics: " + ", ".join(TOPICS) + "\n\n  asnap help refs")

@@ -121,8 +121,8 @@ async def command(
     alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
     of a file is imported, or nothing.
     """
-    from snapshot_plugin.adapters.exchange.carrying import bring  # noqa: PLC0415 — only this command needs it
-    from snapshot_plugin.adapters.exchange.reading import read_sessions  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.exchange.carrying import bring
+    from snapshot_plugin.adapters.exchange.reading import read_sessions
 
     paths = _paths(maps)
     data = _opened(call, await _read(file), secret)
@@ -153,17 +153,17 @@ async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
         try:
             store = await stack.enter_async_context(call.store())
         except StoreNotFound:
-            from snapshot_plugin.store.memory import MemoryStore  # noqa: PLC0415 — only where there is no store
+            from snapshot_plugin.store.memory import MemoryStore
 
             store = await stack.enter_async_context(MemoryStore())
         yield store
 
 
 async def _read(file: str) -> bytes:
-    import sys  # noqa: PLC0415 — only here
+    import sys
 
-    import anyio  # noqa: PLC0415 — as above
-    import anyio.to_thread  # noqa: PLC0415 — as above
+    import anyio
+    import anyio.to_thread
 
     def read() -> bytes:
         if file == "-":
@@ -184,7 +184,7 @@ async def _read(file: str) -> bytes:
 
 def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
     """What was sealed with a passphrase, opened; everything else as it is."""
-    from snapshot_plugin.adapters.exchange.sealing import is_sealed, unseal  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.exchange.sealing import is_sealed, unseal
 
     if not is_sealed(data):
         return data

@@ -74,7 +74,7 @@ def _place(call: Call) -> Path:
 
 
 def _marker(call: Call) -> dict[str, Any]:
-    from snapshot_plugin.store.marker import is_store, read_marker  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.marker import is_store, read_marker
 
     if not is_store(_place(call)):
         error = StoreNotFound(f"there is no store at {_place(call)}", hint="an encrypted one can be made")
@@ -84,7 +84,7 @@ def _marker(call: Call) -> dict[str, Any]:
 
 
 def _chain(call: Call) -> Keychain:
-    from snapshot_plugin.store.keychain import Keychain  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.keychain import Keychain
 
     marker = _marker(call)
     if not marker["encrypted"]:
@@ -93,7 +93,7 @@ def _chain(call: Call) -> Keychain:
 
 
 def _status(call: Call, done: str | None = None) -> Keys:
-    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — only here
+    from snapshot_plugin.codec.sources import source_from_environment
 
     source = source_from_environment(call.environ)
     encrypted = bool(_marker(call)["encrypted"])
@@ -159,8 +159,8 @@ async def init(call: Call, **new: Any) -> Keys:
 
     A plain store cannot be turned into an encrypted one: export from it and import into a new one.
     """
-    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — only here
-    from snapshot_plugin.store.marker import is_store  # noqa: PLC0415 — only here
+    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.marker import is_store
 
     if is_store(_place(call)):
         raise InvalidInput(

@@ -179,7 +179,7 @@ def _selection(
     live: bool,
     limit: int | None,
 ) -> Selection:
-    from snapshot_plugin.cli.moments import moment  # noqa: PLC0415 — most lists have no dates
+    from snapshot_plugin.cli.moments import moment
 
     return Selection(
         below=cwd or (None if everywhere else here()),
@@ -204,21 +204,21 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool]:
 
 
 def _is_plain(root: Path, call: Call) -> bool:
-    from snapshot_plugin.store.marker import is_store, read_marker  # noqa: PLC0415 — help needs no store
+    from snapshot_plugin.store.marker import is_store, read_marker
 
     return is_store(root) and not read_marker(root)["encrypted"] and call.key() is None
 
 
 def _plainly(root: Path) -> list[SnapshotMeta]:
     """What the store would list. To open it would take as long as to read a thousand sessions."""
-    from snapshot_plugin.store.listing import listed  # noqa: PLC0415 — as above
-    from snapshot_plugin.store.segments import SegmentFiles  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.listing import listed
+    from snapshot_plugin.store.segments import SegmentFiles
 
     return listed(SegmentFiles(root))
 
 
 def _rows_elsewhere(call: Call) -> list[SessionRow]:
-    import anyio  # noqa: PLC0415 — for stores elsewhere alone
+    import anyio
 
     async def rows() -> list[SessionRow]:
         async with call.store() as store:
@@ -236,8 +236,8 @@ def _named(selected: Selected) -> tuple[HiddenSession, ...]:
 
 def _as_families(rows: Sequence[SessionRow]) -> Iterator[SessionRow]:
     """Depth first, a fork's title behind a line; one whose parent is not shown stands by itself."""
-    from snapshot_plugin.model.lineage import family_tree  # noqa: PLC0415 — for --tree alone
-    from snapshot_plugin.model.snapshot import Parent  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.lineage import family_tree
+    from snapshot_plugin.model.snapshot import Parent
 
     def parent(row: SessionRow) -> Parent | None:
         return Parent(session_id=row.parent, seq=0, message_index=0) if row.parent else None
@@ -299,7 +299,7 @@ def _exact_cells(row: SessionRow) -> Sequence[str]:
 
 
 def _where(row: SessionRow) -> str:
-    import os  # noqa: PLC0415 — for the home directory alone
+    import os
 
     home = os.path.expanduser("~")  # noqa: PTH111 — text
     cwd = plain(row.cwd or "")

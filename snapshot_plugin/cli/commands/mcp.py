@@ -48,10 +48,10 @@ def command(*, store: str | None, project: Path, port: int | None) -> None:
     127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or one that is made up and shown.
     """
     try:
-        from snapshot_plugin.adapters.mcp.serve import serve_http, serve_stdio  # noqa: PLC0415 — an extra, and heavy
+        from snapshot_plugin.adapters.mcp.serve import serve_http, serve_stdio
     except ImportError as error:
         raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
-    from snapshot_plugin.adapters.memory import ProjectMemory  # noqa: PLC0415 — after the extra is known to be there
+    from snapshot_plugin.adapters.memory import ProjectMemory
 
     memory = ProjectMemory(project)
     if port is None:
@@ -76,7 +76,7 @@ def _say(address: str) -> None:
 
 
 def _opened(place: str | None) -> SnapshotStore:
-    from snapshot_plugin.cli.call import Call  # noqa: PLC0415 — as above
-    from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.call import Call
+    from snapshot_plugin.cli.output import Output
 
     return Call(out=Output(), place=place, no_input=True).opened(background=True)

@@ -98,9 +98,9 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
     What both have comes once, then A's own messages, then B's, each with its origin in its metadata. Where both
     changed the same message or setting, A wins and B's version is kept beside it. A and B stay as they are.
     """
-    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — only what this command needs
-    from snapshot_plugin.manager.branches import merged  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.ids import new_id  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.refs import resolve
+    from snapshot_plugin.manager.branches import merged
+    from snapshot_plugin.model.ids import new_id
 
     async with call.store() as store:
         metas = await store.list()

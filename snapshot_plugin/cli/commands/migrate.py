@@ -68,7 +68,7 @@ async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migr
 
     Never needed for reading: old versions are upgraded when they are read, for ever. Originals stay.
     """
-    from snapshot_plugin.model.snapshot import CURRENT_VERSION  # noqa: PLC0415 — only what this command needs
+    from snapshot_plugin.model.snapshot import CURRENT_VERSION
 
     if files:
         moved = [each for path in files if (each := _file(path, dry_run=dry_run))]
@@ -80,8 +80,8 @@ async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migr
 
 
 def _file(path: Path, *, dry_run: bool) -> Moved | None:
-    from snapshot_plugin.migrate import load_document, plan_migration  # noqa: PLC0415 — as above
-    from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — as above
+    from snapshot_plugin.migrate import load_document, plan_migration
+    from snapshot_plugin.store.files import replace_file
 
     raw = _read(path)
     steps = tuple(f"{step.from_version} → {step.to_version}: {step.description}" for step in plan_migration(raw))
@@ -110,7 +110,7 @@ def _read(path: Path) -> Any:
 
 
 async def _sessions(call: Call, store: SnapshotStore, *, dry_run: bool) -> tuple[int, list[Moved]]:
-    from snapshot_plugin.model.snapshot import CURRENT_VERSION  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.snapshot import CURRENT_VERSION
 
     metas = [meta for meta in await store.list() if meta.state == "ok"]
     old = [meta for meta in metas if meta.version < CURRENT_VERSION]

@@ -49,7 +49,7 @@ async def command(call: Call, *, ref: str, text: str | None) -> Label:
 
     It goes wherever the session goes: exports, forks, other machines. Without TEXT, the note is printed.
     """
-    from snapshot_plugin.manager.labels import checked_label  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.labels import checked_label
 
     words = sys.stdin.read() if text == "-" else text
     async with call.store() as store:

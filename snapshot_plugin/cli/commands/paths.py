@@ -50,9 +50,9 @@ def command(call: Call) -> Paths:
 
     Each place can be moved with an XDG variable; the store also with --store or ASNAP_STORE.
     """
-    from pathlib import Path  # noqa: PLC0415 — only what this command needs
+    from pathlib import Path
 
-    from snapshot_plugin.manager import places  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager import places
 
     found = (
         ("store", Path(call.config.storage_path), "sessions; back this up"),

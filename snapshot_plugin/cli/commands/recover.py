@@ -107,8 +107,8 @@ async def command(call: Call, *, form: str) -> Recovery:
     Sessions that somebody has right now are left alone, and running it twice does no harm. Starting asnap run, or
     resuming a session, does the same by itself.
     """
-    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool  # noqa: PLC0415 — commands import late
-    from snapshot_plugin.manager.recovery import recover  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
+    from snapshot_plugin.manager.recovery import recover
 
     async with call.local() as store:
         found = await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now)

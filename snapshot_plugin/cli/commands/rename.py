@@ -40,7 +40,7 @@ async def command(call: Call, *, ref: str, name: str) -> Label:
 
     Every command takes it in place of an id. A session that is live is renamed by the process that has it.
     """
-    from snapshot_plugin.manager.labels import checked_label  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.labels import checked_label
 
     wanted = checked_label({"title": name})
     if _TAKEN.match(name.strip()):

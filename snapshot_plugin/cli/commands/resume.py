@@ -90,7 +90,7 @@ class Resume(Document):
             yield f"  missing   {plain(self.cwd)} is not there; give another place with --cwd"
 
     def _zed(self) -> str:
-        import json  # noqa: PLC0415 — for people alone
+        import json
 
         name = json.dumps(plain(self.about.agent or "agent"))
         server = json.dumps({"command": self.command[0], "args": self.command[1:]})
@@ -179,7 +179,7 @@ async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pi
         and call.out.is_text
         and any(not row.is_memory for row in rows)
     ):
-        from snapshot_plugin.cli.picker import pick  # noqa: PLC0415 — a terminal library, for terminals
+        from snapshot_plugin.cli.picker import pick
 
         picked = await pick(call, store, rows)
         if picked is None:
@@ -231,7 +231,7 @@ def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[st
 
 
 def _expected(known: About, agent: Sequence[str], require: str | None, row: SessionRow) -> str | None:
-    from snapshot_plugin.adapters.acp.ladder import meets  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.adapters.acp.ladder import meets
 
     expected = known.expected_grade if tuple(agent) == known.agent_command else "context"
     if require and expected and not meets(expected, require):
@@ -262,7 +262,7 @@ def _directory(given: str | None, row: SessionRow) -> str | None:
 
 
 def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | None) -> tuple[str, ...]:
-    from snapshot_plugin.manager.places import default_storage_path  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.places import default_storage_path
 
     place = call.config.storage_path
     store = () if place == str(default_storage_path(call.environ)) else ("--store", os.path.abspath(place))  # noqa: PTH100 — as above

@@ -80,7 +80,7 @@ def command(
 
 
 def _link() -> ChainLink:
-    from snapshot_plugin.adapters.acp.chain import ChainLink  # noqa: PLC0415 — there is no agent to start first
+    from snapshot_plugin.adapters.acp.chain import ChainLink
 
     return ChainLink()
 
@@ -105,10 +105,10 @@ def _serve(
     patience: float,
     session: str | None,
 ) -> int:
-    from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 — after the agent was started
+    from anyio.from_thread import start_blocking_portal
 
-    from snapshot_plugin.adapters.acp.journal import Journals, recover_all  # noqa: PLC0415 — after the agent
-    from snapshot_plugin.adapters.acp.revival import Revival  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.adapters.acp.journal import Journals, recover_all
+    from snapshot_plugin.adapters.acp.revival import Revival
 
     call, kept = _opened(store)
     with start_blocking_portal() as portal:
@@ -132,15 +132,15 @@ def _serve(
 
 
 async def _whole_id(store: FilesystemStore, ref: str) -> str:
-    from snapshot_plugin.cli.refs import find, going_on  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.cli.refs import find, going_on
 
     return going_on(await find(store, ref)).session_id
 
 
 def _opened(place: str | None) -> tuple[Call, FilesystemStore]:
-    from snapshot_plugin.cli.call import Call  # noqa: PLC0415 — after the agent was started
-    from snapshot_plugin.cli.output import Output  # noqa: PLC0415 — after the agent was started
-    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — after the agent
+    from snapshot_plugin.cli.call import Call
+    from snapshot_plugin.cli.output import Output
+    from snapshot_plugin.store.filesystem import FilesystemStore
 
     call = Call(out=Output(), place=place, no_input=True)
     store = call.opened(create=True, background=True)
@@ -152,9 +152,9 @@ def _opened(place: str | None) -> tuple[Call, FilesystemStore]:
 @contextmanager
 def _answering(journals: Journals, portal: BlockingPortal) -> Iterator[None]:
     """Let other processes ask about our sessions: to be saved before a deploy, or to be given a name."""
-    from snapshot_plugin.manager.control import serve_control  # noqa: PLC0415 — after the agent was started
-    from snapshot_plugin.manager.predeploy import answer_request  # noqa: PLC0415 — after the agent
-    from snapshot_plugin.model.ids import new_id  # noqa: PLC0415 — after the agent was started
+    from snapshot_plugin.manager.control import serve_control
+    from snapshot_plugin.manager.predeploy import answer_request
+    from snapshot_plugin.model.ids import new_id
 
     serve = functools.partial(serve_control, functools.partial(answer_request, journals.asked), name=new_id())
     try:

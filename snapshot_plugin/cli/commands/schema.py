@@ -59,7 +59,7 @@ def command(call: Call, *, name: str | None) -> None:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """By command; and of errors."""
-    from snapshot_plugin.cli import every_command  # noqa: PLC0415 — it imports us
+    from snapshot_plugin.cli import every_command
 
     found = {
         name: each.answer.json_schema()

@@ -80,7 +80,7 @@ def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: 
     if ready is not None:
         return _searched(query, *ready, unreadable=(), as_of=call.now)
 
-    import anyio  # noqa: PLC0415 — its event loop takes as long to load as a search that needs none
+    import anyio
 
     search = functools.partial(_brought_up_to_date, call, choose, earlier=asked["earlier"], rebuild=rebuild)
     found, chosen, unreadable = anyio.run(search)
@@ -89,9 +89,9 @@ def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: 
 
 
 def _question(call: Call, query: str, ref: str | None, asked: Mapping[str, Any]) -> Question:
-    from snapshot_plugin.cli.moments import moment  # noqa: PLC0415 — only what this command needs
-    from snapshot_plugin.manager.search.find import Question  # noqa: PLC0415 — as above
-    from snapshot_plugin.manager.search.query import expression, narrowing  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.moments import moment
+    from snapshot_plugin.manager.search.find import Question
+    from snapshot_plugin.manager.search.query import expression, narrowing
 
     return Question(
         expression=expression(query),
@@ -155,7 +155,7 @@ async def _brought_up_to_date(
 async def _in_snapshots(
     store: SnapshotStore, question: Question, chosen: _Chosen
 ) -> tuple[Found, _Chosen, tuple[str, ...]]:
-    from snapshot_plugin.manager.search.earlier import search_snapshots  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.search.earlier import search_snapshots
 
     ((session, at),) = chosen.named.values()
     found, numbers, unreadable = await search_snapshots(store, session.session_id, question, at=at)
@@ -165,7 +165,7 @@ async def _in_snapshots(
 
 
 def _target(ref: str, query: str, sessions: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, int | None]:
-    from snapshot_plugin.cli.refs import meant  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.refs import meant
 
     try:
         return meant(ref, sessions)
@@ -177,7 +177,7 @@ def _target(ref: str, query: str, sessions: Sequence[SnapshotMeta]) -> tuple[Sna
 
 
 def _searched(query: str, found: Found, chosen: _Chosen, *, unreadable: Sequence[str], as_of: datetime) -> Searched:
-    from snapshot_plugin.cli.refs import short_ids  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.refs import short_ids
 
     sessions = frozenset(session.session_id for session, _ in chosen.named.values())
     with_hits = {chosen.named[name][0].session_id for name in found.counts}
@@ -211,7 +211,7 @@ def _message_hit(hit: Hit, session: SnapshotMeta, snapshot: int | None) -> Messa
 
 
 def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    from snapshot_plugin.manager.search.find import END, START  # noqa: PLC0415 — loaded by now
+    from snapshot_plugin.manager.search.find import END, START
 
     text, matches = "", []
     for number, part in enumerate(snippet.split(START)):

@@ -176,7 +176,7 @@ class _Search:
         self.found: dict[str, LeakySession] = {}
 
     async def look(self, meta: SnapshotMeta, *, alone: bool) -> None:
-        from snapshot_plugin.manager.secrets import find_secrets  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.manager.secrets import find_secrets
 
         session = LeakySession(session_id=meta.session_id, title=_safe_title(meta), secrets={})
         try:
@@ -191,7 +191,7 @@ class _Search:
 
     async def fix(self) -> str | None:
         """Take out what was found; the name of the operation, if anything was."""
-        import anyio  # noqa: PLC0415 — loaded by then
+        import anyio
 
         todo = [session for session in self.found.values() if session.secrets]
         if not todo:
@@ -209,7 +209,7 @@ class _Search:
         return operation
 
     async def _fix(self, session: LeakySession, *, alone: bool) -> None:
-        from snapshot_plugin.manager.secrets import take_secrets_out  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.manager.secrets import take_secrets_out
 
         try:
             done = await take_secrets_out(self._store, session.session_id)
@@ -231,7 +231,7 @@ class _Search:
 
 
 def _safe_title(meta: SnapshotMeta) -> str | None:
-    from snapshot_plugin.model.redact import redact  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.model.redact import redact
 
     return redact(meta.title)[0]
 

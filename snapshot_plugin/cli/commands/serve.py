@@ -35,11 +35,11 @@ async def command(call: Call, *, stdio: bool) -> None:
         raise InvalidInput(
             "there is nothing to serve on", hint="asnap serve --stdio speaks on standard input and output"
         )
-    from dataclasses import replace  # noqa: PLC0415 — only what this command needs
+    from dataclasses import replace
 
-    from snapshot_plugin.adapters.ipc.bridge import Bridge  # noqa: PLC0415 — as above
-    from snapshot_plugin.adapters.ipc.serve import chunks_of, serve  # noqa: PLC0415 — as above
-    from snapshot_plugin.manager.manager import SnapshotManager  # noqa: PLC0415 — as above
+    from snapshot_plugin.adapters.ipc.bridge import Bridge
+    from snapshot_plugin.adapters.ipc.serve import chunks_of, serve
+    from snapshot_plugin.manager.manager import SnapshotManager
 
     if call.may_ask:
         call.out.note("asnap serve speaks JSON lines here; Ctrl-D ends it")

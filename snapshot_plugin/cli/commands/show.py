@@ -193,7 +193,7 @@ def _snapshot_row(meta: SnapshotMeta) -> SnapshotRow:
 
 
 def _print_raw(call: Call, snapshot: SessionSnapshot) -> None:
-    import json  # noqa: PLC0415 — for --raw alone
+    import json
 
     # Escaped to ASCII on a terminal: the snapshot holds what strangers wrote, byte for byte.
     text = json.dumps(snapshot.raw(), ensure_ascii=call.out.is_terminal, indent=2 if call.out.is_terminal else None)

@@ -123,7 +123,7 @@ async def command(
     Exits with 0 only if all of them are saved: safe to put in front of a deploy. What is not saved is named, with
     the process that has it and the reason.
     """
-    from snapshot_plugin.manager.config_values import seconds  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.config_values import seconds
 
     if everyone == bool(refs):
         raise click.UsageError("name sessions, or give --all")
@@ -143,10 +143,10 @@ async def _saved(
     store: FilesystemStore, refs: tuple[str, ...], *, tag: str, within: float
 ) -> tuple[list[Outcome], Mapping[str, SnapshotMeta]]:
     """What became of the sessions named, or of all; and those that were listed before."""
-    from snapshot_plugin.cli.refs import resolve  # noqa: PLC0415 — commands import late
-    from snapshot_plugin.manager.outcome import Outcome  # noqa: PLC0415 — as above
-    from snapshot_plugin.manager.predeploy import ask_everyone  # noqa: PLC0415 — as above
-    from snapshot_plugin.manager.presence import presences  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.refs import resolve
+    from snapshot_plugin.manager.outcome import Outcome
+    from snapshot_plugin.manager.predeploy import ask_everyone
+    from snapshot_plugin.manager.presence import presences
 
     metas = await store.list()
     unsaved = presences(store.path, refs)  # a live session may have no snapshot yet

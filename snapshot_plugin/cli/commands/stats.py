@@ -184,7 +184,7 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     What a snapshot has more than the one before was spent when it was taken. Times and topics are kept in the
     search index, so only sessions that changed since are opened.
     """
-    from snapshot_plugin.cli.moments import moment  # noqa: PLC0415 — only what this command needs
+    from snapshot_plugin.cli.moments import moment
 
     start = moment(since, call.now) if since else None
     async with call.store() as store:
@@ -206,7 +206,7 @@ async def _indexed(
     call: Call, store: SnapshotStore
 ) -> tuple[Sequence[SnapshotMeta], Mapping[str, Facts], tuple[str, ...]]:
     """What the store lists, what is known of each session beyond that, and which cannot be read."""
-    from snapshot_plugin.manager.search.content import all_facts  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.search.content import all_facts
 
     async with search_index(call, store) as index:
         metas = await index.listed()
@@ -217,8 +217,8 @@ async def _indexed(
 def _statistics(
     metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], *, by: Any, since: datetime | None, **rest: Any
 ) -> Statistics:
-    from snapshot_plugin.model.statistics import active_days, active_hours, daily, grouped, total  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.topics import common_topics  # noqa: PLC0415 — as above
+    from snapshot_plugin.model.statistics import active_days, active_hours, daily, grouped, total
+    from snapshot_plugin.model.topics import common_topics
 
     sessions = list(_counted(metas, facts, since))
     topics = common_topics([facts[s.meta.session_id].topics for s in sessions if s.meta.session_id in facts])
@@ -245,8 +245,8 @@ def _counted(
     metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], since: datetime | None
 ) -> Iterator[Counted]:
     """The sessions in which anything happened since; without facts, all of it when they last changed."""
-    from snapshot_plugin.cli.sessions import MEMORY  # noqa: PLC0415 — as above
-    from snapshot_plugin.model.statistics import Counted, slots_of  # noqa: PLC0415 — as above
+    from snapshot_plugin.cli.sessions import MEMORY
+    from snapshot_plugin.model.statistics import Counted, slots_of
 
     for meta in metas:
         known = facts.get(meta.session_id)
@@ -273,9 +273,9 @@ def _drawn(answer: Statistics) -> str:
 
 
 async def _written(place: str, drawing: bytes) -> None:
-    import anyio  # noqa: PLC0415 — loaded by then
+    import anyio
 
-    from snapshot_plugin.store.files import disk_errors  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.files import disk_errors
 
     with disk_errors(f"writing {place}"):
         await anyio.Path(place).write_bytes(drawing)

@@ -77,7 +77,7 @@ async def command(call: Call, *, ref: str, tags: tuple[str, ...], remove: tuple[
     asnap list --tag, and tag:x wherever a session is named, find it by them. Suggestions come from the languages,
     tools and places it worked with; nothing is tagged unless you say so.
     """
-    from snapshot_plugin.manager.labels import checked_label  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.labels import checked_label
 
     added = checked_label({"tags": tags})["tags"]
     asked = not (tags or remove or suggested)
@@ -101,7 +101,7 @@ class _Change:
         self.suggestions: tuple[SuggestedTag, ...] = ()
 
     def __call__(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
-        from snapshot_plugin.model.suggest import suggest_tags  # noqa: PLC0415 — commands import late
+        from snapshot_plugin.model.suggest import suggest_tags
 
         found = [SuggestedTag(tag=each.tag, about=each.kind, count=each.count) for each in suggest_tags(snapshot)]
         add = [*self._add, *(each.tag for each in found if self._suggested)]

@@ -136,7 +136,7 @@ async def command(call: Call, *, operation: str | None, only_list: bool) -> Undo
 
 async def _trashed(store: SnapshotStore, known: Sequence[Operation], wanted: str | None) -> Operation | None:
     """What is in the trash under that id, if it is no operation: whoever forgot it may not have written it down."""
-    from snapshot_plugin.manager.operations import Operation  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.operations import Operation
 
     if not wanted or any(each.id.startswith(wanted.lower()) for each in known):
         return None
@@ -154,7 +154,7 @@ async def _trashed(store: SnapshotStore, known: Sequence[Operation], wanted: str
 
 
 def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
-    from snapshot_plugin.manager.operations import newest_to_undo  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.operations import newest_to_undo
 
     if wanted is None:
         newest = newest_to_undo(known)
@@ -175,7 +175,7 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
 async def _undo(
     call: Call, store: SnapshotStore, log: OperationLog, known: Sequence[Operation], chosen: Operation
 ) -> Undone:
-    from snapshot_plugin.manager.undoing import record_undo, take_back  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.undoing import record_undo, take_back
 
     if not chosen.steps:
         raise _refused(InvalidInput(f"{chosen.kind} {chosen.id} cannot be taken back", hint=chosen.summary))
@@ -218,7 +218,7 @@ def _refused(error: SnapshotError) -> SnapshotError:
 
 
 async def _listed(store: SnapshotStore, known: Sequence[Operation]) -> tuple[Done, ...]:
-    from snapshot_plugin.manager.undoing import is_purged  # noqa: PLC0415 — commands import late
+    from snapshot_plugin.manager.undoing import is_purged
 
     tokens = [each.token for each in await store.trash()]
     listing = _Listing(known)

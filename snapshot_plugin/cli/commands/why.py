@@ -132,8 +132,8 @@ async def command(call: Call, *, ref: str) -> Why:
 
     And whether it stays: which rules of the retention policy keep it, and where that policy was set.
     """
-    from snapshot_plugin.manager.retention import policy_for  # noqa: PLC0415 — commands import late
-    from snapshot_plugin.model.policy import plan  # noqa: PLC0415 — as above
+    from snapshot_plugin.manager.retention import policy_for
+    from snapshot_plugin.model.policy import plan
 
     async with call.store() as store:
         target = await find(store, ref)
