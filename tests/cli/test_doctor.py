@@ -93,3 +93,26 @@ def test_what_a_project_file_may_not_say_is_a_warning(asnap: Asnap, home: Path) 
     findings: list[Any] = asnap("doctor", "--json").json["findings"]
 
     assert any(each["area"] == "settings" and "storage_path" in each["what"] for each in findings)
+
+
+@pytest.mark.parametrize("text", ["snapshot_interval = 'soon'\n", "this is no TOML ["])
+def test_settings_that_cannot_be_read_are_a_problem_not_the_end(asnap: Asnap, home: Path, text: str) -> None:
+    settings = home / "config" / "asnap" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(text)
+
+    ran = asnap("doctor", "--json")
+
+    assert ran.code == 1
+    assert levels(ran)["settings"] == "problem"
+
+
+def test_a_store_behind_a_url_is_not_taken_for_a_missing_directory(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+
+    [found] = [
+        f for f in asnap("doctor", "--store", place.as_uri(), "--json").json["findings"] if f["area"] == "store"
+    ]
+
+    assert found["level"] == "hint"
+    assert "no store" not in found["what"]
