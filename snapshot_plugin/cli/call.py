@@ -67,7 +67,11 @@ class Call:
         from snapshot_plugin.manager.config import SnapshotConfig
 
         flags: dict[str, Any] = {"storage_path": self.place} if self.place else {}
-        return SnapshotConfig.load(environ=self.environ, **flags)
+        try:
+            return SnapshotConfig.load(environ=self.environ, **flags)
+        except InvalidInput as error:
+            error.run = "asnap doctor"  # the command line is not what is wrong
+            raise
 
     @property
     def may_ask(self) -> bool:

@@ -105,6 +105,7 @@ def test_settings_that_cannot_be_read_are_a_problem_not_the_end(asnap: Asnap, ho
 
     assert ran.code == 1
     assert levels(ran)["settings"] == "problem"
+    assert asnap("list", "--json").error["next"] == "asnap doctor"
 
 
 def test_a_store_behind_a_url_is_not_taken_for_a_missing_directory(asnap: Asnap, place: Path) -> None:
