@@ -83,7 +83,7 @@ def next_command(error: SnapshotError, asked: click.Context | None = None) -> st
 
 def with_next(error: E, command: str) -> E:
     """*error*, knowing a better command to run next than its kind does."""
-    error.__dict__["run"] = command
+    error.run = command
     return error
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.sessions import MEMORY
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 
@@ -97,7 +96,8 @@ def going_on(target: Target) -> Target:
             session_id=target.session_id,
             hint=f"branch it at snapshot {target.seq} and resume the branch",
         )
-        raise with_next(error, f"asnap fork {target.session_id}@{target.seq}")
+        error.run = f"asnap fork {target.session_id}@{target.seq}"
+        raise error
     return target
 
 
@@ -160,7 +160,8 @@ def _ambiguous(text: str, found: Sequence[Named]) -> InvalidInput:
     error = InvalidInput(
         f"{text!r} could be {len(names)} sessions", hint=f"say which: {', '.join(names[:_CANDIDATES])}{more}"
     )
-    return with_next(error, "asnap list --all")
+    error.run = "asnap list --all"
+    return error
 
 
 def _unknown(text: str, metas: Sequence[Named]) -> SnapshotNotFound:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -76,8 +75,7 @@ class Listed(Document):
             out.table(_COLUMNS, cells)
         for row in self.sessions:
             if row.state != "ok":
-                check = out.run(f"asnap check {shlex.quote(row.short_id)}")
-                out.note(f"{row.short_id} is {row.state}: {plain(row.problem or '')} ({check})")
+                out.note(_trouble(row, out))
         if self.hidden_sessions:
             columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
             out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
@@ -232,6 +230,13 @@ def _named(selected: Selected) -> tuple[HiddenSession, ...]:
         HiddenSession(session_id=row.session_id, title=row.title, by=by, why=why)
         for row, by, why in selected.hidden
     )
+
+
+def _trouble(row: SessionRow, out: Output) -> str:
+    import shlex  # noqa: PLC0415 — most lists have no trouble
+
+    check = out.run(f"asnap check {shlex.quote(row.short_id)}")
+    return f"{row.short_id} is {row.state}: {plain(row.problem or '')} ({check})"
 
 
 def _as_families(rows: Sequence[SessionRow]) -> Iterator[SessionRow]:
