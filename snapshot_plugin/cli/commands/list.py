@@ -233,7 +233,7 @@ def _named(selected: Selected) -> tuple[HiddenSession, ...]:
 
 
 def _trouble(row: SessionRow, out: Output) -> str:
-    import shlex  # noqa: PLC0415 — most lists have no trouble
+    import shlex
 
     check = out.run(f"asnap check {shlex.quote(row.short_id)}")
     return f"{row.short_id} is {row.state}: {plain(row.problem or '')} ({check})"
