@@ -52,6 +52,18 @@ class TestRelay:
             text = "say " + "x" * 5_000_000
             assert client.prompt(session_id, text) == text[4:]
 
+    def test_a_session_that_cannot_be_recorded_goes_on_and_it_is_said(self, tmp_path: Path) -> None:
+        with proxied(tmp_path) as client:
+            client.initialize()
+            recorded = client.new_session()
+            (tmp_path / "sessions").rename(tmp_path / "moved")
+            (tmp_path / "sessions").write_text("no directory")
+            session_id = client.new_session()
+            client.wait_for_stderr(f"{session_id} is NOT recorded")
+            assert client.prompt(session_id, "say hello") == "hello"
+            assert client.prompt(recorded, "say on") == "on"
+        assert (tmp_path / "sessions").read_text() == "no directory"
+
     def test_garbage_of_the_agent_never_reaches_the_client(self, tmp_path: Path) -> None:
         with proxied(tmp_path, "--misbehave", "garbage-stdout") as client:
             client.initialize()
