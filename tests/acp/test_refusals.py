@@ -76,6 +76,7 @@ def test_a_session_that_an_agent_will_not_make_is_not_loaded_and_stays_stored(tm
             client.request("session/load", {"sessionId": stored, "cwd": "/", "mcpServers": []})
         with pytest.raises(RpcError):
             client.request("session/fork", {"sessionId": stored, "cwd": "/", "mcpServers": []})
+        assert [info["sessionId"] for info in client.request("session/list", {})["sessions"]] == [stored]
     with refusing(tmp_path) as client:
         client.initialize()
         assert words(history(client, stored)[1]) == [("user", "hello"), ("agent", "heard")]

@@ -240,9 +240,7 @@ class Sessions(Relay):
         try:
             parent, seq = self.journals.newest(session_id)
             child = fork(parent, session_id=new_id(), seq=seq, at=wish.get("at"), now=datetime.now(UTC))
-            setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
-            journal = self.journals.begin(child, {"new": stored_setup({"cwd": parent.config.cwd, **setup})})
-            restored, report = self.restore(journal, setup)
+            restored, report = self._begin_fork(child, parent.config.cwd, pending.params)
         except (SnapshotNotFound, InvalidInput) as error:
             self._refuse(pending, RESOURCE_NOT_FOUND, error.message)
             return
@@ -251,6 +249,16 @@ class Sessions(Relay):
             return
         result = {**restored.result, "sessionId": child.session_id}
         self._answer(pending, {**result, "_meta": {**(result.get("_meta") or {}), "asnap": {"restored": report}}})
+
+    def _begin_fork(self, child: SessionSnapshot, cwd: str | None, params: Message) -> tuple[Restored, Message]:
+        setup = {key: value for key, value in params.items() if key not in ("sessionId", "_meta")}
+        journal = self.journals.begin(child, {"new": stored_setup({"cwd": cwd, **setup})})
+        try:
+            return self.restore(journal, setup)
+        except (SnapshotError, AgentRefused):  # a fork that nobody got is no session
+            self.journals.finish(child.session_id)
+            self.journals.delete(child.session_id)
+            raise
 
     def _close(self, pending: Pending) -> None:
         """Running work is cancelled and settled first; then the session is saved and let go."""
