@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,17 @@ async def test_everything_that_was_said_and_done_is_found_where_it_stands(tmp_pa
         assert await places(store, tmp_path, "orca") == [("zoo", 1)]
         for word in ("whales", "dolphins", "krill", "plankton"):
             assert await places(store, tmp_path, word) == [("zoo", 0)], word
+
+
+async def test_a_log_in_which_each_line_has_the_word_is_shown_at_once(tmp_path: Path) -> None:
+    log = "nothing\n" * 20_000 + "the walrus sleeps\n" * 100_000 + "at the zoo\n"
+    async with stored(tmp_path, make_snapshot(log, session_id="s")) as store:
+        begin = time.process_time()
+        [hit] = (await found(store, tmp_path, "walrus"))[0].hits
+        assert f"{START}walrus{END}" in hit.snippet
+        [hit] = (await found(store, tmp_path, "nothing zoo"))[0].hits  # too far apart to be shown together
+        assert hit.snippet.startswith("nothing")
+        assert time.process_time() - begin < 20, "the square of the matches took minutes"
 
 
 async def test_bytes_of_pictures_and_ids_of_calls_are_no_words(tmp_path: Path) -> None:
