@@ -20,6 +20,7 @@
     ├── Conflict                    another writer saved first
     ├── SessionLocked               another process owns the session
     ├── StoreUnavailable            the disk (or service) refused: full, read-only, I/O error
+    │   └── StoreForbidden          the service does not let these credentials do it
     ├── LimitExceeded               a project memory, or an entry of one, would grow over its limit
     ├── MemoryReadOnly              another process writes this project's memory
     ├── AgentNoLoadSupport          the agent cannot load sessions and the caller demanded it
@@ -58,6 +59,7 @@ __all__ = [
     "SnapshotError",
     "SnapshotNotFound",
     "SnapshotTampered",
+    "StoreForbidden",
     "StoreNotFound",
     "StoreUnavailable",
     "WrongKey",
@@ -192,6 +194,14 @@ class StoreUnavailable(SnapshotError, OSError):
     code = "store_unavailable"
     retryable = True
     default_hint = "free space or fix permissions, then save again"
+
+
+class StoreForbidden(StoreUnavailable):
+    """The service behind the store knows who asks, and says no. Asking again does not help."""
+
+    code = "store_forbidden"
+    retryable = False
+    default_hint = "check the credentials in the environment and what they are allowed to do"
 
 
 class LimitExceeded(SnapshotError):

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-import anyio
-
-from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.codec.sources import KeySource, Passphrase, source_from_environment
-from snapshot_plugin.errors import (
-    InvalidInput,
-    KeyMissing,
-    SnapshotCorrupted,
-    SnapshotError,
-    StoreNotFound,
-    WrongKey,
-)
-from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.store import rewrite
+from snapshot_plugin.codec.sources import KeySource, source_from_environment
+from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.store.base import Trashed
-from snapshot_plugin.store.engine import Limits, LogStore
+from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
-from snapshot_plugin.store.keychain import Keychain
+from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment
-from snapshot_plugin.store.marker import FORMAT, MARKER, read_marker
+from snapshot_plugin.store.marker import MARKER, read_marker, without_marker
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
 from snapshot_plugin.store.trash import TrashDir
 
-T = TypeVar("T")
-
 __all__ = ["FilesystemStore", "open_url"]
-
-_WORTH = 64 << 10
-"""An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
-_MOMENT = 1.0
 
 
 class _FilesystemLog(SegmentFiles, TrashDir):
@@ -86,7 +61,7 @@ class _Copy(SegmentFiles):
         return self._path
 
 
-class FilesystemStore(LogStore):
+class FilesystemStore(KeyedStore):
     """Snapshots in a directory.
 
     Args:
@@ -119,25 +94,18 @@ class FilesystemStore(LogStore):
         self._files = _FilesystemLog(
             self.path, segment_bytes=segment_bytes, segment_frames=segment_frames, lock_timeout=lock_timeout
         )
-        super().__init__(self._files, limits=limits, clock=clock)
-        self._source = Passphrase(key) if isinstance(key, str) else key
+        super().__init__(
+            self._files, name=str(self.path), key=key, background=background, limits=limits, clock=clock
+        )
         self._create = create
         self._lock_timeout = lock_timeout
-        self._opening = threading.Lock()
-        self._store_id: str | None = None
-        self._keyset: Keyset | None = None
-        self._keys: dict[str, SessionKeys] = {}
-        self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
-
-    # Opening ---------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         if self._store_id is None:
-            with self._opening, disk_errors(f"opening the store {self.path}"):
-                if self._store_id is None:
-                    self._open()
+            with disk_errors(f"opening the store {self.path}"):
+                super()._prepare()
 
-    def _open(self) -> None:
+    def _marker(self) -> dict[str, Any]:
         marker = self.path / MARKER
         if not marker.exists():
             if not self._create:
@@ -150,77 +118,18 @@ class FilesystemStore(LogStore):
                     self._make(marker)
         data = read_marker(self.path)
         make_private_dir(self.path / "sessions")
-        self._keyset = self._unlock(data)
-        self._store_id = data["id"]
+        return data
 
     def _make(self, marker: Path) -> None:
-        if (self.path / "keys").exists() or any((self.path / "sessions").glob("*/*.snap.gz")):
-            raise SnapshotCorrupted(
-                f"{self.path} holds a store without its STORE.json",
-                hint="restore it from a backup; frames are untouched",
-            )
-        now, store_id = rfc3339(self._clock()), new_id()
-        data = {"created": now, "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
-        replace_file(marker, json.dumps(data, sort_keys=True).encode() + b"\n")
+        if self._has_keys() or any((self.path / "sessions").glob("*/*.snap.gz")):
+            raise without_marker(str(self.path))
+        replace_file(marker, self._new_marker())
 
-    def _unlock(self, data: dict[str, Any]) -> Keyset | None:
-        keys = self.path / "keys"
-        if data["encrypted"]:
-            if self._source is None:
-                raise KeyMissing(f"the store {self.path} is encrypted")
-            if not keys.exists() and not self._files.sessions():  # its maker was interrupted before this step
-                return Keychain.create(keys, data["id"], self._source, now=self._clock())
-            return Keychain(keys, store_id=data["id"]).unlock(self._source)
-        if keys.exists():
-            raise SnapshotCorrupted(f"{self.path} has keys, and its STORE.json says it is not encrypted")
-        if self._source is not None:
-            raise InvalidInput(
-                f"the store {self.path} is not encrypted, and a key was given", hint="leave the key out"
-            )
-        return None
+    def _key_files(self) -> Path:
+        return self.path / "keys"
 
-    @property
-    def store_id(self) -> str:
-        """The store's own id, which it keeps wherever it is moved."""
-        self._prepare()
-        return self._store_id or ""
-
-    @property
-    def keychain(self) -> Keychain:
-        """The store's keys: add, remove and change ways to open it, rotate the data key."""
-        self._prepare()
-        if self._keyset is None or self._store_id is None:
-            raise WrongKey(f"the store {self.path} is not encrypted", hint="create a new store with key=…")
-        return Keychain(self.path / "keys", store_id=self._store_id)
-
-    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        try:
-            return super()._prepared(work, args)
-        except WrongKey:
-            # Another process may have rotated the key since we read it: look once more.
-            if self._keyset is None:
-                raise
-            self._reload_keys()
-            return work(*args)
-
-    async def rotate_key(self) -> None:
-        """Seal new frames with a new data key from now on; older frames stay readable. See `compact` for those."""
-        await self._run(lambda: self.keychain.rotate(self._source))
-        await self._run(self._reload_keys)
-
-    def _reload_keys(self) -> None:
-        self._keyset = self.keychain.unlock(self._source)
-        self._keys.clear()
-        self._files.doubt()
-
-    def session_keys(self, session_id: str) -> SessionKeys | None:
-        """The keys of one session; None in a plain store."""
-        self._prepare()
-        if self._keyset is None or self._store_id is None:
-            return None
-        if session_id not in self._keys:
-            self._keys[session_id] = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
-        return self._keys[session_id]
+    def _has_keys(self) -> bool:
+        return self._key_files().exists()
 
     def session_dir(self, session_id: str) -> Path:
         """The session's own directory, where a live session keeps its spool and lease. Created where needed."""
@@ -229,34 +138,6 @@ class FilesystemStore(LogStore):
         with disk_errors(f"opening session {session_id}", session_id=session_id):
             make_private_dir(path)
         return path
-
-    # Background ------------------------------------------------------------------------------------------
-
-    def _segment_finished(self, session_id: str) -> None:
-        if self._worker:
-            self._worker.submit(self._compact_quietly, session_id)
-
-    def _compact_quietly(self, session_id: str) -> None:
-        # Best effort: the frames are safe as they are; next time is soon enough.
-        with contextlib.suppress(SnapshotError, OSError):
-            self._compact(session_id, newest_too=False)
-
-    async def aclose(self) -> None:
-        """See `SnapshotStore.aclose`. What was saved is compressed, as far as that is done in a moment."""
-        worker, self._worker = self._worker, None
-        if worker:
-            with anyio.CancelScope(shield=True):
-                await self._in_thread(self._settle, worker)
-        await super().aclose()
-
-    def _settle(self, worker: ThreadPoolExecutor) -> None:
-        worker.shutdown()
-        enough = time.monotonic() + _MOMENT
-        for session_id in self._files.grown(_WORTH):
-            with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
-                rewrite.settle(self._files, session_id, self.session_keys(session_id))
-            if time.monotonic() > enough:
-                break
 
 
 def open_url(url: str) -> FilesystemStore:

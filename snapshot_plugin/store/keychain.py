@@ -1,6 +1,6 @@
-"""The ``keys`` directory of an encrypted store: which secrets open it, and the data keys behind them.
+"""The keys of an encrypted store: which secrets open it, and the data keys behind them.
 
-Every change is on disk when its method returns. A change that fails or is cut off anywhere leaves every secret
+Every change is durable when its method returns. A change that fails or is cut off anywhere leaves every secret
 that opened the store before able to open it still (the one being removed or changed: until it is gone). One process
 changes keys at a time; opening needs no lock. No secret is kept between calls. All methods block.
 """
@@ -8,12 +8,8 @@ changes keys at a time; opening needs no lock. No secret is kept between calls. 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
-import shutil
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,20 +23,19 @@ from snapshot_plugin.errors import (
     InvalidInput,
     KeyMissing,
     NotFound,
-    SessionLocked,
     SnapshotCorrupted,
     SnapshotError,
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
+from snapshot_plugin.store.files import disk_errors
+from snapshot_plugin.store.keyfiles import KeyDirectory, KeyFiles
 
 __all__ = ["Keychain", "SlotInfo"]
 
 _KEYSET: Final = "keyset.json"
 _SLOT: Final = re.compile(r"([0-9a-hjkmnp-tv-z]{26})\.json")
-_MAX_BYTES: Final = 2**20
-_BACKUP: Final = "restore the store's keys directory from a backup; delete nothing in it"
+_BACKUP: Final = "restore the store's keys from a backup; delete nothing of them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,33 +55,27 @@ class SlotInfo:
 
 
 class Keychain:
-    """Opens an encrypted store and manages who else can."""
+    """Opens an encrypted store and manages who else can. Its keys are in a directory, or in other `KeyFiles`."""
 
-    def __init__(self, directory: Path, *, store_id: str) -> None:
-        self._directory = directory
+    def __init__(self, place: Path | KeyFiles, *, store_id: str) -> None:
+        self._files = KeyDirectory(place) if isinstance(place, Path) else place
         self._store_id = store_id
 
     @classmethod
     def create(
-        cls, directory: Path, store_id: str, source: KeySource | None, label: str = "", *, now: datetime
+        cls, place: Path | KeyFiles, store_id: str, source: KeySource | None, label: str = "", *, now: datetime
     ) -> Keyset:
-        """Make the directory with new keys that *source* opens; it appears complete or not at all.
+        """Make new keys that *source* opens; they appear complete or not at all.
 
         Keys that are there already are never replaced: they are opened with *source* instead. So a creation that
         was interrupted can be repeated, and of two at once both end with the same keys.
         """
-        chain, master, keyset = cls(directory, store_id=store_id), os.urandom(KEY_BYTES), Keyset.new()
+        chain, master, keyset = cls(place, store_id=store_id), os.urandom(KEY_BYTES), Keyset.new()
         slot = chain._wrap(master, source, label, now)
-        draft = directory.with_name(f"{directory.name}.{new_id()}.tmp")
         with disk_errors(f"creating the keys of store {store_id}"):
-            try:
-                make_private_dir(draft)
-                replace_file(draft / _KEYSET, pack(keyset.seal(master, store_id)))
-                replace_file(draft / f"{slot.id}.json", pack(slot.raw()))
-                created = _moved(draft, directory)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-            sync_dir(directory.parent)
+            created = chain._files.create(
+                {_KEYSET: pack(keyset.seal(master, store_id)), f"{slot.id}.json": pack(slot.raw())}
+            )
         return keyset if created else chain.unlock(source)
 
     def unlock(self, source: KeySource | None) -> Keyset:
@@ -146,7 +135,7 @@ class Keychain:
         with self._changing("rotating the data key"):
             master = self._master(source)
             keyset = self._keyset(master).rotated()
-            replace_file(self._directory / _KEYSET, pack(keyset.seal(master, self._store_id)))
+            self._files.write(_KEYSET, pack(keyset.seal(master, self._store_id)))
             return keyset
 
     def _master(self, source: KeySource | None) -> bytes:
@@ -164,7 +153,7 @@ class Keychain:
 
     def _keyset(self, master: bytes) -> Keyset:
         with self._naming(_KEYSET):
-            data = _content(self._directory / _KEYSET)
+            data = self._files.read(_KEYSET)
             if data is not None:
                 return Keyset.open(unpack(data), master, self._store_id)
         raise self._gone("data keys")
@@ -187,15 +176,14 @@ class Keychain:
         """The slot, or None if it was removed while we were looking."""
         name = f"{slot_id}.json"
         with self._naming(name):
-            data = _content(self._directory / name)
+            data = self._files.read(name)
             return None if data is None else Slot.parse(unpack(data), store_id=self._store_id, slot_id=slot_id)
 
     def _slot_ids(self) -> list[str]:
         with disk_errors(f"listing the keys of store {self._store_id}"):
-            try:
-                names = [path.name for path in self._directory.iterdir()]
-            except (FileNotFoundError, NotADirectoryError):
-                raise self._gone("keys") from None
+            names = self._files.names()
+        if names is None:
+            raise self._gone("keys")
         return sorted(match[1] for match in map(_SLOT.fullmatch, names) if match)
 
     def _find(self, slot_id: str) -> SlotInfo:
@@ -212,32 +200,18 @@ class Keychain:
 
     def _write_slot(self, master: bytes, new: KeySource, label: str, now: datetime) -> Slot:
         slot = self._wrap(master, new, label, now)
-        replace_file(self._directory / f"{slot.id}.json", pack(slot.raw()))
+        self._files.write(f"{slot.id}.json", pack(slot.raw()))
         return slot
 
     def _delete_slot(self, slot_id: str) -> None:
-        (self._directory / f"{slot_id}.json").unlink()
-        sync_dir(self._directory)
+        self._files.remove(f"{slot_id}.json")
 
     @contextlib.contextmanager
     def _changing(self, doing: str) -> Iterator[None]:
         """Nobody else changes these keys meanwhile: of two rotations at once, one would lose the other's key."""
         self._slot_ids()  # says so if there are no keys at all
-        with disk_errors(f"{doing} of store {self._store_id}"):
-            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                self._lock(fd)
-                yield
-            finally:
-                os.close(fd)
-
-    def _lock(self, fd: int) -> None:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SessionLocked(
-                f"another process is changing the keys of store {self._store_id}", hint="try again in a moment"
-            ) from None
+        with disk_errors(f"{doing} of store {self._store_id}"), self._files.changing():
+            yield
 
     @contextlib.contextmanager
     def _naming(self, name: str) -> Iterator[None]:
@@ -251,33 +225,12 @@ class Keychain:
         return SnapshotCorrupted(f"store {self._store_id} is encrypted, and its {what} are gone", hint=_BACKUP)
 
 
-def _moved(draft: Path, directory: Path) -> bool:
-    """Whether *draft* took its place; False if something is there already."""
-    try:
-        draft.rename(directory)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return False
-        raise
-    return True
-
-
 def _given(source: KeySource | None) -> tuple[bytes, str]:
     """The secret of *source*, and its kind."""
     secret = b"" if source is None else source.secret()
     if source is None or not secret:
         raise KeyMissing("the store is encrypted and no key was given")
     return secret, source.kind
-
-
-def _content(path: Path) -> bytes | None:
-    """The bytes of a small file, or None if it is not there."""
-    with disk_errors("reading it"), contextlib.suppress(FileNotFoundError):
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-            raise SnapshotCorrupted("it is not a file of ours", hint=_BACKUP)
-        return path.read_bytes()
-    return None
 
 
 def _info(slot: Slot) -> SlotInfo:

@@ -1,4 +1,4 @@
-"""``STORE.json``: what a store on disk says of itself, and needs no key to say."""
+"""``STORE.json``: what a store says of itself, and needs no key to say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted
 
-__all__ = ["FORMAT", "MARKER", "is_store", "read_marker"]
+__all__ = ["FORMAT", "MARKER", "is_store", "parse_marker", "read_marker", "without_marker"]
 
 MARKER = "STORE.json"
 FORMAT = 1
 """The version of the directory layout and of frames (docs/reference/format.md)."""
+_FROM_A_BACKUP = "restore it from a backup; frames are untouched"
 
 
 def is_store(path: Path) -> bool:
@@ -22,16 +23,24 @@ def is_store(path: Path) -> bool:
 
 def read_marker(path: Path) -> dict[str, Any]:
     """What the store at *path* says of itself: ``format``, ``id``, ``encrypted``, ``created``. Needs no key."""
-    marker = path / MARKER
+    return parse_marker((path / MARKER).read_bytes(), str(path))
+
+
+def parse_marker(data: bytes, place: str) -> dict[str, Any]:
+    """The same from the marker's bytes; *place* is for the errors."""
+    damaged = SnapshotCorrupted(f"{MARKER} of {place} is damaged", hint=_FROM_A_BACKUP)
     try:
-        data = json.loads(marker.read_bytes())
-        format_, known = data["format"], isinstance(data["id"], str) and isinstance(data["encrypted"], bool)
+        marker = json.loads(data)
+        format_, known = marker["format"], isinstance(marker["id"], str) and isinstance(marker["encrypted"], bool)
     except (ValueError, KeyError, TypeError) as error:
-        raise SnapshotCorrupted(
-            f"{marker} is damaged", hint="restore it from a backup; frames are untouched"
-        ) from error
+        raise damaged from error
     if format_ != FORMAT:
-        raise InvalidSnapshotVersion(f"the store {marker.parent} has format {format_}; this release reads {FORMAT}")
+        raise InvalidSnapshotVersion(f"the store {place} has format {format_}; this release reads {FORMAT}")
     if not known:
-        raise SnapshotCorrupted(f"{marker} is damaged", hint="restore it from a backup; frames are untouched")
-    return dict(data)
+        raise damaged
+    return dict(marker)
+
+
+def without_marker(place: str) -> SnapshotCorrupted:
+    """The error of a place that holds sessions or keys, and not what says how to read them."""
+    return SnapshotCorrupted(f"{place} holds a store without its {MARKER}", hint=_FROM_A_BACKUP)

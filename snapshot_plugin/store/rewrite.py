@@ -109,7 +109,7 @@ def recompress(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newe
     whoever saves meanwhile does not wait for the compression; a segment that grew meanwhile is done over.
     """
     segments = log.segments(session_id)
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # there may be none
         if following is None and not newest_too:
             return
         if newest_too or not segment.rewritten:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section, to_do
+from tests.requirement_lists.requirement import done, section
 
 __all__ = ["ORBIT"]
 
@@ -153,7 +153,7 @@ _FUTURE = section(
     _PAGE + "Success Criteria, Future Enhancements",
     done("ORBIT-SUCCESS-STATE", "Metrics and state are the same after a restore."),
     done("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
-    to_do("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
+    done("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
     done("ORBIT-FUTURE-BROWSER", "There is a way to browse and manage snapshots."),
     done("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),

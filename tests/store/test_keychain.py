@@ -668,7 +668,7 @@ def test_an_interrupted_creation_can_be_repeated(
         return Keychain(tmp_path / str(step) / "keys", store_id=STORE)
 
     def create(chain: Keychain) -> Keyset:
-        return Keychain.create(chain._directory, STORE, OWNER, now=NOW)
+        return Keychain.create(chain._files, STORE, OWNER, now=NOW)
 
     def proof(chain: Keychain) -> None:
         assert create(chain) == chain.unlock(OWNER)

@@ -11,7 +11,7 @@ from snapshot_plugin.codec.pack import open_snapshots
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import filesystem, rewrite
+from snapshot_plugin.store import keyed, rewrite
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
@@ -135,7 +135,7 @@ async def test_a_finished_segment_is_packed_while_saving_goes_on_in_the_next(tmp
 async def test_closing_takes_a_moment_however_many_sessions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystem, "_MOMENT", -1.0)
+    monkeypatch.setattr(keyed, "_MOMENT", -1.0)
     async with FilesystemStore(tmp_path) as store:
         for name in ("one", "two"):
             await store.save(turn(20, name))

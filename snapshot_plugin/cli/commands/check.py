@@ -104,7 +104,7 @@ async def command(call: Call, *, ref: str | None, subset: str | None, repair: bo
     Nothing is changed unless --repair is given, and even then nothing is deleted.
     """
     part = _part(subset)
-    async with call.local() as store:  # as it is: nothing is recovered first
+    async with call.opened() as store:  # as it is: nothing is recovered first
         names = [(await refs.find(store, ref)).session_id] if ref else await _all(store, part)
         if repair:
             call.confirm("Set damaged files aside and write the affected sessions again?")

@@ -1,0 +1,188 @@
+"""What every store with a place of its own has: a marker, keys, and a worker that compresses what is finished."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import anyio
+
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.keys import Keyset
+from snapshot_plugin.codec.sources import KeySource, Passphrase
+from snapshot_plugin.errors import (
+    InvalidInput,
+    KeyMissing,
+    SnapshotCorrupted,
+    SnapshotError,
+    WrongKey,
+)
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store import rewrite
+from snapshot_plugin.store.engine import Limits, LogStore
+from snapshot_plugin.store.keychain import Keychain
+from snapshot_plugin.store.keyfiles import KeyFiles
+from snapshot_plugin.store.log import FrameLog
+from snapshot_plugin.store.marker import FORMAT, MARKER
+
+T = TypeVar("T")
+
+__all__ = ["KeyedStore", "TendedLog"]
+
+_WORTH = 64 << 10
+"""An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
+_MOMENT = 1.0
+
+
+class TendedLog(FrameLog, Protocol):
+    """A log whose finished segments are compressed by and by."""
+
+    def grown(self, size: int) -> list[str]:
+        """The sessions whose open segment, as this writer left it, has at least that many bytes."""
+
+    def doubt(self) -> None:
+        """There may be a new key: before the next frame of each session, make sure that it is durable."""
+
+
+class KeyedStore(LogStore):
+    """A `LogStore` that is opened once, is encrypted from its first moment or never, and tends its segments."""
+
+    def __init__(
+        self,
+        frames: TendedLog,
+        *,
+        name: str,
+        key: str | KeySource | None,
+        background: bool,
+        limits: Limits | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        super().__init__(frames, limits=limits, clock=clock)
+        self._tended, self._name = frames, name
+        self._source = Passphrase(key) if isinstance(key, str) else key
+        self._opening = threading.Lock()
+        self._store_id: str | None = None
+        self._keyset: Keyset | None = None
+        self._keys: dict[str, SessionKeys] = {}
+        self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
+
+    # Opening ---------------------------------------------------------------------------------------------
+
+    def _marker(self) -> dict[str, Any]:
+        """What the store says of itself; a store that is not there is made first, where that is wanted."""
+        raise NotImplementedError
+
+    def _key_files(self) -> Path | KeyFiles:
+        raise NotImplementedError
+
+    def _has_keys(self) -> bool:
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        if self._store_id is None:
+            with self._opening:
+                if self._store_id is None:
+                    marker = self._marker()
+                    self._keyset = self._unlock(marker)
+                    self._store_id = marker["id"]
+
+    def _new_marker(self) -> bytes:
+        now, store_id = rfc3339(self._clock()), new_id()
+        data = {"created": now, "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
+        return json.dumps(data, sort_keys=True).encode() + b"\n"
+
+    def _unlock(self, marker: dict[str, Any]) -> Keyset | None:
+        if marker["encrypted"]:
+            if self._source is None:
+                raise KeyMissing(f"the store {self._name} is encrypted")
+            if not self._has_keys() and not self._log.sessions():  # its maker was interrupted before this step
+                return Keychain.create(self._key_files(), marker["id"], self._source, now=self._clock())
+            return Keychain(self._key_files(), store_id=marker["id"]).unlock(self._source)
+        if self._has_keys():
+            raise SnapshotCorrupted(f"{self._name} has keys, and its {MARKER} says it is not encrypted")
+        if self._source is not None:
+            raise InvalidInput(
+                f"the store {self._name} is not encrypted, and a key was given", hint="leave the key out"
+            )
+        return None
+
+    # Keys ------------------------------------------------------------------------------------------------
+
+    @property
+    def store_id(self) -> str:
+        """The store's own id, which it keeps wherever it is moved."""
+        self._prepare()
+        return self._store_id or ""
+
+    @property
+    def keychain(self) -> Keychain:
+        """The store's keys: add, remove and change ways to open it, rotate the data key."""
+        self._prepare()
+        if self._keyset is None or self._store_id is None:
+            raise WrongKey(f"the store {self._name} is not encrypted", hint="create a new store with key=…")
+        return Keychain(self._key_files(), store_id=self._store_id)
+
+    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        try:
+            return super()._prepared(work, args)
+        except WrongKey:
+            # Another process may have rotated the key since we read it: look once more.
+            if self._keyset is None:
+                raise
+            self._reload_keys()
+            return work(*args)
+
+    async def rotate_key(self) -> None:
+        """Seal new frames with a new data key from now on; older frames stay readable. See `compact` for those."""
+        await self._run(lambda: self.keychain.rotate(self._source))
+        await self._run(self._reload_keys)
+
+    def _reload_keys(self) -> None:
+        self._keyset = self.keychain.unlock(self._source)
+        self._keys.clear()
+        self._tended.doubt()
+
+    def session_keys(self, session_id: str) -> SessionKeys | None:
+        """The keys of one session; None in a plain store."""
+        self._prepare()
+        if self._keyset is None or self._store_id is None:
+            return None
+        if session_id not in self._keys:
+            self._keys[session_id] = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
+        return self._keys[session_id]
+
+    # Background ------------------------------------------------------------------------------------------
+
+    def _segment_finished(self, session_id: str) -> None:
+        if self._worker:
+            self._worker.submit(self._compact_quietly, session_id)
+
+    def _compact_quietly(self, session_id: str) -> None:
+        # Best effort: the frames are safe as they are; next time is soon enough.
+        with contextlib.suppress(SnapshotError, OSError):
+            self._compact(session_id, newest_too=False)
+
+    async def aclose(self) -> None:
+        """See `SnapshotStore.aclose`. What was saved is compressed, as far as that is done in a moment."""
+        worker, self._worker = self._worker, None
+        if worker:
+            with anyio.CancelScope(shield=True):
+                await self._in_thread(self._settle, worker)
+        await super().aclose()
+
+    def _settle(self, worker: ThreadPoolExecutor) -> None:
+        worker.shutdown()
+        enough = time.monotonic() + _MOMENT
+        for session_id in self._tended.grown(_WORTH):
+            with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
+                rewrite.settle(self._log, session_id, self.session_keys(session_id))
+            if time.monotonic() > enough:
+                break

@@ -1,0 +1,116 @@
+"""Where the small files of a keychain are kept: a port, and the directory that is usually behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from snapshot_plugin.errors import SessionLocked, SnapshotCorrupted
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
+
+__all__ = ["KeyDirectory", "KeyFiles"]
+
+_MAX_BYTES = 2**20
+
+
+class KeyFiles(Protocol):
+    """A handful of small files. Each change is durable on return, and whole."""
+
+    def names(self) -> list[str] | None:
+        """What is there; None when there are no keys at all."""
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a file, or None if it is not there."""
+
+    def create(self, files: Mapping[str, bytes]) -> bool:
+        """Put all of *files* there at once; False, with nothing changed, if there are keys already."""
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Nobody else changes keys meanwhile, or `SessionLocked`; `write` and `remove` are called inside it."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file there, in the place of one of the same name."""
+
+    def remove(self, name: str) -> None:
+        """Take a file away."""
+
+
+class KeyDirectory:
+    """`KeyFiles` in a directory that only its owner can enter."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> list[str] | None:
+        """See `KeyFiles`."""
+        try:
+            return [path.name for path in self._path.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def read(self, name: str) -> bytes | None:
+        """See `KeyFiles`."""
+        path = self._path / name
+        with disk_errors("reading it"), contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+                raise SnapshotCorrupted("it is not a file of ours", hint="restore the store's keys from a backup")
+            return path.read_bytes()
+        return None
+
+    def create(self, files: Mapping[str, bytes]) -> bool:
+        """See `KeyFiles`."""
+        draft = self._path.with_name(f"{self._path.name}.{new_id()}.tmp")
+        try:
+            make_private_dir(draft)
+            for name, data in files.items():
+                replace_file(draft / name, data)
+            created = _moved(draft, self._path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        sync_dir(self._path.parent)
+        return created
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """See `KeyFiles`."""
+        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SessionLocked(
+                    f"another process is changing the keys in {self._path}", hint="try again in a moment"
+                ) from None
+            yield
+        finally:
+            os.close(fd)
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `KeyFiles`."""
+        replace_file(self._path / name, data)
+
+    def remove(self, name: str) -> None:
+        """See `KeyFiles`."""
+        (self._path / name).unlink()
+        sync_dir(self._path)
+
+
+def _moved(draft: Path, directory: Path) -> bool:
+    """Whether *draft* took its place; False if something is there already."""
+    try:
+        draft.rename(directory)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True

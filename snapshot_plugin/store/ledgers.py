@@ -1,0 +1,255 @@
+"""The ledgers of all sessions in a bucket, and the objects they name: looking, and changing by compare-and-swap.
+
+There is no lock. Inside `exclusively` a writer sees one version of the ledger, and whatever it does there is one
+conditional write that takes the place of just that version. `docs/decisions/2026-11-16-object-stores.md` shows why
+no stalled writer can undo what others were promised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from snapshot_plugin.errors import (
+    Damaged,
+    InvalidInput,
+    InvalidSnapshotVersion,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotError,
+)
+from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
+from snapshot_plugin.store.bucket import Bucket, Moved
+from snapshot_plugin.store.ledger import Ledger, Part
+from snapshot_plugin.store.log import Segment, Tip, tip_of
+from snapshot_plugin.store.marker import MARKER, without_marker
+
+T = TypeVar("T")
+
+__all__ = ["Ledgers", "PartReader", "Seen", "busy", "frames_path", "many_at_once", "unique_name"]
+
+_ATTEMPTS = 20
+_AT_ONCE = 16
+_KNOWN = 256
+
+
+class PartReader:
+    """Reads a part, as `Segment` wants it."""
+
+    def __init__(self, log: Ledgers, session_id: str, part: Part) -> None:
+        self._log, self._session_id, self.part = log, session_id, part
+
+    def __call__(self) -> bytes:
+        """The bytes, or `FileNotFoundError`."""
+        return self._log.content(self._session_id, self.part)
+
+
+class Seen:
+    """A ledger as it was found or written, with the tag of that version (None: there is no such object)."""
+
+    def __init__(self, log: Ledgers, session_id: str, ledger: Ledger, tag: str | None) -> None:
+        self._log, self._session_id = log, session_id
+        self.ledger, self.tag = ledger, tag
+        self._tips: list[Tip | None] = []
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Its parts, as the store reads them."""
+        return self._log.as_segments(self._session_id, self.ledger.parts)
+
+    @property
+    def tip(self) -> Tip | None:
+        """See `FrameLog.tip`; looked for once."""
+        if not self._tips:
+            self._tips = [tip_of(self.segments)]
+        return self._tips[0]
+
+
+class Ledgers:
+    """What is known of the sessions in a bucket, and the one way to change it."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._locks: dict[str, threading.RLock] = {}
+        self._own: dict[str, Seen] = {}
+        self._thread = threading.local()
+        self._is_conditional = False
+
+    # Looking ---------------------------------------------------------------------------------------------
+
+    @property
+    def _pins(self) -> dict[str, Seen | None]:
+        """The sessions this thread works on exclusively, each with the version of the ledger that it sees."""
+        pins: dict[str, Seen | None] = self._thread.__dict__.setdefault("pins", {})
+        return pins
+
+    @contextlib.contextmanager
+    def exclusively(self, session_id: str) -> Iterator[None]:
+        """See `FrameLog`. Writers elsewhere are not kept out; what they write makes ours fail."""
+        with self._locks.setdefault(session_id, threading.RLock()):  # so that our own threads take turns
+            self._pins[session_id] = None
+            try:
+                yield
+            finally:
+                del self._pins[session_id]
+
+    def _look(self, session_id: str) -> Seen:
+        seen = self._pins.get(session_id) or self._fetch(session_id)
+        if session_id in self._pins:
+            self._pins[session_id] = seen
+        return seen
+
+    def _fetch(self, session_id: str) -> Seen:
+        stored = self._bucket.get(f"sessions/{dirname_of(session_id)}")
+        ledger = Ledger.decoded(stored.data, session_id) if stored else Ledger()
+        own = self._own.get(session_id)
+        if own and own.ledger.ids != ledger.ids:  # others have written since
+            self._own.pop(session_id, None)
+        return Seen(self, session_id, ledger, stored.tag if stored else None)
+
+    def _doubt(self, session_id: str) -> None:
+        """What we believe of this session is out of date."""
+        self._own.pop(session_id, None)
+        if session_id in self._pins:
+            self._pins[session_id] = None
+
+    def as_segments(self, session_id: str, parts: Sequence[Part]) -> list[Segment]:
+        """Parts as the store reads them."""
+        return [
+            Segment(part.name, part.first, part.last, part.rewritten, PartReader(self, session_id, part))
+            for part in parts
+        ]
+
+    def content(self, session_id: str, part: Part) -> bytes:
+        """The bytes of a part; `FileNotFoundError` if it was replaced since."""
+        if not part.object:
+            return part.data
+        stored = self._bucket.get(frames_path(session_id, part.object))
+        if stored is None:
+            self._doubt(session_id)
+            raise FileNotFoundError(part.object)
+        return stored.data
+
+    def _everything(self) -> list[tuple[str, Seen]]:
+        def look(name: str) -> tuple[str, Seen] | None:
+            with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # `check` speaks of those
+                session_id = session_id_of(name)
+                return (session_id, self._fetch(session_id)) if session_id else None
+            return None
+
+        return [each for each in many_at_once(look, self._bucket.names("sessions")) if each]
+
+    # Changing --------------------------------------------------------------------------------------------
+
+    def _change(self, session_id: str, edit: Callable[[Seen], Ledger]) -> Ledger:
+        """Put what *edit* makes of the ledger in the place of just the version it was made of. Durable on return.
+
+        Where others were faster, *edit* is given the newer version; it raises if it cannot agree with that. Objects
+        it makes are new for each version it is given: `purge` relies on that. `FileNotFoundError` if others removed
+        what it looks at: then all is to be done over.
+        """
+        self._make_sure_that_conditions_count()
+        try:
+            seen = self._look(session_id)
+            for _ in range(_ATTEMPTS):
+                ledger = edit(seen).written_as(new_id())
+                now = self._swapped(session_id, seen, ledger)
+                if ledger.ids[-1] in now.ledger.ids:
+                    self._written(session_id, now, is_last=now.ledger.ids == ledger.ids)
+                    self._remove(session_id, seen.ledger.objects() - now.ledger.objects())
+                    return ledger
+                self._remove(session_id, ledger.objects() - seen.ledger.objects() - now.ledger.objects())
+                seen = now
+        except BaseException:
+            self._doubt(session_id)
+            raise
+        raise busy(session_id)
+
+    def _swapped(self, session_id: str, seen: Seen, ledger: Ledger) -> Seen:
+        """What is there now: *ledger*, if nobody was faster."""
+        try:
+            tag = self._bucket.put(f"sessions/{dirname_of(session_id)}", ledger.encoded(), tag=seen.tag)
+        except Moved:
+            return self._fetch(session_id)
+        return Seen(self, session_id, ledger, tag)
+
+    def _written(self, session_id: str, seen: Seen, *, is_last: bool) -> None:
+        if not is_last:  # another writer has built on it already
+            self._doubt(session_id)
+            return
+        self._own.pop(session_id, None)
+        self._own[session_id] = seen
+        for oldest in list(self._own)[:-_KNOWN]:
+            self._own.pop(oldest, None)
+        if session_id in self._pins:
+            self._pins[session_id] = seen
+
+    def _remove(self, session_id: str, objects: set[str]) -> None:
+        with contextlib.suppress(SnapshotError):  # nothing names them any more; `purge` finds what is left
+            self._bucket.delete([frames_path(session_id, name) for name in sorted(objects)])
+
+    def _make_sure_that_conditions_count(self) -> None:
+        """A service that ignores conditions would let writers overwrite each other, and say that all is well."""
+        if self._is_conditional:
+            return
+        marker = self._bucket.get(MARKER)
+        if marker is None:
+            raise without_marker(self._bucket.name)
+        for tag in (None, '"another-version"'):
+            try:
+                self._bucket.put(MARKER, marker.data, tag=tag)
+            except Moved:
+                continue
+            raise InvalidInput(
+                f"{self._bucket.name} cannot hold snapshots: its service ignores conditional writes",
+                hint="use a service that honours If-None-Match and If-Match when an object is put",
+            )
+        self._is_conditional = True
+
+    def _moved_out(self, session_id: str, parts: Sequence[Part]) -> list[Part]:
+        """The same parts, each in an object of its own."""
+        return [
+            part._replace(object=self._put(session_id, part.first, part.data), data=b"") if part.data else part
+            for part in parts
+        ]
+
+    def _put(self, session_id: str, first: int, data: bytes) -> str:
+        name = f"{unique_name(first)}.snap.gz"
+        self._put_new(frames_path(session_id, name), data)
+        return name
+
+    def _put_new(self, path: str, data: bytes) -> None:
+        try:
+            self._bucket.put(path, data, tag=None)
+        except Moved:  # nobody else has this name: an answer got lost
+            stored = self._bucket.get(path)
+            if stored is None:  # and `purge` took it for a leftover
+                raise FileNotFoundError(path) from None
+            if stored.data != data:
+                raise SnapshotCorrupted(f"{path} does not read back as it was written") from None
+
+
+def unique_name(first: int) -> str:
+    """A name that nothing had before, for frames from number *first* on."""
+    return f"{first:010d}-{new_id()}"
+
+
+def frames_path(session_id: str, name: str) -> str:
+    """Where an object with frames of a session is."""
+    return f"frames/{dirname_of(session_id)}/{name}"
+
+
+def many_at_once(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    """What *work* says of each name, asked many at a time: each answer takes its while to come."""
+    with ThreadPoolExecutor(_AT_ONCE, "asnap-objects") as threads:
+        return list(threads.map(work, names))
+
+
+def busy(session_id: str) -> SessionLocked:
+    """The error of a writer who cannot agree with what others did meanwhile."""
+    return SessionLocked(
+        f"another writer is changing session {session_id}", session_id=session_id, hint="try again in a moment"
+    )

@@ -1,0 +1,174 @@
+"""`FrameLog` in a bucket: for each session one ledger, changed by compare-and-swap, and objects that never change.
+
+::
+
+    sessions/<name>                       the ledger of a session (`store/ledger.py`)
+    frames/<name>/<first>-<ulid>.snap.gz  frames that do not fit into the ledger any more, or were rewritten
+    quarantine/<name>/…                   only ``check --repair`` puts things here
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.scan import last_frame
+from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
+from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.store.bucket import Bucket
+from snapshot_plugin.store.heads import overtaken
+from snapshot_plugin.store.ledger import Ledger, Part
+from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, many_at_once, unique_name
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
+from snapshot_plugin.store.trashobjects import TrashObjects
+
+__all__ = ["LEDGER_BYTES", "ObjectLog"]
+
+LEDGER_BYTES = 128 << 10
+"""A ledger with more frames than that gives them to objects of their own: every save writes the ledger anew."""
+_SMALL = 32 << 10
+"""What was rewritten and has so few bytes stays in the ledger: most sessions are then one object."""
+_FIRST_LOOK = 64 << 10
+
+
+class ObjectLog(TrashObjects):
+    """Frames in a bucket. `ObjectStore` makes sure that there is a store before anything is called."""
+
+    def __init__(self, bucket: Bucket, *, ledger_bytes: int = LEDGER_BYTES) -> None:
+        super().__init__(bucket)
+        self._ledger_bytes = ledger_bytes
+        self._tails: dict[str, bytes | None] = {}
+
+    def tip(self, session_id: str) -> Tip | None:
+        """See `FrameLog`. A writer first takes its own last version for the present one: the write will tell."""
+
+        def look() -> Tip | None:
+            if session_id in self._pins and self._pins[session_id] is None:
+                self._pins[session_id] = self._own.get(session_id)
+            return self._look(session_id).tip
+
+        return undisturbed(session_id, look)
+
+    def segments(self, session_id: str) -> list[Segment]:
+        """See `FrameLog`."""
+        return self._look(session_id).segments
+
+    def tail(self, session_id: str) -> bytes | None:
+        """See `FrameLog`. What `sessions` has just found out is not asked for again."""
+        with contextlib.suppress(KeyError):
+            return self._tails.pop(session_id)
+        return self._tail(session_id, self._look(session_id).ledger)
+
+    def _tail(self, session_id: str, ledger: Ledger) -> bytes | None:
+        part = ledger.parts[-1] if ledger.parts else None
+        if part is None:
+            return None
+        end = self._bucket.end_of(frames_path(session_id, part.object), _FIRST_LOOK) if part.object else part.data
+        if end and not last_frame(end) and len(end) < part.size:
+            with contextlib.suppress(FileNotFoundError):  # replaced since we looked
+                end = self.content(session_id, part)
+        piece = last_frame(end) if end else None
+        return end[piece.start : piece.end] if end and piece else None
+
+    def sessions(self) -> list[SessionEntry]:
+        """See `FrameLog`. Ledgers are read, many at once: only they know what is in the trash."""
+        tails: dict[str, bytes | None] = {}
+
+        def look(name: str) -> SessionEntry | None:
+            session_id = session_id_of(name)
+            if session_id is None:
+                return SessionEntry(name, 0, "its name is not that of a session")
+            try:
+                ledger = self._fetch(session_id).ledger
+            except (Damaged, InvalidSnapshotVersion) as error:
+                return SessionEntry(session_id, 0, error.message)
+            size = sum(part.size for part in ledger.parts)
+            if size:
+                tails[session_id] = self._tail(session_id, ledger)
+            return SessionEntry(session_id, size) if size else None
+
+        found = [entry for entry in many_at_once(look, self._bucket.names("sessions")) if entry]
+        self._tails = tails
+        return found
+
+    def leftovers(self, session_id: str) -> list[str]:
+        """See `FrameLog`: objects that no ledger names. `purge` removes them."""
+        names = self._bucket.names(f"frames/{dirname_of(session_id)}")
+        return sorted(set(names) - self._fetch(session_id).ledger.objects())
+
+    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+        """See `FrameLog`. One request, unless the ledger has become too large."""
+        expected = self._look(session_id).tip
+        finished = False
+
+        def edit(seen: Seen) -> Ledger:
+            nonlocal finished
+            if seen.tip != expected:
+                raise overtaken(session_id, seen.tip)
+            parts = list(seen.ledger.parts)
+            # Our last save may be there, though we were never told. We do without it, unless others built on it.
+            if any(part.rewritten and part.last >= header.hi for part in parts):
+                raise overtaken(session_id, seen.tip)
+            if sum(len(part.data) for part in parts) + len(frame) > self._ledger_bytes:
+                parts = self._moved_out(session_id, parts)
+            last = parts[-1] if parts else None
+            if last and not (fresh or last.object or last.rewritten):
+                parts[-1] = last._replace(size=last.size + len(frame), data=last.data + frame)
+            else:
+                finished = last is not None and not last.rewritten
+                parts.append(Part(unique_name(header.hi), header.hi, header.hi, False, len(frame), data=frame))
+            return seen.ledger._replace(parts=tuple(parts))
+
+        self._change(session_id, edit)
+        return finished
+
+    def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
+        """See `FrameLog`; `SessionLocked` if another writer changed one of *old* meanwhile."""
+        before = [segment.read.part for segment in old if isinstance(segment.read, PartReader)]
+        names, content = {part.name for part in before}, b"".join(frames)
+
+        def edit(seen: Seen) -> Ledger:
+            parts = list(seen.ledger.parts)
+            if parts and not before:
+                raise Conflict(f"there is a session {session_id}", session_id=session_id)
+            if [part for part in parts if part.name in names] != before:
+                raise busy(session_id)
+            at = parts.index(before[0]) if before else 0
+            if any(part.first <= hi for part in parts[at + len(before) :]):  # it does without what we rewrote
+                raise busy(session_id)
+            parts[at : at + len(before)] = [self._rewritten(session_id, before, content, hi)]
+            return seen.ledger._replace(parts=tuple(parts))
+
+        self._change(session_id, edit)
+
+    def _rewritten(self, session_id: str, before: Sequence[Part], content: bytes, hi: int) -> Part:
+        first = before[0].first if before else 1
+        part = Part(unique_name(first), first, hi, True, len(content), data=content)
+        if len(content) <= _SMALL:
+            return part
+        (part,) = self._moved_out(session_id, [part])
+        if self.content(session_id, part) != content:
+            raise SnapshotCorrupted("what was written does not read back", session_id=session_id)
+        return part
+
+    def quarantine(self, session_id: str, segment: Segment) -> str:
+        """See `FrameLog`."""
+        place = f"quarantine/{dirname_of(session_id)}/{unique_name(segment.first)}.snap.gz"
+        self._put_new(place, segment.read())
+        return place
+
+    def grown(self, size: int) -> list[str]:
+        """See `TendedLog`."""
+        own = list(self._own.items())
+        return [name for name, seen in own if sum(len(part.data) for part in seen.ledger.parts) >= size]
+
+    def forget(self, session_id: str) -> None:
+        """Have written nothing of this session."""
+        self._own.pop(session_id, None)
+
+    def doubt(self) -> None:
+        """See `TendedLog`: a key that can be read is durable."""
+
+    def close(self) -> None:
+        """See `FrameLog`."""

@@ -1,0 +1,191 @@
+"""The store in an object store: snapshots that several machines use, without a server of ours.
+
+Needs ``pip install 'snapshot-plugin[s3]'``. Credentials come from the environment alone (`open_url`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from snapshot_plugin.codec.sources import KeySource, source_from_environment
+from snapshot_plugin.errors import InvalidInput, MissingExtra, SessionLocked, SnapshotCorrupted, StoreNotFound
+
+try:
+    from obstore.store import S3Store
+
+    from snapshot_plugin.store.bucket import Bucket, Moved, Stored
+except ImportError as error:
+    raise MissingExtra(
+        "object stores need the library obstore", hint="pip install 'snapshot-plugin[s3]'"
+    ) from error
+from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.keyed import KeyedStore
+from snapshot_plugin.store.marker import MARKER, parse_marker, without_marker
+from snapshot_plugin.store.objects import LEDGER_BYTES, ObjectLog
+from snapshot_plugin.store.transfer import Copied
+
+T = TypeVar("T")
+
+__all__ = ["KeyObject", "ObjectStore", "bucket_at", "open_url"]
+
+_KEYS = "keys.json"
+_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
+RETRIES = 5
+"""So often a request that failed is sent again, after longer and longer pauses."""
+_PATIENCE = timedelta(minutes=1)
+"""After so long a request is not sent again."""
+_SLOWEST = timedelta(minutes=2)
+"""So long a single request may take: a large snapshot over a slow line."""
+
+
+class KeyObject:
+    """`KeyFiles` in one object. What is written takes the place of the version that was read last."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._seen: Stored | None = None
+
+    def names(self) -> list[str] | None:
+        """See `KeyFiles`."""
+        self._seen = self._bucket.get(_KEYS)
+        return list(self._files()) if self._seen else None
+
+    def read(self, name: str) -> bytes | None:
+        """See `KeyFiles`."""
+        text = self._files().get(name)
+        return None if text is None else text.encode()
+
+    def create(self, files: Mapping[str, bytes]) -> bool:
+        """See `KeyFiles`."""
+        try:
+            return self._put(None, {name: data.decode() for name, data in files.items()})
+        except SessionLocked:
+            return False
+
+    def changing(self) -> AbstractContextManager[None]:
+        """See `KeyFiles`: whoever changes them meanwhile makes our own change fail."""
+        return contextlib.nullcontext()
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `KeyFiles`."""
+        self._put(self._seen, {**self._files(), name: data.decode()})
+
+    def remove(self, name: str) -> None:
+        """See `KeyFiles`."""
+        self._put(self._seen, {key: text for key, text in self._files().items() if key != name})
+
+    def _put(self, seen: Stored | None, files: dict[str, str]) -> bool:
+        data = json.dumps(files, indent=1, sort_keys=True).encode() + b"\n"
+        try:
+            self._seen = Stored(data, self._bucket.put(_KEYS, data, tag=seen.tag if seen else None))
+        except Moved:
+            self._seen = self._bucket.get(_KEYS)
+            if self._seen is None or self._seen.data != data:  # it is not that just an answer got lost
+                raise SessionLocked(
+                    f"another process is changing the keys of {self._bucket.name}", hint="try again in a moment"
+                ) from None
+        return True
+
+    def _files(self) -> dict[str, str]:
+        try:
+            files = json.loads(self._seen.data if self._seen else b"{}")
+            return {str(name): str(text) for name, text in files.items()}
+        except (ValueError, AttributeError):
+            raise SnapshotCorrupted(
+                f"{_KEYS} of {self._bucket.name} is damaged", hint="restore it from a backup"
+            ) from None
+
+
+class ObjectStore(KeyedStore):
+    """Snapshots in a bucket. The arguments and errors are those of `FilesystemStore`, with a bucket for the path.
+
+    Any number of machines may work on it. A live session (its spool, its lease) stays on the machine where it runs.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        key: str | KeySource | None = None,
+        *,
+        create: bool = True,
+        background: bool = True,
+        limits: Limits | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        ledger_bytes: int = LEDGER_BYTES,
+    ) -> None:
+        self._bucket, self._create = bucket, create
+        self._objects = ObjectLog(bucket, ledger_bytes=ledger_bytes)
+        super().__init__(
+            self._objects, name=bucket.name, key=key, background=background, limits=limits, clock=clock
+        )
+
+    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """Others are not kept out while we work on a session: where they were faster, it is done over."""
+        for pause in _PAUSES:
+            try:
+                return super()._prepared(work, args)
+            except (SessionLocked, FileNotFoundError):
+                time.sleep(pause)  # in a worker thread, never on the event loop
+        raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
+
+    def _marker(self) -> dict[str, Any]:
+        marker = self._bucket.get(MARKER) or self._made()
+        return parse_marker(marker.data, self._bucket.name)
+
+    def _made(self) -> Stored:
+        if not self._create:
+            raise StoreNotFound(f"there is no store at {self._bucket.name}", hint="check the URL")
+        if not self._has_keys() and not self._bucket.names("sessions"):
+            with contextlib.suppress(Moved):  # of several machines that try at once, one makes it
+                self._bucket.put(MARKER, self._new_marker(), tag=None)
+        made = self._bucket.get(MARKER)
+        if made is None:
+            raise without_marker(self._bucket.name)
+        return made
+
+    def _key_files(self) -> KeyObject:
+        return KeyObject(self._bucket)
+
+    def _has_keys(self) -> bool:
+        return self._bucket.get(_KEYS) is not None
+
+    def _put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
+        self._objects.forget(session_id)  # whether there is such a session is decided by what is there now
+        super()._put_in(session_id, copies, instead_of)
+
+
+def open_url(url: str) -> ObjectStore:
+    """``s3://bucket/prefix`` — a store in an S3 bucket, or behind anything that speaks its protocol.
+
+    Who we are, where the service is and what opens an encrypted store comes from the environment: ``AWS_*``
+    (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …) and ``ASNAP_KEY…``.
+    A URL with credentials in it is refused: URLs end up in logs.
+    """
+    return ObjectStore(bucket_at(url), key=source_from_environment(os.environ))
+
+
+def bucket_at(url: str) -> Bucket:
+    """The place that an ``s3://`` URL names."""
+    parts = urlsplit(url)
+    prefix = unquote(parts.path).strip("/")
+    odd = parts.query or parts.fragment or "\0" in prefix or {".", ".."} & set(prefix.split("/")) or "//" in prefix
+    if not parts.hostname or parts.netloc != parts.hostname or odd:
+        raise InvalidInput(
+            "the URL does not name a place in a bucket",
+            hint="write s3://bucket/prefix; credentials and endpoint come from the environment (AWS_…)",
+        )
+    store = S3Store(
+        parts.netloc,
+        prefix=prefix or None,
+        client_options={"timeout": _SLOWEST, "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"},
+        retry_config={"max_retries": RETRIES, "retry_timeout": _PATIENCE},
+    )
+    return Bucket(store, name=f"s3://{parts.netloc}/{prefix}")

@@ -1,0 +1,171 @@
+"""A small S3 server on this machine: real requests over real sockets, with faults where a test wants them.
+
+It speaks the part of the protocol that the store needs, and honours ``If-None-Match: *`` and ``If-Match`` as Amazon
+does. `integration/objects` runs the same tests against a server that is not ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
+
+BUCKET = "bucket"
+
+
+class Request(NamedTuple):
+    method: str
+    key: str
+    token: str | None
+
+
+Fault = Callable[[Request], str | None]
+"""What goes wrong with a request: "forbidden", "slow down", "lost" (it is done and not answered), or nothing."""
+
+
+class S3Server(ThreadingHTTPServer):
+    """``objects`` is what is stored; ``fault`` decides what goes wrong; ``requests`` is what was asked."""
+
+    daemon_threads = True
+
+    def __init__(self, *, is_conditional: bool = True) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.objects: dict[str, bytes] = {}
+        self.requests: list[Request] = []
+        self.fault: Fault = lambda _request: None
+        self.is_conditional = is_conditional
+        self.lock = threading.Lock()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells a client where it is, and who may use it."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "someone",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }
+
+
+@contextmanager
+def running(*, is_conditional: bool = True) -> Iterator[S3Server]:
+    with S3Server(is_conditional=is_conditional) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(timeout=10)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: S3Server
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815 — the library's names
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
+        request = Request(self.command, key, self.headers.get("Authorization"))
+        self.server.requests.append(request)
+        fault = self.server.fault(request)
+        if fault == "forbidden":
+            return self._error(403, "AccessDenied")
+        if fault == "slow down":
+            return self._error(503, "SlowDown")
+        if bucket != BUCKET:
+            return self._error(404, "NoSuchBucket")
+        with self.server.lock:
+            answer = self._done(key, parse_qs(parts.query, keep_blank_values=True), body)
+        if fault == "lost":
+            self.close_connection = True
+            return None
+        return self._answer(*answer) if isinstance(answer, tuple) else self._error(*_ERRORS[answer])
+
+    def _done(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes, str] | str:
+        objects = self.server.objects
+        if self.command == "PUT":
+            return self._put(key, body)
+        if self.command == "POST":  # only "delete these" is asked
+            keys = [element.text or "" for element in ET.fromstring(body).iter() if _is_key(element)]
+            for each in keys:
+                objects.pop(each, None)
+            deleted = "".join(f"<Deleted><Key>{escape(each)}</Key></Deleted>" for each in keys)
+            return 200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), ""
+        if "list-type" in query:
+            return 200, self._listed(query), ""
+        if key not in objects:
+            return "missing"
+        data = objects[key]
+        if wanted := self.headers.get("Range"):
+            start = max(0, len(data) - int(wanted.removeprefix("bytes=-")))
+            self._range = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            return 206, data[start:], _tag(data)
+        return 200, data, _tag(data)
+
+    def _put(self, key: str, body: bytes) -> tuple[int, bytes, str] | str:
+        present = self.server.objects.get(key)
+        if self.server.is_conditional:
+            if self.headers.get("If-None-Match") == "*" and present is not None:
+                return "refused"
+            if wanted := self.headers.get("If-Match"):
+                if present is None:
+                    return "missing"
+                if wanted != _tag(present):
+                    return "refused"
+        self.server.objects[key] = body
+        return 200, b"", _tag(body)
+
+    def _listed(self, query: dict[str, list[str]]) -> bytes:
+        """Two names a page: whoever reads only the first page is found out."""
+        names = sorted(name for name in self.server.objects if name.startswith(query.get("prefix", [""])[0]))
+        names = [name for name in names if name > query.get("continuation-token", [""])[0]]
+        page, more = names[:2], names[2:]
+        rows = "".join(
+            f"<Contents><Key>{escape(name)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>{escape(_tag(self.server.objects[name]))}</ETag><Size>{len(self.server.objects[name])}</Size></Contents>"
+            for name in page
+        )
+        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+        cut = "true" if more else "false"
+        return f"<ListBucketResult><IsTruncated>{cut}</IsTruncated>{token}{rows}</ListBucketResult>".encode()
+
+    def _error(self, status: int, code: str) -> None:
+        self._answer(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode(), "")
+
+    def _answer(self, status: int, body: bytes, tag: str) -> None:
+        self.send_response(status)
+        if tag:
+            self.send_header("ETag", tag)
+            self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        if status == 206:
+            self.send_header("Content-Range", self._range)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+_ERRORS = {"missing": (404, "NoSuchKey"), "refused": (412, "PreconditionFailed")}
+
+
+def _is_key(element: ET.Element) -> bool:
+    return element.tag.rpartition("}")[2] == "Key"
+
+
+def _tag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'

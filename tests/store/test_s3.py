@@ -1,0 +1,203 @@
+"""``s3://`` URLs, and what a service that refuses looks like: over HTTP, with the client that users have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from snapshot_plugin import open_store
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.errors import (
+    InvalidInput,
+    KeyMissing,
+    MissingExtra,
+    SnapshotError,
+    StoreForbidden,
+    StoreNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.store import s3
+from snapshot_plugin.testing import make_snapshot
+from tests.store.s3_server import BUCKET, Request, S3Server, running
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("ORBIT-FUTURE-CLOUD")]
+URL = f"s3://{BUCKET}/some/where"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    for name in ("ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND", "ASNAP_PASSPHRASE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(s3, "RETRIES", 0)
+    with running() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+async def test_a_url_names_a_store_that_several_machines_use(server: S3Server) -> None:
+    async with open_store(URL) as here, open_store(f"{URL}/") as there:
+        await here.save(make_snapshot("a"))
+        assert await there.load("session") == make_snapshot("a")
+        assert (await there.save(make_snapshot("a", "b"))).seq == 2
+        assert await here.load("session") == make_snapshot("a", "b")
+    assert {name.rpartition("some/where")[0] for name in server.objects} == {""}
+
+
+async def test_a_bucket_without_a_prefix_is_a_store_too(server: S3Server) -> None:
+    async with open_store(f"s3://{BUCKET}") as store:
+        await store.save(make_snapshot("a"))
+    assert sorted(server.objects) == ["STORE.json", "sessions/session"]
+
+
+async def test_the_key_comes_from_the_environment(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASNAP_KEY", generate_key())
+    async with open_store(URL) as store:
+        await store.save(make_snapshot("a secret"))
+    assert not [name for name, data in server.objects.items() if b"secret" in data]
+
+    monkeypatch.delenv("ASNAP_KEY")
+    with pytest.raises(KeyMissing):
+        await open_store(URL).load("session")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3:",
+        "s3://",
+        "s3:///prefix",
+        "s3://someone:verysecret@bucket/prefix",
+        "s3://verysecret@bucket",
+        "s3://bucket:9000/verysecret",
+        "s3://bucket/prefix?verysecret",
+        "s3://bucket/prefix#verysecret",
+        "s3://bucket/../other",
+        "s3://bucket/a//b",
+        "s3://bucket/a%00b",
+    ],
+)
+def test_a_url_that_names_no_bucket_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        open_store(url)
+    assert "verysecret" not in str(refused.value)
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("obstore", "snapshot_plugin.store.s3"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "snapshot_plugin.store.bucket", raising=False)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(MissingExtra) as missing:
+        open_store(URL)
+    assert "snapshot-plugin[s3]" in missing.value.hint
+
+
+# A service that refuses
+
+
+async def test_credentials_that_may_not_are_forbidden_and_asking_again_does_not_help(server: S3Server) -> None:
+    server.fault = lambda _request: "forbidden"
+    with pytest.raises(StoreForbidden) as refused:
+        await open_store(URL).list()
+    assert (refused.value.code, refused.value.retryable) == ("store_forbidden", False)
+    assert "secret" not in str(refused.value)
+
+
+async def test_whoever_may_only_read_can_read(server: S3Server) -> None:
+    async with open_store(URL) as store:
+        await store.save(make_snapshot("a"))
+    server.fault = lambda request: "forbidden" if request.method != "GET" else None
+
+    async with open_store(URL) as store:
+        assert await store.load("session") == make_snapshot("a")
+        assert len(await store.list()) == 1
+        with pytest.raises(StoreForbidden):
+            await store.save(make_snapshot("a", "b"))
+        assert await store.load("session") == make_snapshot("a")
+
+
+@pytest.mark.parametrize("saving", [False, True])
+async def test_a_bucket_that_is_not_there_is_no_store(server: S3Server, saving: bool) -> None:
+    store = open_store("s3://another-bucket/prefix")
+    with pytest.raises(StoreNotFound) as missing:
+        await (store.save(make_snapshot("a")) if saving else store.list())
+    assert not missing.value.retryable
+    assert "bucket" in missing.value.hint
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_a_busy_service_is_unavailable_and_may_be_asked_again(server: S3Server, method: str) -> None:
+    store = open_store(URL)
+    await store.save(make_snapshot("a"))
+    server.fault = lambda request: "slow down" if request.method == method else None
+    with pytest.raises(StoreUnavailable) as refused:
+        await (store.save(make_snapshot("a", "b")) if method == "PUT" else store.load("session"))
+    assert (type(refused.value), refused.value.retryable) == (StoreUnavailable, True)
+
+    server.fault = lambda _request: None
+    assert (await store.save(make_snapshot("a", "b"))).seq == 2
+
+
+async def test_a_service_nobody_answers_for_is_unavailable(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StoreUnavailable) as refused:
+        await open_store(URL).list()
+    assert refused.value.retryable
+    assert refused.value.hint
+
+
+async def test_requests_are_sent_again_and_a_save_still_happens_once(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "RETRIES", 5)
+    store = open_store(URL)
+    await store.save(make_snapshot("a"))
+    faults = iter(["lost", "slow down"])
+
+    def unlucky(request: Request) -> str | None:
+        return next(faults, None) if request.method == "PUT" else None
+
+    server.fault = unlucky
+    assert (await store.save(make_snapshot("a", "b"))).seq == 2
+    assert [meta.seq for meta in await store.history("session")] == [2, 1]
+    assert (await store.save(make_snapshot("a", "b", "c"))).seq == 3
+
+
+async def test_a_service_that_ignores_conditions_is_refused_before_anything_is_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(is_conditional=False) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(InvalidInput):
+            await open_store(URL).save(make_snapshot("a"))
+        assert list(server.objects) == ["some/where/STORE.json"]
+
+
+async def test_whatever_goes_wrong_is_an_error_of_this_package(server: S3Server) -> None:
+    """Every request of a small life fails once, in each way: what gets out is always a `SnapshotError`."""
+    failures: list[SnapshotError] = []
+    for kind in ("forbidden", "slow down", "lost"):
+        for number in range(30):
+            asked = len(server.requests) + number
+
+            def once(_request: Request, asked: int = asked, kind: str = kind) -> str | None:
+                return kind if len(server.requests) == asked + 1 else None
+
+            server.fault = once
+            try:
+                async with open_store(f"{URL}/{kind.split()[0]}-{number}") as store:
+                    await store.save(make_snapshot("a"))
+                    await store.save(make_snapshot("a", "b"))
+                    await store.list()
+                    await store.delete("session")
+                    await store.purge()
+                    await store.trash()
+            except SnapshotError as error:
+                failures.append(error)
+    assert {type(error) for error in failures} == {StoreForbidden, StoreUnavailable}
