@@ -260,10 +260,12 @@ class LogStore:
             return await self._run(self._forget, session_id, policy, dry_run)
 
     def _forget(self, session_id: str, policy: RetentionPolicy, dry_run: bool) -> ForgetResult:
-        decisions = plan(self._history(session_id), policy, self._clock())
-        result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
-        if result.forgotten and not dry_run:
-            with self._log.exclusively(session_id):
+        self._must_exist(session_id)
+        # Decided where nobody can change it: a moment later another session of that name may have the same numbers.
+        with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
+            decisions = plan(self._history(session_id), policy, self._clock())
+            result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
+            if result.forgotten and not dry_run:
                 rewrite.forget(self._log, session_id, self.session_keys(session_id), set(result.forgotten))
         return result
 

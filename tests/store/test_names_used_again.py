@@ -1,0 +1,77 @@
+"""A session is deleted, and another begun or brought back under its name, while somebody works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore as Objects
+
+from snapshot_plugin.errors import Conflict
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.store.bucket import Bucket
+from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.s3 import ObjectStore
+from snapshot_plugin.testing import make_snapshot
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LogStore, LogStore]:
+    if request.param == "disk":
+        return FilesystemStore(tmp_path), FilesystemStore(tmp_path)
+    bucket = Bucket(Objects(), name="memory")
+    return ObjectStore(bucket), ObjectStore(bucket)
+
+
+def do(store: LogStore, work: Callable[..., Any], *args: Any) -> Any:
+    return store._prepared(work, args)
+
+
+async def test_what_is_forgotten_is_not_another_session_of_that_name(
+    stores: tuple[LogStore, LogStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = stores
+    await store.save(make_snapshot("old"))
+    await store.save(make_snapshot("old", "older"))
+    exclusively, meanwhile = store._log.exclusively, iter([True])
+
+    def stalled(session_id: str) -> AbstractContextManager[None]:
+        if next(meanwhile, False):
+            do(other, other._delete, "session")
+            do(other, other._save, make_snapshot("new"), "manual", (), None)
+        return exclusively(session_id)
+
+    monkeypatch.setattr(store._log, "exclusively", stalled)
+    await store.forget("session", RetentionPolicy(keep_last=1))
+
+    assert await other.load("session", strict=True) == make_snapshot("new")
+
+
+async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a_damaged_one(
+    stores: tuple[LogStore, LogStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = stores
+    await other.save(make_snapshot("a"))
+    tip, tokens = store._log.tip, []
+
+    def stalled(session_id: str) -> Any:
+        found = tip(session_id)
+        if not tokens:
+            tokens.append(do(other, other._delete, session_id).token)
+        return found
+
+    monkeypatch.setattr(store._log, "tip", stalled)
+    with pytest.raises(Conflict):
+        await store.save(make_snapshot("b"), base=0)
+    await other.undelete(tokens[0])
+
+    with pytest.raises(Conflict):
+        await store.save(make_snapshot("b"), base=0)
+    assert await other.load("session", strict=True) == make_snapshot("a")
+    assert (await other.check()).ok
