@@ -87,12 +87,10 @@ class Heads:
         try:
             found = find(self._log, session_id, keys)
             return Loaded(found, load_document(found.document.raw(session_id))).head(keys)
-        except (
-            SnapshotNotFound,
-            Damaged,
-        ) as error:  # nothing whole to build on: start anew, behind whatever is there
+        except (SnapshotNotFound, Damaged) as error:
             if isinstance(error, SnapshotNotFound) and tip and tip.id:  # it was deleted while we looked
                 raise overtaken(session_id, None) from error
+            # Nothing whole to build on: start anew, behind whatever is there.
             opened = Head(_digest(keys))
             opened.tip, opened.after_damage = tip, tip is not None
             return opened

@@ -58,7 +58,8 @@ async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a
 ) -> None:
     store, other = stores
     await other.save(make_snapshot("a"))
-    tip, tokens = store._log.tip, []
+    tip = store._log.tip
+    tokens: list[str] = []
 
     def stalled(session_id: str) -> Any:
         found = tip(session_id)
