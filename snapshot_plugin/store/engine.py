@@ -297,7 +297,7 @@ class LogStore:
         return await self._run(self._check, session_id, repair)
 
     def _check(self, session_id: str | None, repair: bool) -> CheckReport:
-        entries = [e for e in self._log.sessions() if session_id in (None, e.session_id)]
+        entries = self._log.sessions(session_id)
         if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         reports = [check.inspect(self._log, entry, self.session_keys, repair=repair) for entry in entries]

@@ -67,8 +67,8 @@ class SessionEntry(NamedTuple):
 class FrameReader(Protocol):
     """Where frames are found. Every method may raise `StoreUnavailable`."""
 
-    def sessions(self) -> list[SessionEntry]:
-        """Every session there is: names and sizes, no bodies."""
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
+        """Every session there is, or *only* what goes by one id: names and sizes, no bodies."""
 
     def segments(self, session_id: str) -> list[Segment]:
         """The session's segments, oldest first; empty when there is no such session.

@@ -80,10 +80,14 @@ class MemoryLog:
         _ = session_id
         return []
 
-    def sessions(self) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`."""
         sessions = list(self._frames.items())  # others may save meanwhile
-        return [SessionEntry(session_id, sum(map(len, frames))) for session_id, frames in sessions]
+        return [
+            SessionEntry(session_id, sum(map(len, frames)))
+            for session_id, frames in sessions
+            if only in (None, session_id)
+        ]
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         """See `FrameLog`."""

@@ -71,7 +71,7 @@ class ObjectLog(TrashObjects):
         piece = last_frame(end) if end else None
         return end[piece.start : piece.end] if end and piece else None
 
-    def sessions(self) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`. Ledgers are read, many at once: only they know what is in the trash."""
         tails: dict[str, bytes | None] = {}
 
@@ -88,7 +88,8 @@ class ObjectLog(TrashObjects):
                 tails[session_id] = self._tail(session_id, ledger)
             return SessionEntry(session_id, size) if size else None
 
-        found = [entry for entry in many_at_once(look, self._bucket.names("sessions")) if entry]
+        names = self._bucket.names("sessions") if only is None else [dirname_of(only)]
+        found = [entry for entry in many_at_once(look, names) if entry]
         self._tails = tails
         return found
 

@@ -6,13 +6,13 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from snapshot_plugin.codec.frame import Header, opening_of
 from snapshot_plugin.codec.scan import last_frame, scan
-from snapshot_plugin.errors import SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.errors import InvalidSessionId, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.files import (
     disk_errors,
@@ -265,19 +265,11 @@ class SegmentFiles:
             name for name in names if name.endswith(".tmp") or (_NAME.fullmatch(name) and name not in present)
         )
 
-    def sessions(self) -> list[SessionEntry]:
-        """See `FrameLog`. Directories without frames are not sessions yet."""
-        out = []
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
+        """See `FrameLog`. Directories without frames are not sessions yet; what systems hide is none of ours."""
         with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
-            for entry in entries:
-                session_id = session_id_of(entry.name)
-                if session_id is None or not entry.is_dir(follow_symlinks=False):
-                    out.append(
-                        SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
-                    )
-                elif size := _size(entry.path):
-                    out.append(SessionEntry(session_id, size))
-        return out
+            wanted = entries if only is None else _called(only, entries)
+            return [found for each in wanted if (found := _session_at(each))]
 
     def grown(self, size: int) -> list[str]:
         """The sessions whose open segment, as this writer left it, has at least that many bytes."""
@@ -306,6 +298,24 @@ class _Reader:
             raise StoreUnavailable(
                 f"reading {self._name} failed: {error.strerror}", session_id=self._session_id
             ) from error
+
+
+def _called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """The session's directory, and what is called as the session is and is no session's directory."""
+    names = {session_id}
+    with contextlib.suppress(InvalidSessionId):
+        names.add(dirname_of(session_id))
+    return (entry for entry in entries if entry.name in names)
+
+
+def _session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
+    if entry.name.startswith("."):  # .DS_Store and its like: no session's directory begins so
+        return None
+    session_id = session_id_of(entry.name)
+    if session_id is None or not entry.is_dir(follow_symlinks=False):
+        return SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
+    size = _size(entry.path)
+    return SessionEntry(session_id, size) if size else None
 
 
 def _present(names: Iterable[str]) -> list[_File]:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import (
     KEY,
@@ -224,3 +226,28 @@ async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_f
         assert await store.load("session", at=1) == found
         assert await store.load("session", strict=True) == found.append(make_message("b"))
     assert [(n, h.v, h.full) for n, h in headers_in(tmp_path).items()] == [(1, 1, True), (2, CURRENT_VERSION, True)]
+
+
+async def test_a_check_of_one_session_tells_what_else_is_called_so_and_nothing_of_others(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        for name in ("One", "two"):
+            await store.save(make_snapshot("hello", session_id=name))
+        (tmp_path / "sessions" / "One").mkdir()
+        (tmp_path / "sessions" / "stray").write_text("")
+
+        one, two = await store.check("One"), await store.check("two")
+
+        assert (one.sessions, [finding.kind for finding in one.findings]) == (1, ["misplaced"])
+        assert (two.sessions, two.findings) == (1, ())
+        assert [finding.kind for finding in (await store.check("stray")).findings] == ["misplaced"]
+        with pytest.raises(SnapshotNotFound):
+            await store.check("nobody")
+
+
+async def test_what_a_system_hides_among_the_sessions_is_no_damage(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        await store.save(make_snapshot("hello", session_id=".hidden"))
+        (tmp_path / "sessions" / ".DS_Store").write_bytes(b"\0")
+
+        assert (await store.check()).ok
+        assert [meta.session_id for meta in await store.list()] == [".hidden"]

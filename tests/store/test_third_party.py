@@ -95,9 +95,9 @@ class SqliteLog:
             self._rows("INSERT INTO frames VALUES ('', ?, ?, ?)", session_id, read_header(frame)[0].hi, frame)
         self._rows("INSERT OR REPLACE INTO sessions VALUES ('', ?, ?, NULL)", session_id, hi)
 
-    def sessions(self) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
         query = "SELECT sid, sum(length(frame)) FROM frames WHERE token = '' GROUP BY sid"
-        return [SessionEntry(*row) for row in self._rows(query)]
+        return [entry for row in self._rows(query) if only in (None, (entry := SessionEntry(*row)).session_id)]
 
     def quarantine(self, session_id: str, segment: Segment) -> str:
         self._rows("INSERT INTO quarantine VALUES (?, ?)", session_id, segment.read())
