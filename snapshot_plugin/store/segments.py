@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import NamedTuple
 
 from snapshot_plugin.codec.frame import Header, opening_of
 from snapshot_plugin.codec.scan import last_frame, scan
-from snapshot_plugin.errors import InvalidSessionId, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.errors import Conflict, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.store.filenames import SegmentFile, covers, is_segment, present
 from snapshot_plugin.store.files import (
     disk_errors,
     make_private_dir,
@@ -30,16 +30,8 @@ __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
-_NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 _FIRST_LOOK = 1 << 16
-
-
-class _File(NamedTuple):
-    name: str
-    first: int
-    last: int
-    generation: int
 
 
 class _Tail(NamedTuple):
@@ -71,7 +63,7 @@ class SegmentFiles:
         self._tips: dict[str, Tip | None] = {}
         self._ours: dict[str, set[str | None]] = {}
         self._paths: dict[str, str] = {}
-        self._listed: dict[str, tuple[list[str], list[_File]]] = {}
+        self._listed: dict[str, tuple[list[str], list[SegmentFile]]] = {}
 
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
@@ -115,7 +107,7 @@ class SegmentFiles:
             for file in self._files(directory, session_id)
         ]
 
-    def _files(self, directory: str, session_id: str) -> list[_File]:
+    def _files(self, directory: str, session_id: str) -> list[SegmentFile]:
         with disk_errors(f"reading session {session_id}", session_id=session_id):
             try:
                 names = os.listdir(directory)  # noqa: PTH208 — this is on the path of every save
@@ -123,7 +115,7 @@ class SegmentFiles:
                 return []
         listed = self._listed.get(session_id)
         if listed is None or listed[0] != names:
-            listed = self._listed[session_id] = (names, _present(names))
+            listed = self._listed[session_id] = (names, present(names))
         return listed[1]
 
     def tip(self, session_id: str) -> Tip | None:
@@ -143,7 +135,7 @@ class SegmentFiles:
             self._tails[session_id] = found
         return tip
 
-    def _locate(self, session_id: str, files: Sequence[_File], tip: Tip) -> _Tail | None:
+    def _locate(self, session_id: str, files: Sequence[SegmentFile], tip: Tip) -> _Tail | None:
         """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""
         if not files or files[-1].generation:
             return None
@@ -170,10 +162,16 @@ class SegmentFiles:
                 name, start, frames = tail.name, tail.end, tail.frames + 1
             else:
                 name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
+                self._must_show(session_id, directory, SegmentFile(name, header.hi, header.hi, 0))
                 self._create(Path(directory), name, frame)
         self._tails[session_id] = _tail(name, frame, start, frames, Tip(header.hi, header.id))
         self._ours[session_id] = {header.id}
         return previous is not None and tail is None
+
+    def _must_show(self, session_id: str, directory: str, new: SegmentFile) -> None:
+        """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""
+        if any(covers(file, new) for file in self._files(directory, session_id)):
+            raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
 
     def _settle(self, directory: str, session_id: str) -> None:
         """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
@@ -232,7 +230,7 @@ class SegmentFiles:
         """See `FrameLog`."""
         directory = self.directory(session_id)
         names = [segment.name for segment in old]
-        generation = 1 + max((file.generation for file in _present(names)), default=0)
+        generation = 1 + max((file.generation for file in present(names)), default=0)
         path = directory / f"{old[0].first if old else 1:010d}-{hi:010d}.{generation}.snap.gz"
         content = b"".join(frames)
         with disk_errors(f"rewriting session {session_id}", session_id=session_id):
@@ -260,9 +258,9 @@ class SegmentFiles:
         """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
         directory = self.directory(session_id)
         names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
-        present = {file.name for file in _present(names)}
+        counted = {file.name for file in present(names)}
         return sorted(
-            name for name in names if name.endswith(".tmp") or (_NAME.fullmatch(name) and name not in present)
+            name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counting)
         )
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
@@ -316,24 +314,6 @@ def _session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
         return SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
     size = _size(entry.path)
     return SessionEntry(session_id, size) if size else None
-
-
-def _present(names: Iterable[str]) -> list[_File]:
-    """The files that count: those no rewritten range of a higher generation covers, in order."""
-    files = [_parse(match) for name in names if (match := _NAME.fullmatch(name))]
-    ranges = [file for file in files if file.generation]
-    return sorted(
-        (file for file in files if not any(_covers(wide, file) for wide in ranges)), key=lambda file: file.first
-    )
-
-
-def _parse(match: re.Match[str]) -> _File:
-    first, last, generation = match.groups()
-    return _File(match[0], int(first), int(last or first), int(generation or 0))
-
-
-def _covers(wide: _File, file: _File) -> bool:
-    return wide.generation > file.generation and wide.first <= file.first <= wide.last
 
 
 def _tail(name: str, frame: bytes, start: int, frames: int, tip: Tip) -> _Tail:
@@ -391,7 +371,7 @@ def _size(directory: str) -> int:
     size = 0
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:  # it may go away while we look
         for entry in entries:
-            if _NAME.fullmatch(entry.name):
+            if is_segment(entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     size += entry.stat(follow_symlinks=False).st_size
     return size

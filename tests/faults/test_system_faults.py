@@ -404,3 +404,27 @@ async def test_a_write_that_fails_half_way_leaves_nothing_that_counts(
 def _count(left: list[int], written: int) -> int:
     left[0] -= written
     return written
+
+
+@pytest.mark.parametrize("deed", ["compact", "forget"])
+async def test_a_save_that_failed_and_landed_all_the_same_counts_once_others_rewrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    """Its writer would number its next save as the failed one, and the rewritten range has that number already."""
+    async with store_at(tmp_path) as writer, store_at(tmp_path) as other:
+        for number in (1, 2):
+            await writer.save(version(number))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", _refuse)
+            patch.setattr(os, "ftruncate", _refuse)
+            with pytest.raises(StoreUnavailable):
+                await writer.save(version(3))
+        await OPERATIONS[deed](other, "session")
+
+        with pytest.raises(Conflict):
+            await writer.save(version(4))
+
+        assert await writer.load("session") == version(3)
+        assert (await writer.save(version(4))).seq == 4
+        assert await other.load("session", strict=True) == version(4)
+        assert (await other.check()).findings == ()
