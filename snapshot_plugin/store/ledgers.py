@@ -124,11 +124,17 @@ class Ledgers:
         ]
 
     def content(self, session_id: str, part: Part) -> bytes:
-        """The bytes of a part; `FileNotFoundError` if it was replaced since."""
+        """The bytes of a part; `FileNotFoundError` if it was replaced since.
+
+        Who works on the session exclusively sees one version of it to the end: what he decided about the one that is
+        over may not be done to the next. `SessionLocked` tells him to begin again.
+        """
         if not part.object:
             return part.data
         stored = self._bucket.get(frames_path(session_id, part.object))
         if stored is None:
+            if session_id in self._pins:
+                raise busy(session_id)
             self._doubt(session_id)
             raise FileNotFoundError(part.object)
         return stored.data

@@ -259,9 +259,7 @@ class SegmentFiles:
         directory = self.directory(session_id)
         names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
         counted = {file.name for file in present(names)}
-        return sorted(
-            name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counting)
-        )
+        return sorted(name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counted))
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`. Directories without frames are not sessions yet; what systems hide is none of ours."""

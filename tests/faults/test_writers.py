@@ -227,7 +227,6 @@ READERS: dict[str, Deed] = {
     "check": lambda store: store.check(),
     "save the same": lambda store: store.save(version(6)),
     "compact": lambda store: store.compact("session"),
-    "forget": lambda store: store.forget("session", KEEP_ONE),
 }
 
 
@@ -297,18 +296,23 @@ async def test_a_reader_of_a_session_that_goes_away_says_that_it_is_not_there(
             await READERS[reader](store)
 
 
-async def test_of_two_that_forget_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_decides_what_to_forget_keeps_others_out_until_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await filled(tmp_path, count=6, segment_frames=2)
-    one, other = store_at(tmp_path), store_at(tmp_path)
+    one, other = store_at(tmp_path), store_at(tmp_path, lock_timeout=0.01)
 
     def plan_and_wait(*args: Any) -> Any:
         monkeypatch.setattr(PLAN, plan)
         decided = plan(*args)
-        other._forget("session", KEEP_ONE, False)
+        for deed in (lambda: other._forget("session", KEEP_ONE, False), lambda: other._delete("session")):
+            with pytest.raises(SessionLocked):
+                deed()
         return decided
 
     monkeypatch.setattr(PLAN, plan_and_wait)
-    await one.forget("session", KEEP_ONE)
+    await one.forget("session", RetentionPolicy(keep_last=2))
+    await other.forget("session", KEEP_ONE)
     assert [meta.seq for meta in await one.history("session")] == [6]
     assert await one.load("session", strict=True) == version(6)
     assert (await one.check()).findings == ()

@@ -16,7 +16,7 @@ from itertools import chain, cycle
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore as Objects
 
@@ -236,6 +236,15 @@ def one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     plans=st.lists(st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=7), min_size=2, max_size=3),
     choices=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20)), max_size=40),
     faults=st.lists(st.sampled_from(("none",) * 4 + FAULTS), max_size=20),
+)
+@example(  # what is forgotten was decided of a session that was deleted and begun again meanwhile
+    plans=[
+        ["save", "save", "save", "save", "load", "delete", "save"],
+        ["save", "load", "save", "save", "compact"],
+        ["forget"],
+    ],
+    choices=[(1, 17), (0, 13), (1, 14), (0, 15), (2, 7), (1, 5), (0, 2)],
+    faults=[],
 )
 def test_what_was_acknowledged_is_never_lost(
     plans: list[list[str]], choices: list[tuple[int, int]], faults: list[str]
