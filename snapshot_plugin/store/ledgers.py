@@ -126,7 +126,7 @@ class Ledgers:
     def content(self, session_id: str, part: Part) -> bytes:
         """The bytes of a part; `FileNotFoundError` if it was replaced since.
 
-        Who works on the session exclusively sees one version of it to the end: what he decided about the one that is
+        Who works on the session exclusively sees one version of it to the end: what he decided about one that is
         over may not be done to the next. `SessionLocked` tells him to begin again.
         """
         if not part.object:
