@@ -304,6 +304,26 @@ def test_a_terminal_that_a_call_has_stopped_showing_is_not_forgotten() -> None:
     assert recorded(*events[6:], base=middle) == whole
 
 
+def test_what_a_terminal_says_after_a_call_stopped_showing_it_is_kept_for_whoever_shows_it_next() -> None:
+    events = [
+        prompt("go"),
+        tool("a", "tool_call", **shows("1")),
+        tool("a", **shows("2")),
+        {"terminal": {"terminalId": "1", "output": "one"}},
+        tool("b", "tool_call", **shows("1")),
+        {"terminal": {"terminalId": "1", "output": "one more"}},
+        tool("b", **shows("2")),
+        {"terminal": {"terminalId": "1", "output": "one, late"}},
+        stop(),
+    ]
+    whole = recorded(*events)
+    first, second = calls(whole)
+    assert "terminals" not in first.raw()
+    assert second.raw()["terminals"] == {"1": {"output": "one, late"}}
+    for at in range(len(events)):
+        assert recorded(*events[at:], base=recorded(*events[:at])) == whole
+
+
 # How the session is ---------------------------------------------------------------------------------------
 
 

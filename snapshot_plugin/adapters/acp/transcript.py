@@ -22,6 +22,7 @@ class Transcript:
         self._places: dict[str, tuple[int, int]] = {}
         self._terminals: dict[str, dict[str, Any]] = {}
         self._shown_by: dict[str, list[str]] = {}
+        self._shows: dict[str, set[str]] = {}
         for message in messages:
             self.add(message)
 
@@ -92,7 +93,7 @@ class Transcript:
                 self._replace(call)
 
     def unshown_terminals(self) -> dict[str, Any]:
-        """Terminals no tool call has shown yet, and what is known of them."""
+        """Terminals that no tool call shows or tells of, and what is known of them."""
         return {name: seen for name, seen in self._terminals.items() if name not in self._shown_by}
 
     def _call(self, call_id: str) -> ToolCallBlock | None:
@@ -119,21 +120,32 @@ class Transcript:
     # Terminals --------------------------------------------------------------------------------------------
 
     def _with_terminals(self, call: ToolCallBlock) -> ToolCallBlock:
-        shown = list(_terminals_in(call))
-        for name in shown:
-            callers = self._shown_by.setdefault(name, [])
-            if call.tool_call_id not in callers:
-                callers.append(call.tool_call_id)
+        told = _terminals_told(call)
+        shown = dict.fromkeys([*told, *_terminals_in(call)])
+        self._note_shown(call.tool_call_id, set(shown))
         known = {name: self._terminals[name] for name in shown if name in self._terminals}
-        before = (call.model_extra or {}).get("terminals") or {}
-        return call.evolve(terminals={**before, **known}) if known else call
+        return call.evolve(terminals={**told, **known}) if known else call
+
+    def _note_shown(self, call_id: str, names: set[str]) -> None:
+        before = self._shows.get(call_id, set())
+        for name in before - names:
+            self._shown_by[name].remove(call_id)
+            if not self._shown_by[name]:
+                del self._shown_by[name]
+        for name in names - before:
+            self._shown_by.setdefault(name, []).append(call_id)
+        self._shows[call_id] = names
 
     def _note_terminals(self, call: ToolCallBlock) -> None:
         """What a stored call knows of terminals, known again."""
-        for name, seen in ((call.model_extra or {}).get("terminals") or {}).items():
+        for name, seen in _terminals_told(call).items():
             self._terminals[name] = {**self._terminals.get(name, {}), **thaw(seen)}
-            self._shown_by.setdefault(name, [])
         self._with_terminals(call)
+
+
+def _terminals_told(call: ToolCallBlock) -> dict[str, Any]:
+    """What the call itself tells of terminals, those it does not show any more included."""
+    return (call.model_extra or {}).get("terminals") or {}
 
 
 def _terminals_in(call: ToolCallBlock) -> Iterator[str]:
