@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import anyio.to_thread
 
 from integration.soak.disk_model import Change, Directory, File, Node, Tree
+from snapshot_plugin.store import hop
 
 __all__ = ["Ended", "WatchedDisk", "in_one_thread"]
 
@@ -29,16 +31,13 @@ class Ended(BaseException):
 @contextlib.contextmanager
 def in_one_thread() -> Iterator[None]:
     """Do in the event loop what would be done in worker threads, so that everything happens in the same order."""
-    real = anyio.to_thread.run_sync
 
     async def here(work: Callable[..., Any], *args: Any, **_options: Any) -> Any:
         return work(*args)
 
-    anyio.to_thread.run_sync = here  # type: ignore[assignment]
-    try:
+    # Our own hop goes anyio's way where it does not know the event loop.
+    with patch.object(anyio.to_thread, "run_sync", here), patch.object(hop, "_on_asyncio", lambda: False):
         yield
-    finally:
-        anyio.to_thread.run_sync = real
 
 
 class WatchedDisk:

@@ -117,15 +117,16 @@ def _stalling(path: Path, key: str | None, mutate: Mutation, where: str, go_on: 
 
 
 async def _meanwhile(path: Path, key: str | None, round_: int, said: dict[str, int]) -> None:
-    """The other one saves and rewrites, as far as it is let."""
+    """The other one saves, and in most rounds rewrites, as far as it is let."""
     async with store_at(path, key, segment_frames=3, lock_timeout=0.2) as store:
         for number in range(3):
             if (seq := await _add(store, f"other {number}")) is not None:
                 said[f"other {number}"] = seq
         with contextlib.suppress(SessionLocked, StoreUnavailable):
-            if round_ % 2:
+            if round_ % 3 == 1:
                 await store.compact(SESSION)
-            await store.forget(SESSION, RetentionPolicy(keep_last=2))
+            if round_ % 3:
+                await store.forget(SESSION, RetentionPolicy(keep_last=2))
 
 
 def _stalled(key: str | None, mutate: Mutation, rounds: int) -> Tally:
