@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.cli.sessions import MEMORY
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
@@ -17,30 +17,12 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Target", "find", "going_on", "meant", "resolve", "short_ids"]
+__all__ = ["Target", "find", "going_on", "resolve", "short_ids"]
 
 _AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
 _LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
 _SHORTEST = 6
 _CANDIDATES = 5
-
-
-class Named(Protocol):
-    """What references look at: a session as listed."""
-
-    @property
-    def session_id(self) -> str: ...
-    @property
-    def title(self) -> str | None: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def tags(self) -> tuple[str, ...]: ...
-    @property
-    def snapshot_tags(self) -> tuple[str, ...]: ...
-
-
-Session = TypeVar("Session", bound=Named)
 
 
 class Target(NamedTuple):
@@ -67,21 +49,16 @@ async def find(store: SnapshotStore, text: str) -> Target:
 
 def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
     """The same among *metas*, which are newest first. Pure."""
-    return Target(*meant(text, metas))
-
-
-def meant(text: str, metas: Sequence[Session]) -> tuple[Session, int | None]:
-    """The same among sessions of any kind: the one that is meant, and the number of its snapshot."""
     exact = [meta for meta in metas if meta.session_id == text]
     if exact:
-        return exact[0], None
+        return Target(exact[0])
     if at := _AT.match(text):
         try:
-            return _session(at["session"], metas), int(at["seq"])
+            return Target(_session(at["session"], metas), int(at["seq"]))
         except SnapshotNotFound:
             if not any(_has_name(meta, text) for meta in metas):  # an agent may have called it so
                 raise
-    return _session(text, metas), None
+    return Target(_session(text, metas))
 
 
 def going_on(target: Target) -> Target:
@@ -101,7 +78,7 @@ def going_on(target: Target) -> Target:
     return target
 
 
-def _session(text: str, metas: Sequence[Session]) -> Session:
+def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     if latest := _LATEST.match(text):
         return _latest(int(latest["back"] or 0), metas)
     if text.startswith("tag:"):
@@ -115,28 +92,28 @@ def _session(text: str, metas: Sequence[Session]) -> Session:
     raise _unknown(text, metas)
 
 
-def _own(metas: Sequence[Session]) -> list[Session]:
+def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
     """Without what is only the working memory of another session: that is meant only by its whole id."""
     return [meta for meta in metas if not meta.session_id.endswith(MEMORY)]
 
 
-def _has_id(meta: Named, text: str) -> bool:
+def _has_id(meta: SnapshotMeta, text: str) -> bool:
     return meta.session_id == text
 
 
-def _has_name(meta: Named, text: str) -> bool:
+def _has_name(meta: SnapshotMeta, text: str) -> bool:
     return meta.title == text
 
 
-def _begins(meta: Named, text: str) -> bool:
+def _begins(meta: SnapshotMeta, text: str) -> bool:
     return meta.session_id.lower().startswith(text.lower())
 
 
-def _has_name_in_any_case(meta: Named, text: str) -> bool:
+def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
     return meta.title is not None and meta.title.lower() == text.lower()
 
 
-def _latest(back: int, metas: Sequence[Session]) -> Session:
+def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     whole = [meta for meta in _own(metas) if meta.state == "ok"]  # latest means the latest that can be had
     if back < len(whole):
         return whole[back]
@@ -144,7 +121,7 @@ def _latest(back: int, metas: Sequence[Session]) -> Session:
     raise SnapshotNotFound(f"there is no {name}: the store has {len(whole)} whole session(s)", hint="")
 
 
-def _tagged(tag: str, metas: Sequence[Session]) -> Session:
+def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     found = [meta for meta in _own(metas) if tag in meta.tags or tag in meta.snapshot_tags]
     if len(found) > 1:
         raise _ambiguous(f"tag:{tag}", found)
@@ -154,7 +131,7 @@ def _tagged(tag: str, metas: Sequence[Session]) -> Session:
     raise SnapshotNotFound(f"no session has the tag {tag!r}", hint=_close(tag, tags))
 
 
-def _ambiguous(text: str, found: Sequence[Named]) -> InvalidInput:
+def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
     names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
     more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
     error = InvalidInput(
@@ -164,7 +141,7 @@ def _ambiguous(text: str, found: Sequence[Named]) -> InvalidInput:
     return error
 
 
-def _unknown(text: str, metas: Sequence[Named]) -> SnapshotNotFound:
+def _unknown(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound:
     names = [meta.session_id for meta in metas] + [meta.title for meta in metas if meta.title]
     return SnapshotNotFound(f"there is no session {text!r}", session_id=text, hint=_close(text, names))
 

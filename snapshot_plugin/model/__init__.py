@@ -65,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for part in ("ids", "snapshot", "content", "meta"):
+    for part in ("ids", "meta", "content", "snapshot"):  # what brings pydantic last
         module = import_module(f"{__name__}.{part}")
         if name in module.__all__:
             return getattr(module, name)

@@ -3,7 +3,8 @@
 `anyio.to_thread` does this for everyone and everything; a save makes the trip each time, and there it is a fifth
 of its time. On asyncio, threads of our own that wait at one queue take a third of that. They also keep a promise
 that asyncio's own cancellation (`Task.cancel`, `asyncio.timeout`) would otherwise break. Measured and argued in
-docs/decisions/2026-11-16-hop.md.
+docs/decisions/2026-11-16-hop.md. Whoever holds or takes something while he waits comes this way; elsewhere
+`anyio.to_thread` is as good.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class FrameLog(FrameReader, Protocol):
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """Add a frame at the end: durable on return, not there (or whole) if it raises.
 
-        With *fresh*, begin a new segment. Returns True when an older segment was thereby finished.
+        With *fresh*, begin a new segment. Returns True when an older segment was thereby finished. `Conflict` if a
+        rewritten segment has that number already: it would hide the frame.
         """
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:

@@ -165,10 +165,10 @@ async def _in_snapshots(
 
 
 def _target(ref: str, query: str, sessions: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, int | None]:
-    from snapshot_plugin.cli.refs import meant
+    from snapshot_plugin.cli.refs import resolve
 
     try:
-        return meant(ref, sessions)
+        return resolve(ref, sessions)
     except SnapshotNotFound as error:
         quoted = f"to search for several words, quote them: asnap search {shlex.quote(f'{query} {ref}')}"
         raise SnapshotNotFound(
