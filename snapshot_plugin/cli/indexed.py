@@ -28,7 +28,8 @@ def ask_ready(call: Call, choose: Choose[T]) -> tuple[Found, T] | None:
     from snapshot_plugin.search.ready import answered
 
     where = call.config.storage_path
-    if "://" in where or any(name.startswith(_KEYS) for name in call.environ):  # a plain store refuses a key
+    has_key = any(name.startswith(_KEYS) for name in call.environ)
+    if "://" in where or has_key or call.config.encryption:  # the store is opened to refuse what does not fit
         return None
     return answered(where, user_cache_dir(call.environ), choose)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.store import is_url
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
@@ -61,7 +62,11 @@ def place(value: Any) -> str:
     if not isinstance(value, str | PathLike) or not fspath(value):
         raise InvalidInput(f"{value!r} names no place", hint="use a directory or a store URL")
     text = str(fspath(value))
-    return text if "://" in text else str(Path(text).expanduser())
+    if text.startswith("file:/"):
+        from snapshot_plugin.store.filesystem import path_of  # noqa: PLC0415 — most places are directories
+
+        return path_of(text)
+    return text if is_url(text) else str(Path(text).expanduser())
 
 
 def policy(value: Any) -> RetentionPolicy | None:

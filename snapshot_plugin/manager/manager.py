@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,7 @@ from snapshot_plugin.manager.control import serve_control
 from snapshot_plugin.manager.events import EventBus
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.live import LiveSession, Workshop
+from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
 from snapshot_plugin.manager.predeploy import answer_request, attached_session, save_everyone
@@ -52,10 +54,11 @@ class SnapshotManager:
     """Keeps live sessions saved, and brings sessions back. An async context manager that owns its tasks.
 
     Nothing it does in the background raises into anybody: a failure is an event, a metric, and another try. What
-    is called explicitly (`snapshot`, `restore`, `fork`) raises. The store is the caller's: it is not closed here.
+    is called explicitly (`snapshot`, `restore`, `fork`) raises.
 
     Args:
-        store: where snapshots go.
+        store: where snapshots go: a store, which stays the caller's to close; or a directory or URL, which is
+            opened and closed here; default: ``config.storage_path``.
         config: how to behave.
         clock: the time of day, stamped on events. Nothing is scheduled by it.
         reducers: how spooled records of a provider type become a snapshot, for `recover`.
@@ -64,15 +67,16 @@ class SnapshotManager:
 
     def __init__(
         self,
-        store: SnapshotStore,
+        store: SnapshotStore | str | PathLike[str] | None = None,
         config: SnapshotConfig | None = None,
         *,
         clock: Clock = utc_now,
         reducers: Mapping[str, Reducer] | None = None,
         meter_provider: Any = None,
     ) -> None:
-        self.store = store
         self.config = config or SnapshotConfig()
+        self.store, self._owns_store = open_place(store, self.config)
+        store = self.store
         self.events = EventBus()
         self.metrics = Metrics()
         self.report = Reporter(self.events, clock)
@@ -139,6 +143,9 @@ class SnapshotManager:
             await self.close()
         finally:
             await self._end_tasks(kind, error, trace)
+            if self._owns_store:
+                with anyio.CancelScope(shield=True):
+                    await self.store.aclose()
 
     async def _end_tasks(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot
 from snapshot_plugin.model.lineage import Branch, ancestors, family_tree, fork
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
+from tests.unknown_fields import with_unknown
 
 THEN = datetime(2026, 11, 1, tzinfo=UTC)
 NOW = THEN + timedelta(days=15)
 
-ORIGINAL = SessionSnapshot(
+_MADE = SessionSnapshot(
     session_id="original",
     created_at=THEN,
     updated_at=THEN,
@@ -29,8 +30,8 @@ ORIGINAL = SessionSnapshot(
     tags=("work",),
     pinned=True,
     memory={"notes": [1]},
-    unknown={"kept": True},
 )
+ORIGINAL = with_unknown(_MADE, unknown={"kept": True})
 
 
 def pairs(**parents: str | None) -> list[tuple[str, Parent | None]]:
