@@ -142,7 +142,7 @@ def _is_assigned(name: _Name, form: str, value: str, match: re.Match[str]) -> bo
 
 
 def _rule(kind: str, starts: str, pattern: str, is_secret: Callable[[str], bool], *, after: str = "") -> Rule:
-    """A pattern over folded text, whose group ``secret`` must pass *is_secret*; *after* stands shortly before it."""
+    """A pattern over folded text, whose group ``secret`` passes *is_secret*; *after* stands shortly before it."""
     compiled = re.compile(pattern)
 
     def find(text: str, folded: str) -> Iterator[Found]:
