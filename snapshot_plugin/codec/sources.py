@@ -23,6 +23,7 @@ __all__ = [
     "KeyringKey",
     "Passphrase",
     "source_from_environment",
+    "without_keys",
 ]
 
 _MAX_BYTES: Final = 65536
@@ -172,6 +173,12 @@ def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
     if "ASNAP_PASSPHRASE" in environ:
         return Passphrase(environ["ASNAP_PASSPHRASE"])
     return None
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """*environ* for a child process: without the variables that hold a store's key, or lead to it."""
+    secret = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
+    return {name: value for name, value in environ.items() if not name.startswith(secret)}
 
 
 def _split(command: str) -> tuple[str, ...]:
