@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -20,6 +19,7 @@ __all__ = ["count", "place", "policy", "seconds", "switch"]
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|d|)\s*")
+_LONGEST = 1e9
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 Reader = Callable[[Any], Any]
@@ -33,7 +33,7 @@ def seconds(value: Any) -> float:
         value = float(match[1]) * _UNITS[match[2]]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(f"{value!r} is no duration", hint="use seconds, or text like 30s, 5m, 2h")
-    if not math.isfinite(value) or value <= 0:
+    if not 0 < value <= _LONGEST:  # NaN is neither
         raise InvalidInput(f"{value!r} is no duration: it must be more than zero", hint="use 0.1 or more seconds")
     return float(value)
 
