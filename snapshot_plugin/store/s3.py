@@ -63,6 +63,10 @@ class KeyObject:
         text = self._files().get(name)
         return None if text is None else text.encode()
 
+    def stamp(self, name: str) -> object:
+        """See `KeyFiles`: none without a request."""
+        _ = name
+
     def create(self, files: Mapping[str, bytes]) -> bool:
         """See `KeyFiles`."""
         try:
