@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +27,14 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
+from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits, LogStore
 from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.keyfiles import KeyFiles
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
+from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.trashed import copies_in_trash
 
 T = TypeVar("T")
 
@@ -168,6 +171,10 @@ class KeyedStore(LogStore):
         if session_id not in self._keys:
             self._keys[session_id] = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
         return self._keys[session_id]
+
+    async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
+        """Every snapshot of a session in the trash, which stays there."""
+        return await self._run(lambda: copies_in_trash(self._log, entry, self.session_keys(entry.session_id)))
 
     # Background ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,10 @@ Plant = Callable[[Path], None]
 
 
 def _written(name: str, text: str | bytes) -> Plant:
-    return lambda place: (place / name).write_bytes(text.encode() if isinstance(text, str) else text) and None
+    def plant(place: Path) -> None:
+        (place / name).write_bytes(text.encode() if isinstance(text, str) else text)
+
+    return plant
 
 
 def _linked(name: str, target: str) -> Plant:

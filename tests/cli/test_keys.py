@@ -187,7 +187,7 @@ class _Ring(KeyringBackend):
     priority = 1
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.path = path
 
     def get_password(self, service: str, username: str) -> str | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Keys", "command"]
 
 _EXITS = (4, 6, 7, 10)
+_NO_KEY = "none; set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE"
 _SHUT_OUT = (
     "the master key is a new one: a copy of the slot opens nothing that is saved from now on\n"
     "  seal the old snapshots anew, too: asnap keys rotate --reencrypt"
@@ -67,9 +68,7 @@ class Keys(Document):
             return
         columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
         out.table(columns, [_row(slot) for slot in self.slots])
-        out.note(
-            f"key at hand: {self.key_at_hand or 'none; set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE'}"
-        )
+        out.note(f"key at hand: {self.key_at_hand or _NO_KEY}")
 
 
 def _row(slot: Slot) -> tuple[str, str, str, str]:

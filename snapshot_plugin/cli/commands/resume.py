@@ -320,5 +320,5 @@ def _become(call: Call, resume: Resume) -> NoReturn:
         os.chdir(resume.cwd)
     sys.stdout.flush()
     sys.stderr.flush()
-    line = our_module("snapshot_plugin", *resume.command[1:])
-    os.execv(line[0], line)  # noqa: S606 — that is the point
+    ours = our_module("snapshot_plugin", *resume.command[1:])
+    os.execv(ours[0], ours)  # noqa: S606 — that is the point
