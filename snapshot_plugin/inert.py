@@ -1,13 +1,15 @@
-"""Text that somebody else wrote, made harmless for whoever looks at it: terminals, pages, files."""
+"""Make text that somebody else wrote harmless to look at: in terminals, pages and files."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["plain", "readable_json"]
+__all__ = ["plain", "readable_json", "shell_line"]
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
@@ -39,6 +41,21 @@ def readable_json(value: Any, *, indent: int | None = 2) -> str:
     if text.isascii():  # json.dumps has escaped the controls among these, except DEL
         return text.replace("\x7f", "\\u007f")
     return "".join(f"\\u{ord(char):04x}" if char != "\n" and _is_unsafe(char) else char for char in text)
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """*words* as a line to paste into a shell: what is unsafe to show becomes an escape, and means the same."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if not any(map(_is_unsafe, word)):
+        return shlex.quote(word)
+    data = word.encode("utf-8", "surrogateescape")
+    return "$'" + "".join(chr(byte) if byte in _SHELL_SAFE else f"\\x{byte:02x}" for byte in data) + "'"
+
+
+_SHELL_SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 /._-+=:,@%")
 
 
 def _is_unsafe(char: str) -> bool:

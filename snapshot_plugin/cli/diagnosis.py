@@ -61,6 +61,27 @@ class Finding(Part):
     run: str | None = None
 
 
+def _foreign(path: Path) -> Iterator[Finding]:
+    """Parts of the store that belong to another user, who can read and replace what is in them."""
+    for part in (path, path / "sessions", path / "trash", path / "keys"):
+        try:
+            owner = part.lstat().st_uid
+        except OSError:
+            continue
+        if owner != os.getuid():
+            what = f"{part} belongs to another user ({_user(owner)}), who can read and replace what is in it"
+            yield Finding(area="store", level="problem", what=what, run=f"ls -ld {part}")
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
 def look_at_place(path: Path) -> Iterator[Finding]:
     """The store's directory: is it there, private, writable, and is there room?"""
     from snapshot_plugin.store.marker import is_store
@@ -68,6 +89,7 @@ def look_at_place(path: Path) -> Iterator[Finding]:
     if not is_store(path):
         yield Finding(area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT")
         return
+    yield from _foreign(path)
     mode = path.stat().st_mode
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         what = f"others can look into {path} (mode {stat.S_IMODE(mode):o})"

@@ -23,6 +23,9 @@ _OPTIONS = (
     click.option("--label", default="", help="What the slot is for."),
     click.option("--new-key-file", type=_FILE, help="A file with the key."),
     click.option("--generate", type=_FILE, help="Make a key and write it to this new file."),
+    click.option(
+        "--keyring", metavar="NAME", help="Make a key and keep it in the system's keyring under this name."
+    ),
     click.option("--new-variable", metavar="NAME", help="An environment variable with the key or passphrase."),
 )
 
@@ -38,19 +41,32 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
     """The secret those options name; without one, a passphrase typed twice."""
     from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 
-    named = [name for name in ("new_key_file", "generate", "new_variable") if given[name]]
+    named = [name for name in ("new_key_file", "generate", "keyring", "new_variable") if given[name]]
     if len(named) > 1:
-        raise click.UsageError("give one of --new-key-file, --generate and --new-variable")
+        raise click.UsageError("give one of --new-key-file, --generate, --keyring and --new-variable")
     if given["generate"]:
         return KeyFile(_generated(given["generate"]))
+    if given["keyring"]:
+        return _in_keyring(given["keyring"])
     if given["new_key_file"]:
         return KeyFile(given["new_key_file"])
     if given["new_variable"]:
         return EnvironmentKey(given["new_variable"], call.environ)
     if not call.may_ask:
-        error = KeyMissing("no new key was given", hint="use --new-key-file, --generate or --new-variable")
+        error = KeyMissing(
+            "no new key was given", hint="use --new-key-file, --generate, --keyring or --new-variable"
+        )
         raise with_next(error, f"{click.get_current_context().command_path} --help")
     return Passphrase(call.secret("New passphrase", twice=True))
+
+
+def _in_keyring(name: str) -> KeySource:
+    from snapshot_plugin.codec.keys import generate_key
+    from snapshot_plugin.codec.sources import KEYRING_SERVICE, KeyringKey
+
+    source = KeyringKey(KEYRING_SERVICE, name)
+    source.keep(generate_key())
+    return source
 
 
 def _generated(path: Path) -> Path:

@@ -131,8 +131,11 @@ class Output:
         screenful = shutil.get_terminal_size((80, 24)).lines - 1 if self.is_terminal else 0
         first = list(itertools.islice(coming, screenful))
         if screenful and len(first) == screenful:
+            from snapshot_plugin.cli.ourselves import keys_hidden
+
             text = (f"{line}\n" for line in itertools.chain(first, coming))
-            click.echo_via_pager(text, color=None if self._colour[1] else False)
+            with keys_hidden():
+                click.echo_via_pager(text, color=None if self._colour[1] else False)
             return
         for line in itertools.chain(first, coming):
             self.line(line)

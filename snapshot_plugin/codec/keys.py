@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from snapshot_plugin.errors import (
     InvalidInput,
@@ -48,8 +48,9 @@ _SALT_BYTES: Final = 16
 _TAG_BYTES: Final = 16
 _MAX_LABEL: Final = 200
 _SCRYPT_N: Final = 2**15
-_SCRYPT_MAX_BYTES: Final = 256 * 2**20
-_SCRYPT_MAX_P: Final = 4
+_SCRYPT_MOST: Final = {"n": 2**18, "r": 32, "p": 4}
+_SCRYPT_MOST_WORK: Final = 2**21
+"""n·r·p: eight times what our own slots need, about half a second and 256 MiB."""
 _GENERATED: Final = "asnap-key-"
 _SUM: Final = re.compile(rb'"sum":"([0-9a-f]{64})"')
 _BACKUP: Final = "restore the store's keys directory from a backup; delete nothing in it"
@@ -137,8 +138,14 @@ class _Scrypt:
         whole = all(type(number) is int and number > 0 for number in (self.n, self.r, self.p))
         if not whole or self.n < 2 or self.n & (self.n - 1):  # noqa: PLR2004 — smallest n scrypt knows
             raise _tampered("a slot has scrypt parameters that are none")
-        if 128 * self.n * self.r > _SCRYPT_MAX_BYTES or self.p > _SCRYPT_MAX_P:
+        beyond = any(getattr(self, name) > most for name, most in _SCRYPT_MOST.items())
+        if beyond or self.work > _SCRYPT_MOST_WORK:
             raise _tampered("a slot asks for more memory or time than any slot of ours needs")
+
+    @property
+    def work(self) -> int:
+        """How much time it takes, as a number to compare."""
+        return self.n * self.r * self.p
 
     def derive(self, secret: bytes) -> bytes:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt  # noqa: PLC0415 — plain stores never load it
@@ -154,6 +161,7 @@ class _Hkdf:
     """For a generated key, which nobody can guess."""
 
     salt: bytes
+    work: ClassVar[int] = 0
 
     def derive(self, secret: bytes) -> bytes:
         return hkdf(_decoded(secret), salt=self.salt, info="asnap slot")
@@ -212,6 +220,11 @@ class Slot:
             return None
         associated = _slot_data(self.store_id, self.id, self.kind)
         return _decrypt(self.kdf.derive(secret), self.nonce, self.sealed, associated)
+
+    @property
+    def work(self) -> int:
+        """How much time a try takes, as a number to compare."""
+        return self.kdf.work
 
     def raw(self) -> dict[str, Any]:
         """The slot as a document."""

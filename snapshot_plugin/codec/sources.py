@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from snapshot_plugin.errors import KeyMissing, MissingExtra
+from snapshot_plugin.errors import InvalidInput, KeyMissing, MissingExtra
 
 __all__ = [
+    "KEYRING_SERVICE",
     "CommandKey",
     "EnvironmentKey",
     "KeyFile",
@@ -23,8 +24,10 @@ __all__ = [
     "KeyringKey",
     "Passphrase",
     "source_from_environment",
+    "without_keys",
 ]
 
+KEYRING_SERVICE: Final = "asnap"
 _MAX_BYTES: Final = 65536
 """No secret is longer; a path that was mistyped may lead to a file that is."""
 
@@ -138,28 +141,41 @@ class KeyringKey:
 
     def secret(self) -> bytes:
         """The entry's password."""
+        password = self._ask(lambda keyring: keyring.get_password(self.service, self.username))
+        if password is None:
+            raise KeyMissing(f"{self._name} does not exist")
+        return _checked(_encoded(password), self._name)
+
+    def keep(self, secret: str) -> None:
+        """Make the entry. `InvalidInput` if there is one: a key is never overwritten."""
+        if self._ask(lambda keyring: keyring.get_password(self.service, self.username)) is not None:
+            raise InvalidInput(f"{self._name} exists already", hint="name a new entry: a key is never overwritten")
+        self._ask(lambda keyring: keyring.set_password(self.service, self.username, secret))
+
+    @property
+    def _name(self) -> str:
+        return f"the keyring entry {self.service}/{self.username}"
+
+    def _ask(self, work: Callable[[Any], Any]) -> Any:
         try:
             import keyring  # noqa: PLC0415 — an extra
             from keyring.errors import KeyringError  # noqa: PLC0415 — an extra
         except ImportError as error:
             raise MissingExtra(
-                "reading a key from the keyring needs the package keyring",
+                "keeping a key in the keyring needs the package keyring",
                 hint="pip install 'snapshot-plugin[keyring]'",
             ) from error
-        what = f"the keyring entry {self.service}/{self.username}"
         try:
-            password = keyring.get_password(self.service, self.username)
+            return work(keyring)
         except KeyringError as error:
-            raise KeyMissing(f"{what} cannot be read: {type(error).__name__}") from None
-        if password is None:
-            raise KeyMissing(f"{what} does not exist")
-        return _checked(_encoded(password), what)
+            raise KeyMissing(f"{self._name} cannot be reached: {type(error).__name__}") from None
 
 
 def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
     """The source the environment names, or None if it names none.
 
-    The first one set of ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND`` and ``ASNAP_PASSPHRASE`` counts.
+    The first one set of ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND``, ``ASNAP_KEYRING`` (an entry of
+    the system's keyring, below "asnap") and ``ASNAP_PASSPHRASE`` counts.
     One that is set to nothing counts too, and gives `KeyMissing` when asked: an empty variable must not
     turn encryption off.
     """
@@ -169,9 +185,17 @@ def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
         return KeyFile(environ["ASNAP_KEY_FILE"])
     if "ASNAP_KEY_COMMAND" in environ:
         return CommandKey(_split(environ["ASNAP_KEY_COMMAND"]))
+    if "ASNAP_KEYRING" in environ:
+        return KeyringKey(KEYRING_SERVICE, environ["ASNAP_KEYRING"])
     if "ASNAP_PASSPHRASE" in environ:
         return Passphrase(environ["ASNAP_PASSPHRASE"])
     return None
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """*environ* for a child process: without the variables that hold a store's key, or lead to it."""
+    secret = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
+    return {name: value for name, value in environ.items() if not name.startswith(secret)}
 
 
 def _split(command: str) -> tuple[str, ...]:

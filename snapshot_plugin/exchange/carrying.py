@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
+from snapshot_plugin.codec.document import parsed
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -28,7 +29,7 @@ from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.transfer import Copied, verified
 
-__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect"]
+__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect", "recorded_commands"]
 
 Copies = Sequence[Copied]
 Outcome = Literal["imported", "updated", "renamed", "already_there"]
@@ -86,6 +87,18 @@ async def collect(store: SnapshotStore, session_id: str, *, at: int | None = Non
     except SnapshotNotFound:
         return [copies]
     return [copies, memory]
+
+
+def recorded_commands(copies: Copies) -> list[tuple[str, ...]]:
+    """The commands that start the session's agent, of every snapshot: what an import must not run by itself."""
+    found = dict[tuple[str, ...], None]()
+    for line in (line for copy in copies for line in copy.payload.split(b"\n") if b'"command"' in line):
+        entry = parsed(line)
+        agent = entry.get("value") if entry.get("section") == ["agent"] else None
+        words = agent.get("command") if isinstance(agent, dict) else None
+        if isinstance(words, list) and words:
+            found[tuple(map(str, words))] = None
+    return list(found)
 
 
 def _upto(copies: Copies, at: int | None) -> Copies:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.inert import plain
 from snapshot_plugin.manager import config_values as read
 from snapshot_plugin.manager.config_layers import (
     Layer,
@@ -20,6 +21,7 @@ from snapshot_plugin.manager.config_layers import (
     project_layer,
 )
 from snapshot_plugin.manager.places import default_storage_path, user_config_file
+from snapshot_plugin.manager.project_settings import taken_from_project
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
@@ -32,6 +34,7 @@ Span = float | str | timedelta
 _log = logging.getLogger(__name__)
 _DEFAULT = Origin(layer="default")
 _CODE = Origin(layer="code")
+_LONGEST_NOTICE = 400
 
 
 def _setting(default: Any, reader: read.Reader) -> Any:
@@ -134,30 +137,50 @@ class SnapshotConfig:
         if unknown := code.keys() - set(names):
             raise InvalidInput(f"there is no setting {min(unknown)!r}")
         environ = os.environ if environ is None else environ
+        project = project_layer(names, project_dir)
         layers = (
             Layer(dict.fromkeys(code, _CODE), code),
             environment_layer(names, environ),
-            project_layer(names, project_dir),
             file_layer(names, user_file or user_config_file(environ)),
             Layer({"storage_path": _DEFAULT}, {"storage_path": str(default_storage_path(environ))}),
         )
-        return cls._from_layers(layers)
+        return cls._from_layers(layers, project)
 
     @classmethod
-    def _from_layers(cls, layers: tuple[Layer, ...]) -> Self:
+    def _from_layers(cls, layers: tuple[Layer, ...], project: Layer) -> Self:
         values: dict[str, Any] = {}
         origins: dict[str, Origin] = {}
         for layer in layers:
             for name in layer.values.keys() - values.keys():
                 origins[name] = layer.origin[name]
                 values[name] = _checked(name, layer.values[name], origins[name])
+        refused = list(cls._take_from_project(project, values, origins))
         config = cls(**values)
-        notices = tuple(notice for layer in layers for notice in layer.notices)
+        notices = tuple(notice for layer in (project, *layers) for notice in layer.notices) + tuple(refused)
         object.__setattr__(config, "_origins", origins)
         object.__setattr__(config, "_notices", notices)
         for notice in notices:
             _log.warning("%s", notice)
         return config
+
+    @classmethod
+    def _take_from_project(
+        cls, project: Layer, values: dict[str, Any], origins: dict[str, Origin]
+    ) -> Iterator[str]:
+        """Add what the project may decide to *values*; yield what it may not, and why."""
+        defaults = {setting.name: setting.default for setting in fields(cls)}
+        for name, raw in project.values.items():
+            origin = project.origin[name]
+            try:
+                asked = _checked(name, raw, origin)
+            except (SnapshotError, ValueError, TypeError) as error:
+                yield plain(f"{origin.where}: {error}")[:_LONGEST_NOTICE]
+                continue
+            problem = taken_from_project(name, asked, values.get(name, defaults[name]))
+            if problem is None and origins.get(name, _DEFAULT).layer not in ("code", "environment"):
+                values[name], origins[name] = asked, origin
+            elif problem is not None:
+                yield plain(f"{origin.where}: {problem}")[:_LONGEST_NOTICE]
 
     @property
     def notices(self) -> tuple[str, ...]:

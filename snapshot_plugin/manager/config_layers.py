@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.inert import plain
 
-__all__ = ["NOT_FROM_A_PROJECT", "Layer", "Origin", "environment_layer", "file_layer", "project_layer"]
+__all__ = ["Layer", "Origin", "environment_layer", "file_layer", "project_layer"]
 
 LayerName = Literal["code", "environment", "project", "user", "default"]
-
-NOT_FROM_A_PROJECT = frozenset({"storage_path", "encryption"})
-"""A project is something people clone: it must not decide where sessions go, nor whether they are encrypted."""
 
 _VARIABLES = {"storage_path": "ASNAP_STORE"}
 _DOTFILE = ".asnap.toml"
 _PYPROJECT = "pyproject.toml"
+_LARGEST = 1 << 20
+_MOST_NOTICES = 5
+_MANY_DOTS = re.compile(r"(?:[^\n.=]{1,99}\.){64}")
+"""The parser takes quadratic time for keys of many parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +64,17 @@ def file_layer(names: Collection[str], path: Path) -> Layer:
 def project_layer(names: Collection[str], directory: Path | None) -> Layer:
     """The nearest ``.asnap.toml``, or ``[tool.asnap]`` of a ``pyproject.toml``, at or above *directory*.
 
-    The search ends at the repository's root. What a project may not decide is left out and said.
+    The search ends at the repository's root. A project is something people clone: only a plain file of bounded size
+    is read, and what is wrong with it becomes a notice, never an error. See `project_settings` for what it may set.
     """
     for place in () if directory is None else _upwards(directory):
         for path, table in ((place / _DOTFILE, ()), (place / _PYPROJECT, ("tool", "asnap"))):
-            raw = _inside(_read(path), table)
+            try:
+                raw = _inside(_parsed(_read_untrusted(path)), table, path)
+            except _Unusable as error:
+                return Layer({}, {}, (plain(f"{path} is not used: {error}"),))
             if raw:
-                return _restricted(_layer("project", names, path, raw), path)
+                return _layer("project", names, path, raw)
     return Layer({}, {})
 
 
@@ -80,47 +90,96 @@ def _upwards(directory: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The user's own file, which may be a link."""
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
+    try:
+        return _parsed(text)
+    except _Unusable as error:
+        raise _unreadable(path, error) from error
+
+
+class _Unusable(Exception):
+    """Why a settings file is not used."""
+
+
+def _read_untrusted(path: Path) -> str:
+    """The text of a project's file, "" if it is not there or says nothing about us.
+
+    Not through links, and without waiting for pipes and devices: ``/dev/stdin`` may be our client's.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise _Unusable(reason) from None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise _Unusable("it is not a plain file")
+        data = os.read(fd, _LARGEST + 1)
+    finally:
+        os.close(fd)
+    if len(data) > _LARGEST:
+        if path.name == _PYPROJECT:
+            return ""  # far more than settings, and none of ours is known to be in it
+        raise _Unusable(f"it is larger than {_LARGEST} bytes")
+    if path.name == _PYPROJECT and b"asnap" not in data:
+        return ""  # whatever is wrong with it
+    if status.st_uid not in (os.getuid(), 0):
+        raise _Unusable("it belongs to another user")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _Unusable("it is not UTF-8 text") from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    if not text:
+        return {}
 
     import tomllib  # noqa: PLC0415 — most directories have no settings
 
+    if _MANY_DOTS.search(text):
+        raise _Unusable("it has a key of too many parts")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _unreadable(path, error) from error
+        raise _Unusable(f"it is not TOML: {error}") from None
+    except RecursionError:
+        raise _Unusable("it is nested too deeply") from None
 
 
 def _unreadable(path: Path, error: Exception) -> InvalidInput:
     return InvalidInput(f"the settings file {path} cannot be read: {error}", hint="fix or remove it")
 
 
-def _inside(raw: dict[str, Any], table: tuple[str, ...]) -> dict[str, Any]:
+def _inside(raw: Any, table: tuple[str, ...], path: Path) -> dict[str, Any]:
     for key in table:
-        raw = raw.get(key, {})
+        raw = raw.get(key, {}) if isinstance(raw, dict) else {}
+    if not isinstance(raw, dict):
+        raise _Unusable(f"[{'.'.join(table)}] of {path.name} is not a table")
     return raw
 
 
 def _layer(layer: LayerName, names: Collection[str], path: Path, raw: dict[str, Any]) -> Layer:
     known = {name: value for name, value in raw.items() if name in names}
     origin = Origin(layer=layer, where=str(path))
-    unknown = tuple(f"{path}: {name!r} is no setting{_meant(name, names)}" for name in raw if name not in names)
-    return Layer(origin=dict.fromkeys(known, origin), values=known, notices=unknown)
+    unknown = [name for name in raw if name not in names]
+    notices = [plain(f"{path}: {name!r} is no setting{_meant(name, names)}") for name in unknown[:_MOST_NOTICES]]
+    if len(unknown) > _MOST_NOTICES:
+        notices.append(plain(f"{path}: {len(unknown) - _MOST_NOTICES} more names are no settings"))
+    return Layer(origin=dict.fromkeys(known, origin), values=known, notices=tuple(notices))
 
 
 def _meant(name: str, names: Collection[str]) -> str:
     import difflib  # noqa: PLC0415 — for typos only
 
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name[:80], names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _restricted(layer: Layer, path: Path) -> Layer:
-    refused = sorted(NOT_FROM_A_PROJECT & layer.values.keys())
-    notices = tuple(f"{path}: {name!r} is not taken from a project file" for name in refused)
-    values = {name: value for name, value in layer.values.items() if name not in refused}
-    return Layer(origin=layer.origin, values=values, notices=layer.notices + notices)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from os import PathLike, fspath
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["count", "lifetime", "limit", "place", "policy", "seconds", "switch"]
 
+_LONGEST = 1e9
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 Reader = Callable[[Any], Any]
@@ -32,7 +32,7 @@ def seconds(value: Any) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(f"{value!r} is no duration", hint="use seconds, or text like 30s, 5m, 2h")
-    if not math.isfinite(value) or value <= 0:
+    if not 0 < value <= _LONGEST:  # NaN is neither
         raise InvalidInput(f"{value!r} is no duration: it must be more than zero", hint="use 0.1 or more seconds")
     return float(value)
 

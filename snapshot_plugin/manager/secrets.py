@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from snapshot_plugin.codec.document import Document, parsed
-from snapshot_plugin.errors import Damaged, InvalidInput
+from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotNotFound
 from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.recovery import LocalStore
@@ -18,9 +18,10 @@ from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.transfer import Copied
 
-__all__ = ["FIX", "SessionFixed", "SessionSecrets", "find_secrets", "take_secrets_out"]
+__all__ = ["FIX", "SessionFixed", "SessionSecrets", "find_secrets", "find_secrets_in_trash", "take_secrets_out"]
 
 FIX: Final = "redact"
 """The trigger of a snapshot from which secrets were taken out."""
@@ -41,6 +42,8 @@ class SessionSecrets(Value):
     """Why the older snapshots could not be looked through."""
     not_searched: tuple[str, ...] = ()
     """Files beside the snapshots that nobody reads any more, and that may hold anything."""
+    token: str | None = None
+    """Under which it is in the trash, if it is."""
 
     @property
     def is_clean(self) -> bool:
@@ -82,6 +85,32 @@ async def find_secrets(store: SnapshotStore, session_id: str) -> SessionSecrets:
         problem=problem,
         not_searched=await anyio.to_thread.run_sync(_not_searched, store, session_id),
     )
+
+
+async def find_secrets_in_trash(store: SnapshotStore) -> list[SessionSecrets]:
+    """Look through every session in the trash; those that hold a secret or cannot be read."""
+    found: list[SessionSecrets] = []
+    if not isinstance(store, KeyedStore):
+        return found
+    for entry in await store.trash():
+        held: dict[int, Counter[str]] = {}
+        problem = None
+        try:
+            held = await anyio.to_thread.run_sync(_held, await store.trashed_copies(entry), False)
+        except (Damaged, SnapshotNotFound) as error:
+            problem = error.message
+        if held or problem:
+            kinds = _most(held.values(), RedactionReport())
+            found.append(
+                SessionSecrets(
+                    session_id=entry.session_id,
+                    kinds=kinds,
+                    snapshots=tuple(sorted(held)),
+                    problem=problem,
+                    token=entry.token,
+                )
+            )
+    return found
 
 
 async def take_secrets_out(store: SnapshotStore, session_id: str, *, clock: Clock = utc_now) -> SessionFixed:

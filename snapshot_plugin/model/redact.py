@@ -1,18 +1,18 @@
 """Take secrets out of text, JSON and snapshots.
 
-Precise shapes only (`secret_shapes`): a transcript in which harmless things are blacked out is broken, too. So
-there is no guessing by randomness; commit ids, UUIDs, signatures, and inline pictures and sounds stay.
+Precise shapes only (`secret_shapes`): redacting harmless text breaks a transcript, too. A random value counts as a
+secret only behind a name that says so; commit ids, UUIDs, signatures, and inline pictures and sounds stay.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.secret_shapes import assigned_kind, redact_text
+from snapshot_plugin.model.secret_shapes import RULES, Rule, assigned_kind, redact_text
 from snapshot_plugin.model.value import Value
 
 __all__ = ["Redaction", "RedactionReport", "redact"]
@@ -51,14 +51,21 @@ class RedactionReport(Value):
         return not self.redactions
 
 
-def redact(value: T) -> tuple[T, RedactionReport]:
+def redact(value: T, *, rules: Sequence[Rule] = RULES) -> tuple[T, RedactionReport]:
     """Return *value* with ``[redacted:kind]`` in the place of every secret, and a report that names none.
 
     *value* is text, JSON, or any value of the model. It is never changed; what holds no secret stays the
     same object, so redacting a long session and saving it costs what was found. Redacting again finds nothing.
     The ids of sessions and tool calls are kept: they are names.
+
+    Args:
+        value: what to search.
+        rules: what to search text for; ``(*RULES, mine)`` adds a rule of your own.
+
+    Raises:
+        InvalidSnapshot: *value* is nested too deeply.
     """
-    walk = _Walk()
+    walk = _Walk(rules)
     try:
         redacted = walk.value(value, None)
     except RecursionError:
@@ -71,7 +78,8 @@ _Path = tuple[Any, str | int] | None
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
         self.redactions: list[Redaction] = []
 
     def value(self, value: Any, path: _Path) -> Any:
@@ -88,7 +96,7 @@ class _Walk:
         return value
 
     def _text(self, text: str, path: _Path) -> str:
-        redacted, found = redact_text(text)
+        redacted, found = redact_text(text, self._rules)
         self._report(found, path)
         return redacted if found else text
 

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from snapshot_plugin.errors import (
     NotFound,
     SnapshotCorrupted,
     SnapshotError,
+    SnapshotTampered,
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
@@ -102,24 +103,36 @@ class Keychain:
         with self._changing("adding a key"):
             return _info(self._write_slot(self._master(source), new, label, now))
 
-    def remove(self, source: KeySource | None, slot_id: str) -> None:
-        """Take a slot away. Removes one file.
+    def remove(self, source: KeySource | None, slot_id: str, *, now: datetime | None = None) -> bool:
+        """Take a slot away. Returns whether the master key is a new one.
 
-        Who kept a copy of that file and its secret can still reach the keys: only a new store shuts them out.
+        A copy of the removed file and its secret still give the master key. So where *source* has the only slot
+        that is left, master key and data key are replaced: nothing sealed from now on opens with what was removed.
+        Other slots cannot be moved to a new master key without their secrets; with them, the master key stays.
 
         Raises:
             NotFound: there is no such slot.
             InvalidInput: no readable slot would be left, and nobody could ever open the store again.
         """
         with self._changing("removing a key"):
-            self._master(source)
+            master, own = self._opened(source)
             self._find(slot_id)
-            if not self._scan()[0].keys() - {slot_id}:
+            left = self._scan()[0].keys() - {slot_id}
+            if not left:
                 raise InvalidInput(
                     f"slot {slot_id} is the last one that can be read; without it the store never opens again",
                     hint="add another key first",
                 )
-            self._delete_slot(slot_id)
+            if left != {own.id}:
+                self._delete_slot(slot_id)
+                return False
+            # Until the keyset is replaced, the old slot opens it; after that, the new one does.
+            keyset, new_master = self._keyset(master).rotated(), os.urandom(KEY_BYTES)
+            self._write(self._wrap(new_master, source, own.label, now or datetime.now(UTC)))
+            self._files.write(_KEYSET, pack(keyset.seal(new_master, self._store_id)))
+            for each in (slot_id, own.id):
+                self._delete_slot(each)
+            return True
 
     def change(self, source: KeySource | None, slot_id: str, new: KeySource, *, now: datetime) -> SlotInfo:
         """Let *new* open the store in place of what opened *slot_id*, which goes once the new slot is durable."""
@@ -138,18 +151,43 @@ class Keychain:
             self._files.write(_KEYSET, pack(keyset.seal(master, self._store_id)))
             return keyset
 
+    def stamp(self) -> object:
+        """A value that changes with the data keys; see `KeyFiles.stamp`."""
+        return self._files.stamp(_KEYSET)
+
     def _master(self, source: KeySource | None) -> bytes:
+        return self._opened(source)[0]
+
+    def _opened(self, source: KeySource | None) -> tuple[bytes, Slot]:
+        """The master key, and the slot it came from. Cheap slots are tried first: planted ones cost us no time."""
         secret, kind = _given(source)
         good, bad = self._scan()
-        for slot in sorted(good.values(), key=lambda slot: slot.kind != kind):
-            master = slot.unwrap(secret)
+        opened: tuple[bytes, Slot] | None = None
+        for slot in sorted(good.values(), key=lambda slot: (slot.work, slot.kind != kind)):
+            try:
+                master = slot.unwrap(secret)
+            except (MemoryError, ValueError) as error:
+                bad[slot.id] = SnapshotTampered(f"slot {slot.id} cannot be tried: {type(error).__name__}")
+                continue
             if master is not None:
-                return master
+                opened = (master, slot)
+                if self._opens(master):
+                    return opened
+        if opened:  # the keyset itself is damaged, and says how
+            return opened
         if bad:
             raise next(iter(bad.values()))
         if not good:
             raise self._gone("key slots")
         raise WrongKey(f"the key opens none of the {len(good)} slots of store {self._store_id}")
+
+    def _opens(self, master: bytes) -> bool:
+        """Whether this is the master key of the keyset: an interrupted `remove` leaves slots for two."""
+        try:
+            self._keyset(master)
+        except SnapshotError:
+            return False
+        return True
 
     def _keyset(self, master: bytes) -> Keyset:
         with self._naming(_KEYSET):
@@ -199,7 +237,9 @@ class Keychain:
         )
 
     def _write_slot(self, master: bytes, new: KeySource, label: str, now: datetime) -> Slot:
-        slot = self._wrap(master, new, label, now)
+        return self._write(self._wrap(master, new, label, now))
+
+    def _write(self, slot: Slot) -> Slot:
         self._files.write(f"{slot.id}.json", pack(slot.raw()))
         return slot
 

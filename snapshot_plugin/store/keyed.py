@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +27,14 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
+from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits, LogStore
 from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.keyfiles import KeyFiles
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
+from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.trashed import copies_in_trash
 
 T = TypeVar("T")
 
@@ -72,6 +75,10 @@ class KeyedStore(LogStore):
         self._store_id: str | None = None
         self._keyset: Keyset | None = None
         self._keys: dict[str, SessionKeys] = {}
+        self._chain: Keychain | None = None
+        self._stamp: object = None
+        self.key_label = ""
+        """The label of the slot that a new store is made with."""
         self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
 
     # Opening ---------------------------------------------------------------------------------------------
@@ -104,8 +111,10 @@ class KeyedStore(LogStore):
             if self._source is None:
                 raise KeyMissing(f"the store {self._name} is encrypted")
             if not self._has_keys() and not self._log.sessions():  # its maker was interrupted before this step
-                return Keychain.create(self._key_files(), marker["id"], self._source, now=self._clock())
-            return Keychain(self._key_files(), store_id=marker["id"]).unlock(self._source)
+                Keychain.create(self._key_files(), marker["id"], self._source, self.key_label, now=self._clock())
+            self._chain = Keychain(self._key_files(), store_id=marker["id"])
+            self._stamp = self._chain.stamp()
+            return self._chain.unlock(self._source)
         if self._has_keys():
             raise SnapshotCorrupted(f"{self._name} has keys, and its {MARKER} says it is not encrypted")
         if self._source is not None:
@@ -168,18 +177,26 @@ class KeyedStore(LogStore):
         await self._run(self._reload_keys)
 
     def _reload_keys(self) -> None:
-        self._keyset = self.keychain.unlock(self._source)
+        chain = self.keychain
+        self._stamp = chain.stamp()  # before the keys are read: a change in between is noticed next time
+        self._keyset = chain.unlock(self._source)
         self._keys.clear()
         self._tended.doubt()
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
-        """The keys of one session; None in a plain store."""
+        """The keys of one session; None in a plain store. A key that was rotated elsewhere is noticed here."""
         self._prepare()
         if self._keyset is None or self._store_id is None:
             return None
+        if self._chain and self._chain.stamp() != self._stamp:  # another process rotated the key
+            self._reload_keys()
         if session_id not in self._keys:
             self._keys[session_id] = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
         return self._keys[session_id]
+
+    async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
+        """Every snapshot of a session in the trash, which stays there."""
+        return await self._run(lambda: copies_in_trash(self._log, entry, self.session_keys(entry.session_id)))
 
     # Background ------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_f
 __all__ = ["KeyDirectory", "KeyFiles"]
 
 _MAX_BYTES = 2**20
+_BACKUP = "restore the store's keys from a backup"
 
 
 class KeyFiles(Protocol):
@@ -30,6 +31,9 @@ class KeyFiles(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file, or None if it is not there."""
+
+    def stamp(self, name: str) -> object:
+        """A value that changes when the file is replaced, for next to no cost; None where there is none."""
 
     def create(self, files: Mapping[str, bytes]) -> bool:
         """Put all of *files* there at once; False, with nothing changed, if there are keys already."""
@@ -59,13 +63,25 @@ class KeyDirectory:
 
     def read(self, name: str) -> bytes | None:
         """See `KeyFiles`."""
-        path = self._path / name
         with disk_errors("reading it"), contextlib.suppress(FileNotFoundError):
-            status = path.stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-                raise SnapshotCorrupted("it is not a file of ours", hint="restore the store's keys from a backup")
-            return path.read_bytes()
+            # Not through a link, and without waiting for a pipe: other users may have planted one.
+            fd = os.open(self._path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+                    raise SnapshotCorrupted("it is not a file of ours", hint=_BACKUP)
+                return os.read(fd, _MAX_BYTES)
+            finally:
+                os.close(fd)
         return None
+
+    def stamp(self, name: str) -> object:
+        """See `KeyFiles`. A replaced file has another inode."""
+        try:
+            status = (self._path / name).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def create(self, files: Mapping[str, bytes]) -> bool:
         """See `KeyFiles`."""

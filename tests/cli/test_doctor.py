@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,16 @@ def test_a_store_behind_a_url_is_not_taken_for_a_missing_directory(asnap: Asnap,
 
     assert found["level"] == "hint"
     assert "no store" not in found["what"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
+@pytest.mark.parametrize("part", ["", "sessions", "keys"])
+def test_a_store_of_another_user_is_named(asnap: Asnap, place: Path, part: str) -> None:
+    saved(place, session("one"), key="words")
+    os.chown(place / part, 54321, 54321)
+
+    ran = asnap("doctor", "--json")
+
+    found = [each["what"] for each in ran.json["findings"] if "another user" in each["what"]]
+    assert len(found) == 1
+    assert "54321" in found[0]

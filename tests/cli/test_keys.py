@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
 
+from snapshot_plugin import FilesystemStore, Message
 from snapshot_plugin.cli.commands.keys import Keys
+from snapshot_plugin.codec.sources import KeyFile
 from snapshot_plugin.store.files import sync_dir
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
@@ -130,3 +137,84 @@ def test_without_a_store_the_next_step_is_init(asnap: Asnap) -> None:
 def test_a_secret_must_come_from_somewhere(asnap: Asnap) -> None:
     assert asnap("keys", "init").code == 7
     assert asnap("keys", "init", "--generate", "a", "--new-variable", "B").code == 2
+
+
+def test_the_label_of_the_first_slot_is_kept(asnap: Asnap, home: Path) -> None:
+    asnap("keys", "init", "--generate", home / "k", "--label", "laptop")
+
+    assert [slot["label"] for slot in asnap("keys", "status", "--json").json["slots"]] == ["laptop"]
+
+
+def test_a_running_writer_seals_with_the_rotated_key_from_its_next_snapshot(
+    asnap: Asnap, key: Path, place: Path
+) -> None:
+    async def write() -> list[str]:
+        async with FilesystemStore(place, key=KeyFile(key), background=False) as store:
+            await store.save(session("one"))
+            before = store.session_keys("one")
+            assert await anyio.to_thread.run_sync(asnap, "keys", "rotate", "--reencrypt") is not None
+            snapshot = await store.load("one")
+            await store.save(snapshot.append(Message(role="user", content="more")))
+            after = store.session_keys("one")
+            assert before is not None
+            assert after is not None
+            return [before.primary, after.primary]
+
+    old, new = anyio.run(write)
+
+    assert old != new
+    frames = b"".join(path.read_bytes() for path in sorted((place / "sessions").rglob("*.snap*")))
+    assert new.encode() in frames
+    assert old.encode() not in frames
+
+
+def test_removing_a_key_says_what_a_copy_of_it_still_opens(asnap: Asnap, key: Path, home: Path) -> None:
+    for name in ("a", "b"):
+        asnap("keys", "add", "--generate", home / name, "--label", name)
+    slots = {slot["label"]: slot["id"] for slot in asnap("keys", "status", "--json").json["slots"]}
+
+    first = asnap("keys", "remove", slots["a"], "--yes", "--json").json["done"]
+    last = asnap("keys", "remove", slots["b"], "--yes", "--json").json["done"]
+
+    assert "still opens this store" in first
+    assert "the master key is a new one" in last
+    assert asnap("check").code == 0
+
+
+class _Ring(KeyringBackend):
+    """A keyring in a file, which other processes see as well."""
+
+    priority = 1
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.path = path
+
+    def get_password(self, service: str, username: str) -> str | None:
+        found: dict[str, str] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        return found.get(f"{service}/{username}")
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.path.write_text(json.dumps({f"{service}/{username}": password}))
+
+    def delete_password(self, service: str, username: str) -> None:
+        self.path.unlink()
+
+
+def test_the_system_keyring_keeps_the_key_of_a_store(
+    asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keyring.get_keyring()
+    keyring.set_keyring(_Ring(home / "ring"))
+    try:
+        made = asnap("keys", "init", "--keyring", "work", "--json")
+        assert made.code == 0
+        assert "ASNAP_KEYRING=work" in made.json["done"]
+        assert [slot["kind"] for slot in made.json["slots"]] == ["keyring"]
+        assert asnap("check").code == 7
+        monkeypatch.setenv("ASNAP_KEYRING", "work")
+        assert asnap("check").code == 0
+        assert asnap("keys", "add", "--keyring", "work").code == 2, "an entry is never overwritten"
+        assert asnap("check").code == 0
+    finally:
+        keyring.set_keyring(before)

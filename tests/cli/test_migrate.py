@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from snapshot_plugin.cli.commands.migrate import Migrated
+from snapshot_plugin.manager.lease import Lease, Owner
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 
@@ -59,3 +61,17 @@ def test_a_current_store_needs_nothing(asnap: Asnap, place: Path) -> None:
     ran = asnap("migrate", "--json")
 
     assert (ran.json["looked_at"], ran.json["moved"]) == (1, [])
+
+
+def test_a_live_session_is_left_to_its_owner(asnap: Asnap, place: Path) -> None:
+    shutil.copytree(GOLDEN.parent / "store" / "format-1" / "plain", place)
+    lease = Lease.acquire(place / "sessions" / "written-by-version-1", Owner.this_process(since=datetime.now(UTC)))
+    try:
+        ran = asnap("migrate", "--json")
+    finally:
+        lease.release()
+
+    [left] = valid(Migrated, ran.json)["moved"]
+    assert (ran.code, left["written"]) == (3, None)
+    assert "written-by-version-1" in left["problem"]
+    assert asnap("migrate").code == 0

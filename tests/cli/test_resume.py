@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -223,7 +224,9 @@ def test_what_agents_wrote_is_inert_and_quoted(asnap: Asnap, place: Path) -> Non
     done = asnap("resume", "01jd")
 
     assert not set("\x1b\x07") & set(done.err)
-    assert shlex.split(done.out.rstrip("\n").partition(" && ")[2])[-2:] == ["a", hostile]
+    assert done.out.rstrip("\n").isprintable()
+    arguments = done.out.rstrip("\n").partition(" && ")[2].partition(" -- ")[2]
+    assert subprocess.check_output(["bash", "-c", f"printf '%s|' {arguments}"]).decode() == f"a|{hostile}|"
 
 
 # Going on ------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_secrets_are_taken_out_and_gone_for_good_with_purge(asnap: Asnap, place:
     assert ran.code == 0
     assert {each["session_id"]: each["dropped"] for each in done["sessions"]} == {"01aaaa": [2], "02bbbb": [1]}
     assert loaded(place, "01aaaa").messages[2].text == "[redacted:github-token]"
-    assert asnap("secrets", "scan").code == 0
+    assert all(each["trash"] for each in asnap("secrets", "scan", "--json").json["sessions"])
     assert asnap("purge", "--yes").code == 0
     assert asnap("undo").code == 4
 
@@ -99,7 +99,7 @@ def test_a_fix_can_be_undone_until_then_and_only_fixed_again(asnap: Asnap, place
     undo = asnap("undo", "--list", "--json").json["operations"][0]["id"]
     assert asnap("undo", undo).code == 2
     assert asnap("secrets", "scan", "01", "--fix", "--yes").code == 0
-    assert asnap("secrets", "scan").code == 0
+    assert all(each["trash"] for each in asnap("secrets", "scan", "--json").json["sessions"])
 
 
 def test_a_fix_has_to_be_said_twice_in_a_script_and_for_whom(asnap: Asnap, place: Path) -> None:
@@ -145,7 +145,7 @@ def test_an_encrypted_store(asnap: Asnap, place: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("ASNAP_KEY", key)
     assert asnap("secrets", "scan").code == 1
     assert asnap("secrets", "scan", "--all", "--fix", "--yes").code == 0
-    assert asnap("secrets", "scan").code == 0
+    assert all(each["trash"] for each in asnap("secrets", "scan", "--json").json["sessions"])
 
 
 def test_unknown_sessions(asnap: Asnap, place: Path) -> None:
@@ -162,3 +162,19 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
 
     assert ran.code == 1
     assert "\x1b" not in ran.out + ran.err
+
+
+def test_the_trash_is_searched_as_well(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", TOKEN), session("02bbbb"))
+    assert asnap("forget", "01aaaa", "--yes").code == 0
+
+    ran = asnap("secrets", "scan", "--json")
+
+    assert ran.code == 1
+    [found] = valid(Secrets, ran.json)["sessions"]
+    assert (found["session_id"], found["secrets"]) == ("01aaaa", {"github-token": 2})
+    assert found["trash"]
+    assert TOKEN not in ran.out
+    assert "asnap purge" in asnap("secrets", "scan").err
+    assert asnap("purge", "--yes").code == 0
+    assert asnap("secrets", "scan").code == 0

@@ -52,26 +52,26 @@ def test_the_defaults_are_those_people_were_promised() -> None:
 
 @pytest.mark.requirement("MANAGER-CONFIG-LAYERS", "MANAGER-CONFIG-ORIGIN")
 def test_code_beats_environment_beats_project_beats_user_beats_default(tmp_path: Path, write: Write) -> None:
-    names = ["snapshot_interval", "event_debounce", "exit_timeout", "retry_first", "retry_max"]
-    write("user.toml", "\n".join(f"{name} = 1" for name in names[:4]))
+    names = ["snapshot_interval", "event_debounce", "spool_flush_interval", "retry_first", "retry_max"]
+    write("user.toml", "\n".join(f"{name} = 5" for name in names[:4]))
     write("project/.asnap.toml", "\n".join(f"{name} = 2" for name in names[:3]))
     environ = {f"ASNAP_{name.upper()}": "3" for name in names[:2]}
     config = _load(tmp_path, environ, snapshot_interval=4)
-    assert [getattr(config, name) for name in names] == [4, 3, 2, 1, 60]
+    assert [getattr(config, name) for name in names] == [4, 3, 2, 5, 60]
     layers = [config.origin(name).layer for name in names]
     assert layers == ["code", "environment", "project", "user", "default"]
     assert config.origin("event_debounce").where == "ASNAP_EVENT_DEBOUNCE"
-    assert config.origin("exit_timeout").where == str(tmp_path / "project" / ".asnap.toml")
+    assert config.origin("spool_flush_interval").where == str(tmp_path / "project" / ".asnap.toml")
     assert str(config.origin("retry_first")) == f"user {tmp_path / 'user.toml'}"
 
 
 def test_a_pyproject_table_counts_and_is_found_from_below(tmp_path: Path, write: Write) -> None:
-    write("pyproject.toml", "[tool.asnap]\nsnapshot_interval = '2m'\n[tool.asnap.retention]\nkeep_daily = 7")
+    write("pyproject.toml", "[tool.asnap]\nsnapshot_interval = '2m'\nmax_snapshots_per_session = 20")
     (tmp_path / "project").mkdir()
     config = _load(tmp_path)
     assert config.snapshot_interval == 120
-    assert config.keep == RetentionPolicy(keep_daily=7)
-    assert config.origin("retention").layer == "project"
+    assert config.keep == RetentionPolicy(keep_last=20)
+    assert config.origin("max_snapshots_per_session").layer == "project"
 
 
 def test_the_search_for_a_project_file_ends_at_the_repository_root(tmp_path: Path, write: Write) -> None:
@@ -93,10 +93,48 @@ def test_no_project_directory_means_no_project_file(
 
 def test_a_project_cannot_move_the_store_nor_switch_encryption_off(tmp_path: Path, write: Write) -> None:
     write("user.toml", "encryption = true\nstorage_path = '/kept'")
-    write("project/.asnap.toml", "encryption = false\nstorage_path = '/stolen'\nsnapshot_on_exit = false")
+    write("project/.asnap.toml", "encryption = false\nstorage_path = '/stolen'")
     config = _load(tmp_path)
-    assert (config.encryption, config.storage_path, config.snapshot_on_exit) == (True, "/kept", False)
+    assert (config.encryption, config.storage_path) == (True, "/kept")
     assert len(config.notices) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "snapshot_on_exit = false",
+        "snapshot_on_signal = false",
+        "max_snapshots_per_session = 1",
+        "max_snapshots_per_session = 1000000",
+        "retention = {keep_last = 1}",
+        "exit_timeout = 0.001",
+        "snapshot_timeout = 0.001",
+        "snapshot_interval = '30d'",
+        "snapshot_interval = 0.001",
+        "event_debounce = 3600",
+        "spool_flush_interval = 3600",
+        "retry_max = 0.0001",
+        "max_concurrent_saves = 100000",
+        "enable_persistence = true",
+        "encryption = true",
+    ],
+)
+def test_a_project_cannot_ask_for_less_than_the_user(tmp_path: Path, write: Write, line: str) -> None:
+    write("project/.asnap.toml", line)
+    config = _load(tmp_path)
+    name = line.partition(" ")[0]
+    assert getattr(config, name) == getattr(SnapshotConfig(), name)
+    assert config.origin(name).layer == "default"
+    assert name in config.notices[0]
+
+
+def test_a_project_may_ask_for_more_than_the_user(tmp_path: Path, write: Write) -> None:
+    write("user.toml", "snapshot_on_exit = false\nsnapshot_interval = 600\nmax_snapshots_per_session = 3")
+    write("project/.asnap.toml", "snapshot_on_exit = true\nsnapshot_interval = 60\nmax_snapshots_per_session = 30")
+    config = _load(tmp_path)
+    assert (config.snapshot_on_exit, config.snapshot_interval, config.max_snapshots_per_session) == (True, 60, 30)
+    assert config.origin("snapshot_on_exit").layer == "project"
+    assert config.notices == ()
 
 
 @pytest.mark.requirement("MANAGER-CONFIG-UNKNOWN")

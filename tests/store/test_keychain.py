@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -33,6 +34,7 @@ from snapshot_plugin.errors import (
     WrongKey,
 )
 from snapshot_plugin.store.keychain import Keychain, SlotInfo
+from snapshot_plugin.store.keyfiles import KeyDirectory
 
 STORE = "01jcstore0000000000000000a"
 OTHER_STORE = "01jcother0000000000000000b"
@@ -369,13 +371,73 @@ def test_adding_a_key_writes_one_slot_file(keys: Path, chain: Keychain) -> None:
 
 
 @pytest.mark.requirement("FORMAT-KEYS-ONE-SLOT")
-def test_removing_a_key_removes_one_slot_file(keys: Path, chain: Keychain) -> None:
+def test_removing_one_of_several_keys_removes_one_slot_file(keys: Path, chain: Keychain) -> None:
     added = chain.add(OWNER, GUEST, "guest", now=NOW)
+    chain.add(OWNER, Passphrase("third"), now=NOW)
     before = contents(keys)
-    chain.remove(OWNER, added.id)
+    assert chain.remove(OWNER, added.id) is False
     assert changed(before, contents(keys)) == {f"{added.id}.json"}
     assert opens(chain, OWNER)
     assert not opens(chain, GUEST)
+
+
+def test_a_copy_of_a_removed_slot_does_not_open_the_store_of_a_single_owner(keys: Path, chain: Keychain) -> None:
+    added = chain.add(OWNER, GUEST, "guest", now=NOW)
+    copied, old = (keys / f"{added.id}.json").read_bytes(), chain.unlock(OWNER)
+    assert chain.remove(OWNER, added.id, now=NOW) is True
+    (keys / f"{added.id}.json").write_bytes(copied)
+    with pytest.raises(SnapshotTampered):
+        chain.unlock(GUEST)
+    new = chain.unlock(OWNER)
+    assert new.primary not in old.keys
+    assert old.keys.items() <= new.keys.items()
+
+
+@pytest.mark.parametrize("writes", range(1, 5))
+def test_an_interrupted_removal_leaves_the_owner_able_to_open(
+    keys: Path, chain: Keychain, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    added = chain.add(OWNER, GUEST, "guest", now=NOW)
+    left = iter(range(writes - 1))
+
+    def cut(work: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            if next(left, None) is None:
+                raise OSError(5, "gone")
+            work(*args)
+
+        return call
+
+    monkeypatch.setattr(KeyDirectory, "write", cut(KeyDirectory.write))
+    monkeypatch.setattr(KeyDirectory, "remove", cut(KeyDirectory.remove))
+    with contextlib.suppress(StoreUnavailable):
+        chain.remove(OWNER, added.id, now=NOW)
+    assert opens(chain, OWNER)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"n": 2**21, "r": 8, "p": 1},
+        {"n": 2**21, "r": 1, "p": 1},
+        {"n": 2, "r": 2**20, "p": 1},
+        {"n": 2**15, "r": 8, "p": 2**20},
+        {"n": 2**70, "r": 8, "p": 1},
+        {"n": 3, "r": 8, "p": 1},
+        {"n": 2, "r": 0, "p": 1},
+    ],
+)
+def test_a_planted_slot_does_not_stop_a_good_passphrase(tmp_path: Path, planted: dict[str, int]) -> None:
+    words, place = Passphrase("correct horse"), tmp_path / "keys"
+    Keychain.create(place, STORE, words, now=NOW)
+    slot = only_slot(place)
+    document = {**unpack(slot.read_bytes()), "id": "00000000000000000000000000"}
+    document["kdf"] = {**document["kdf"], **planted}
+    (place / "00000000000000000000000000.json").write_bytes(pack(document))
+    chain = Keychain(place, store_id=STORE)
+
+    assert chain.unlock(words).primary
+    assert [info.damaged for info in chain.slots()] == [True, False]
 
 
 def test_a_key_may_remove_its_own_slot_if_another_one_stays(keys: Path, chain: Keychain) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,8 @@ import click
 
 from snapshot_plugin.cli.commands.demo_agent import ANSWER, GO_ON, QUESTION
 from snapshot_plugin.cli.layout import process
+from snapshot_plugin.cli.ourselves import our_module
+from snapshot_plugin.codec.sources import without_keys
 
 __all__ = ["command"]
 
@@ -39,10 +40,14 @@ class _Client:
     """An ACP client of the proxy, which runs the demo agent. Both are one process group, to be killed at once."""
 
     def __init__(self, place: Path, pause: float) -> None:
-        agent = (sys.executable, "-m", "snapshot_plugin.cli.commands.demo_agent", str(pause))
-        proxy = (sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--", *agent)
+        agent = our_module("snapshot_plugin.cli.commands.demo_agent", str(pause))
+        proxy = our_module("snapshot_plugin", "run", "--store", str(place), "--", *agent)
         self._process = subprocess.Popen(  # noqa: S603 — our own modules
-            proxy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            proxy,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=without_keys(os.environ),  # the demo's store is a new one
         )
         self._numbers = itertools.count(1)
 

@@ -121,15 +121,18 @@ async def command(
     alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
     of a file is imported, or nothing.
     """
-    from snapshot_plugin.exchange.carrying import bring
+    from snapshot_plugin.exchange.carrying import bring, recorded_commands
     from snapshot_plugin.exchange.reading import read_sessions
 
     paths = _paths(maps)
     data = _opened(call, await _read(file), secret)
     found = await read_sessions(data, now=call.now, wanted=None if form == "auto" else form)
     async with _place(call, dry_run=dry_run) as store:
+        if not dry_run:
+            _distrust(call, commands=[words for copies in found.sessions for words in recorded_commands(copies)])
         arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=dry_run)
         if not dry_run:
+            _distrust(call, sessions=[arrival.session_id for arrival in arrivals])
             await _record(call, store, arrivals)
     return Imported(format=found.format, dry_run=dry_run, paths=paths, sessions=tuple(map(_row, arrivals)))
 
@@ -199,6 +202,14 @@ def _no_file(file: str) -> NotFound:
     error = NotFound(f"there is no file {file}", hint="check the name")
     error.run = "asnap import --help"
     return error
+
+
+def _distrust(call: Call, *, sessions: Sequence[str] = (), commands: Sequence[Sequence[str]] = ()) -> None:
+    """What arrives does not choose what runs: see `asnap resume --exec`."""
+    from snapshot_plugin.manager.command_trust import CommandTrust
+    from snapshot_plugin.manager.places import user_state_dir
+
+    CommandTrust(user_state_dir(call.environ)).imported(sessions, commands)
 
 
 async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival]) -> None:

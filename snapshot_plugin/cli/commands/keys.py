@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["Keys", "command"]
 
 _EXITS = (4, 6, 7, 10)
+_NO_KEY = "none; set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE"
+_SHUT_OUT = (
+    "the master key is a new one: a copy of the slot opens nothing that is saved from now on\n"
+    "  seal the old snapshots anew, too: asnap keys rotate --reencrypt"
+)
+_NOT_SHUT_OUT = (
+    "the master key is the same, because other slots need it: a copy of the slot still opens this store\n"
+    "  to shut it out, remove all slots but your own and add the others again"
+)
 
 
 class Slot(Part):
@@ -61,9 +70,7 @@ class Keys(Document):
             return
         columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
         out.table(columns, [_row(slot) for slot in self.slots])
-        out.note(
-            f"key at hand: {self.key_at_hand or 'none; set ASNAP_KEY_FILE, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE'}"
-        )
+        out.note(f"key at hand: {self.key_at_hand or _NO_KEY}")
 
 
 def _row(slot: Slot) -> tuple[str, str, str, str]:
@@ -157,6 +164,7 @@ async def status(call: Call) -> Keys:
     (
         ("asnap keys init", "make an encrypted store; asks for a passphrase"),
         ("asnap keys init --generate ~/.asnap.key", "with a generated key in a file"),
+        ("asnap keys init --keyring work", "with a generated key in the system's keyring"),
         ("asnap keys init --store ./sessions --new-variable TEAM_KEY", "with a key from the environment"),
     ),
 )
@@ -171,7 +179,9 @@ async def init(call: Call, **new: Any) -> Keys:
         _store(call).about()
         raise InvalidInput(f"there is a store at {where} already", hint="name another place with --store")
     source = new_secret(call, new)
-    async with _store(call, source, create=True) as store:
+    store = _store(call, source, create=True)
+    store.key_label = new["label"]
+    async with store:
         await store.list()
     return _status(call, f"made an encrypted store; {_how_to_open(new)}")
 
@@ -180,6 +190,8 @@ def _how_to_open(new: dict[str, Any]) -> str:
     file, variable = new["generate"] or new["new_key_file"], new["new_variable"]
     if file:
         return f"open it with ASNAP_KEY_FILE={file}, and keep a copy of that file: without it nothing opens"
+    if new["keyring"]:
+        return f"open it with ASNAP_KEYRING={plain(new['keyring'])}"
     if variable:
         return f"open it with ASNAP_KEY=${variable}"
     return "asnap asks for the passphrase, or takes it from ASNAP_PASSPHRASE"
@@ -208,7 +220,7 @@ async def add(call: Call, **new: Any) -> Keys:
     (
         ("asnap keys remove 01jd7a…", "take one way to open the store away"),
         ("asnap keys status", "which there are"),
-        ("asnap keys rotate --reencrypt", "afterwards: who copied the old keys cannot read what comes"),
+        ("asnap keys rotate --reencrypt", "afterwards: seal the old snapshots with a new key"),
     ),
 )
 @click.argument("slot")
@@ -216,13 +228,14 @@ async def add(call: Call, **new: Any) -> Keys:
 async def remove(call: Call, *, slot: str) -> Keys:
     """Take a slot away; the last one that can be read stays.
 
-    Who kept a copy of the slot's file and its secret can still open this store's old data.
+    A copy of the slot's file and its secret still open what was copied with it. If only the slot of your own key is
+    left, the store gets a new master key, and what is saved from now on does not open with the old one.
     """
     chain = _chain(call)
     found = _find(chain, slot)
     call.confirm(f"Remove slot {found}?")
-    chain.remove(call.key(), found)
-    return _status(call, f"removed slot {found}")
+    rekeyed = chain.remove(call.key(), found, now=call.now)
+    return _status(call, f"removed slot {found}; {_SHUT_OUT if rekeyed else _NOT_SHUT_OUT}")
 
 
 @_part(

@@ -11,10 +11,11 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.cli.text import plain
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import Conflict, InvalidInput, SessionLocked
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -28,6 +29,8 @@ class Moved(Part):
     what: str
     steps: tuple[str, ...]
     written: str | None
+    problem: str | None = None
+    """Why it was left as it is: it is live, say."""
 
 
 class Migrated(Document):
@@ -40,14 +43,23 @@ class Migrated(Document):
     moved: tuple[Moved, ...]
     dry_run: bool
 
+    @property
+    def exit_code(self) -> int:
+        """3 if some were left as they are."""
+        return PARTIAL if any(each.problem for each in self.moved) else 0
+
     def show(self, out: Output) -> None:
         """See `Document`."""
         for each in self.moved:
             out.line(plain(each.what) + (f" → {plain(each.written)}" if each.written else ""))
             for step in each.steps:
                 out.line(f"    {step}")
+        left = [each for each in self.moved if each.problem]
+        for each in left:
+            out.note(f"not migrated: {plain(each.problem or '')}")
         would = "would be" if self.dry_run else "were"
-        out.note(f"{self.looked_at} looked at; {len(self.moved)} {would} brought to version {self.current_version}")
+        done = f"{len(self.moved) - len(left)} {would} brought to version {self.current_version}"
+        out.note(f"{self.looked_at} looked at; {done}")
 
 
 @declare(
@@ -59,7 +71,7 @@ class Migrated(Document):
         ("asnap migrate", "save them in the current version; their old snapshots stay"),
         ("asnap migrate old/*.json", "write old/NAME.v2.json beside each; the originals are not touched"),
     ),
-    exits=(2, 5, 7, 8, 10),
+    exits=(2, 3, 5, 7, 8, 10),
 )
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
@@ -118,11 +130,24 @@ async def _sessions(call: Call, store: SnapshotStore, *, dry_run: bool) -> tuple
     with progress(call.out, "migrating", len(old)) as step:
         for meta in old:
             step(meta.session_id)
-            written = None
+            written = problem = None
             if not dry_run:
-                stored = await store.read(meta.session_id, strict=True)
-                ref = await store.save(stored.snapshot, trigger="migrate", tags=("migrated",), base=stored.ref.seq)
-                written = f"{meta.session_id}@{ref.seq}"
+                try:
+                    written = await _saved_anew(store, meta.session_id)
+                except (SessionLocked, Conflict) as error:
+                    problem = error.message
             steps = (f"{meta.version} → {CURRENT_VERSION}",)
-            moved.append(Moved(what=f"{meta.session_id}@{meta.seq}", steps=steps, written=written))
+            moved.append(Moved(what=f"{meta.session_id}@{meta.seq}", steps=steps, written=written, problem=problem))
     return len(metas), moved
+
+
+async def _saved_anew(store: SnapshotStore, session_id: str) -> str:
+    """Save the session in the current version. `SessionLocked` if it is live: its owner saves it so itself."""
+    from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
+    from snapshot_plugin.manager.ports import utc_now
+
+    async with held_alone(store, session_id, utc_now, to="migrate"):
+        await must_be_recovered(store, session_id)
+        stored = await store.read(session_id, strict=True)
+        ref = await store.save(stored.snapshot, trigger="migrate", tags=("migrated",), base=stored.ref.seq)
+    return f"{session_id}@{ref.seq}"

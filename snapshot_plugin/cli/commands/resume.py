@@ -14,8 +14,10 @@ import click
 from snapshot_plugin.cli.about import About, about, context_line
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.command import yes_option
 from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.failures import with_next
+from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.recovering import recover_first
 from snapshot_plugin.cli.refs import going_on, resolve
@@ -24,8 +26,11 @@ from snapshot_plugin.cli.sessions import SessionRow, rows_of
 from snapshot_plugin.cli.text import long_ago, plain, several, span
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
+from snapshot_plugin.inert import shell_line
 
 if TYPE_CHECKING:
+    from snapshot_plugin.manager.command_trust import CommandTrust
+    from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["Resume", "command"]
@@ -53,13 +58,15 @@ class Resume(Document):
     """What will be there again."""
     cwd: str | None
     command: tuple[str, ...]
+    confirmed: bool
+    """False if the agent's command came with an import and was never confirmed: --exec asks before it runs."""
     as_of: datetime
 
     @property
     def shell_line(self) -> str:
         """The command, to paste."""
-        line = shlex.join(self.command)
-        return f"cd {shlex.quote(self.cwd)} && {line}" if self.cwd else line
+        line = shell_line(self.command)
+        return f"cd {shell_line([self.cwd])} && {line}" if self.cwd else line
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -73,7 +80,7 @@ class Resume(Document):
     def story(self) -> Iterator[str]:
         """What a person should know before going on."""
         row, known = self.session, self.about
-        yield f"{plain(row.title or '') or '(untitled)'} ({row.session_id})"
+        yield f"{plain(row.title or '') or '(untitled)'} ({plain(row.session_id)})"
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
         age = f"last changed {long_ago(row.changed_at, self.as_of)}"
         yield f"  agent     {plain(agent)}, {age}, {row.length}"
@@ -84,6 +91,8 @@ class Resume(Document):
         yield f"  grade     {self.expected_grade or 'not known yet'}: {how}"
         yield from (f"  repair    {plain(notice)}" for notice in known.notices)
         yield from (f"  damaged   {plain(damage)}" for damage in known.skipped)
+        if not self.confirmed:
+            yield "  imported  its command came with an import: read it before you run it"
         if row.ended_unexpectedly:
             yield "  ended     unexpectedly; what was cut off is recovered first"
         if self.cwd and not os.path.isdir(self.cwd):  # noqa: PTH112 — text
@@ -122,6 +131,7 @@ class PrintedResume(Resume):
 @click.option("--print", "only_print", is_flag=True, help="Only the command.")
 @click.option("--with", "agent", metavar="COMMAND", help="The agent to go on in.  [default: the one that had it]")
 @click.option("--cwd", metavar="DIR", help="Where to go on.  [default: where it was]")
+@yes_option
 @click.option(
     "--require", type=click.Choice(["exact", "history", "context"]), help="The least faithful restore to accept."
 )
@@ -155,9 +165,11 @@ async def command(
         restores=tuple(_restores(row, known)),
         cwd=_directory(cwd, row),
         command=_run_line(call, row, command_, require),
+        confirmed=agent is not None or _trust(call).is_trusted(command_, sessions=_origins(stored.snapshot)),
         as_of=call.now,
     )
     if execute:
+        _agreed(call, resume, command_)
         _become(call, resume)
     return resume
 
@@ -270,12 +282,43 @@ def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | 
     return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
 
 
+def _trust(call: Call) -> CommandTrust:
+    from snapshot_plugin.manager.command_trust import CommandTrust
+    from snapshot_plugin.manager.places import user_state_dir
+
+    return CommandTrust(user_state_dir(call.environ))
+
+
+def _origins(snapshot: SessionSnapshot) -> list[str]:
+    return [snapshot.session_id, *([snapshot.parent.session_id] if snapshot.parent else [])]
+
+
+def _agreed(call: Call, resume: Resume, agent: Sequence[str]) -> None:
+    """Run no command that came with an import before the user has seen it and agreed; ask once for each command."""
+    if resume.confirmed:
+        return
+    call.out.warn(f"asnap: the command of session {plain(resume.session.session_id)} came with an import:")
+    call.out.warn(f"asnap:   {shell_line(agent)}")
+    try:
+        call.confirm("Run it?")
+    except InvalidInput:
+        error = InvalidInput(
+            f"not run: the command of session {resume.session.session_id} came with an import: {shell_line(agent)}",
+            session_id=resume.session.session_id,
+            hint="confirm it with --yes, or give your own with --with",
+        )
+        raise with_next(error, f"asnap resume {shlex.quote(resume.session.session_id)} --exec --yes") from None
+    _trust(call).confirm(agent)
+
+
 def _become(call: Call, resume: Resume) -> NoReturn:
-    """Replace this process; whoever started it talks to the agent from now on."""
+    """Replace this process; the client that started it talks to the agent from now on."""
     for line in resume.story():
         call.out.note(f"asnap: {line}")
+    call.out.warn(f"asnap: {resume.shell_line}")
     if resume.cwd and os.path.isdir(resume.cwd):  # noqa: PTH112 — as above
         os.chdir(resume.cwd)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snapshot_plugin", *resume.command[1:]])  # noqa: S606 — that is the point
+    ours = our_module("snapshot_plugin", *resume.command[1:])
+    os.execv(ours[0], ours)  # noqa: S606 — that is the point

@@ -48,6 +48,8 @@ class LeakySession(Part):
     """Every snapshot that holds any."""
     not_searched: tuple[str, ...] = ()
     """Files a repair set aside, which were not looked through."""
+    trash: str | None = None
+    """Where it is in the trash, if it is: gone for good with asnap purge."""
     fixed: bool = False
     snapshot: int | None = None
     """The newest snapshot after the fix."""
@@ -90,7 +92,9 @@ class Secrets(Document):
                 "  the snapshots that held them lie in the trash, for asnap undo; gone for good with: asnap purge"
             )
             out.note("  what was shared, and what the agent keeps itself, is as it was: replace these secrets")
-        elif self.exit_code == 1:
+        elif any(session.trash for session in self.sessions):
+            out.note(f"  what is in the trash goes for good with: {out.run('asnap purge')}")
+        if self.exit_code == 1 and any(session.secrets and not session.trash for session in self.sessions):
             out.note(f"  to take them out: {out.run('asnap secrets scan --all --fix')}")
 
     def _end(self) -> str:
@@ -103,7 +107,7 @@ class Secrets(Document):
 
 
 def _rows(session: LeakySession) -> Iterator[tuple[str, ...]]:
-    state = "fixed" if session.fixed else ""
+    state = "fixed" if session.fixed else "in the trash" if session.trash else ""
     for kind, count in session.secrets.items():
         paths = [place.path for place in session.places if place.secret == kind]
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -137,7 +141,7 @@ def command() -> None:
 @click.option("--fix", is_flag=True, help="Save them without the secrets; drop the snapshots that hold any.")
 @yes_option
 async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> Secrets:
-    """Find keys, tokens and passwords in all snapshots of sessions. Exits with 1 if there are any.
+    """Find keys, tokens and passwords in all snapshots, and in the trash. Exits with 1 if there are any.
 
     With --fix, they are replaced by [redacted:kind]; what holds them goes to the trash, until asnap purge.
     """
@@ -152,6 +156,8 @@ async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> S
             for meta in metas:
                 step(meta.session_id)
                 await job.look(meta, alone=ref is not None)
+        if ref is None:
+            await job.look_into_trash()
         operation = await job.fix() if fix else None
     return Secrets(sessions=tuple(job.found.values()), searched=len(metas), operation=operation)
 
@@ -189,11 +195,17 @@ class _Search:
         if not found.is_clean or found.problem:
             self.found[meta.session_id] = _leaky(found, session.title)
 
+    async def look_into_trash(self) -> None:
+        from snapshot_plugin.manager.secrets import find_secrets_in_trash
+
+        for found in await find_secrets_in_trash(self._store):
+            self.found[f"trash {found.token}"] = _leaky(found, None)
+
     async def fix(self) -> str | None:
         """Take out what was found; the name of the operation, if anything was."""
         import anyio
 
-        todo = [session for session in self.found.values() if session.secrets]
+        todo = [session for session in self.found.values() if session.secrets and not session.trash]
         if not todo:
             return None
         self._call.confirm(f"Take the secrets out of {len(todo)} session(s)?")
@@ -244,5 +256,6 @@ def _leaky(found: SessionSecrets, title: str | None) -> LeakySession:
         places=tuple(SecretPlace(secret=each.kind, path=each.path, count=each.count) for each in found.places),
         snapshots=found.snapshots,
         not_searched=found.not_searched,
+        trash=found.token,
         problem=found.problem,
     )

@@ -1,0 +1,120 @@
+"""Nothing in a project's directory stops a command, hangs it, or changes it unseen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.testing import make_snapshot
+from tests.cli.conftest import Asnap, saved
+
+CONFLICT = "<<<<<<< ours\n[tool.asnap]\n=======\n>>>>>>> theirs\n"
+Plant = Callable[[Path], None]
+
+
+def _written(name: str, text: str | bytes) -> Plant:
+    def plant(place: Path) -> None:
+        (place / name).write_bytes(text.encode() if isinstance(text, str) else text)
+
+    return plant
+
+
+def _linked(name: str, target: str) -> Plant:
+    return lambda place: (place / name).symlink_to(target)
+
+
+HOSTILE: dict[str, Plant] = {
+    "merge conflict": _written("pyproject.toml", CONFLICT),
+    "merge conflict in ours": _written(".asnap.toml", CONFLICT),
+    "endless device": _linked(".asnap.toml", "/dev/zero"),
+    "standard input": _linked(".asnap.toml", "/dev/stdin"),
+    "secret file": _linked("pyproject.toml", "/etc/passwd"),
+    "link to itself": _linked(".asnap.toml", ".asnap.toml"),
+    "pipe": lambda place: os.mkfifo(place / ".asnap.toml"),
+    "directory": lambda place: (place / ".asnap.toml").mkdir(),
+    "tool is a number": _written("pyproject.toml", "tool = 5 # asnap"),
+    "table is a number": _written("pyproject.toml", "[tool]\nasnap = 5"),
+    "list of tables": _written("pyproject.toml", "[[tool]]\nasnap = 5"),
+    "deep": _written(".asnap.toml", "a = " + "[" * 50_000),
+    "deep tables": _written("pyproject.toml", "asnap = " + "{a=" * 50_000),
+    "many parts": _written(".asnap.toml", "a" + ".a" * 200_000 + " = 1"),
+    "large": _written(".asnap.toml", "#" * (2 << 20)),
+    "large pyproject": _written("pyproject.toml", "# asnap" * (1 << 20)),
+    "not text": _written(".asnap.toml", b"\xff\xfe\x00"),
+    "values of other types": _written(".asnap.toml", "snapshot_interval = []\nretention = 5\nsnapshot_on_exit = 3"),
+    "huge number": _written(".asnap.toml", "snapshot_interval = " + "9" * 4000),
+    "many unknown names": _written(".asnap.toml", "".join(f"a{n} = 1\n" for n in range(20_000))),
+}
+
+
+@pytest.mark.parametrize("plant", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("line", ["list", "recover", "snapshot --all"])
+def test_a_broken_project_file_is_never_fatal(home: Path, place: Path, plant: Plant, line: str) -> None:
+    saved(place, make_snapshot("hello", session_id="s1"))
+    plant(Path.cwd())
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "snapshot_plugin", *line.split()],
+        input=b"for the client\n" * 10_000,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert len(done.stderr) < 4000
+
+
+@pytest.mark.parametrize("name", ["merge conflict in ours", "standard input", "pipe", "deep", "huge number"])
+def test_a_file_that_is_not_used_is_named(asnap: Asnap, name: str) -> None:
+    HOSTILE[name](Path.cwd())
+
+    done = asnap("config", "show", "--json")
+
+    assert done.code == 0
+    assert any(".asnap.toml" in notice for notice in done.json["notices"])
+
+
+def test_a_conflict_in_a_file_that_does_not_concern_us_is_not_mentioned(asnap: Asnap) -> None:
+    (Path.cwd() / "pyproject.toml").write_text(CONFLICT.replace("asnap", "other"))
+
+    done = asnap("config", "show", "--json")
+
+    assert (done.code, done.json["notices"], done.err) == (0, [], "")
+
+
+def test_the_run_command_leaves_the_clients_input_alone(home: Path, place: Path) -> None:
+    HOSTILE["standard input"](Path.cwd())
+    seen = home / "seen"
+    command = [sys.executable, "-P", "-m", "snapshot_plugin", "run", "--", "sh", "-c", f"cat > '{seen}'"]
+
+    subprocess.run(command, input=b'{"jsonrpc":"2.0","method":"x"}\n', timeout=30, check=False)
+
+    assert b'"method"' in seen.read_bytes()
+
+
+def test_what_a_project_changed_is_told_with_its_origin(asnap: Asnap) -> None:
+    (Path.cwd() / ".asnap.toml").write_text("snapshot_interval = 60")
+
+    done = asnap("config", "show", "--origin")
+
+    (line,) = (line for line in done.out.splitlines() if line.startswith("snapshot_interval"))
+    assert line.split()[1:3] == ["60.0", "project"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_the_file_of_another_user_is_not_used(asnap: Asnap) -> None:
+    file = Path.cwd() / ".asnap.toml"
+    file.write_text("snapshot_interval = 60")
+    os.chown(file, 54321, 54321)
+
+    done = asnap("config", "show", "--json")
+
+    assert "another user" in done.json["notices"][0]
+    assert next(each for each in done.json["settings"] if each["name"] == "snapshot_interval")["value"] == 300

@@ -1,0 +1,178 @@
+"""No command runs code or commands that the user did not choose: not from a directory, not from an import."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.inert import shell_line
+from snapshot_plugin.testing import make_snapshot
+from tests.cli.conftest import Asnap, Ran, saved
+from tests.cli.terminal import Terminal
+
+SCRIPT = Path(sys.executable).with_name("asnap")
+
+
+def planted(directory: Path) -> Path:
+    """A repository whose files are named like modules we import; each leaves a mark when it runs."""
+    directory.mkdir(exist_ok=True)
+    for name in ("click", "json", "anyio", "pydantic", "platformdirs", "snapshot_plugin"):
+        (directory / f"{name}.py").write_text(
+            f"open({str(directory / 'ran')!r}, 'w').close()\nraise SystemExit(66)\n"
+        )
+    return directory / "ran"
+
+
+def run_in(directory: Path, *words: str | Path, **environ: str) -> Ran:
+    done = subprocess.run(
+        [str(SCRIPT), *map(str, words)],
+        cwd=directory,
+        env={**os.environ, **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def test_resume_does_not_import_from_the_directory_of_the_session(home: Path, place: Path) -> None:
+    mark = planted(home / "repo")
+    saved(
+        place, make_snapshot("hi", session_id="s1", config={"cwd": str(home / "repo")}, agent={"command": ["true"]})
+    )
+
+    run_in(home, "resume", "s1", "--exec")
+
+    assert not mark.exists()
+
+
+def test_demo_does_not_import_from_the_current_directory(home: Path) -> None:
+    mark = planted(home / "repo")
+
+    done = run_in(home / "repo", "demo", "--fast")
+
+    assert (done.code, mark.exists()) == (0, False), done.err
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("doctor",), ("config", "show"), ("mcp", "--help"), ("run", "--", "true")]
+)
+def test_no_command_imports_from_the_current_directory(home: Path, words: tuple[str, ...]) -> None:
+    mark = planted(home / "repo")
+
+    run_in(home / "repo", *words)
+
+    assert not mark.exists()
+
+
+# Commands of imported sessions ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundle(asnap: Asnap, home: Path, place: Path) -> Path:
+    """A bundle whose session records a command that leaves a mark."""
+    command = ["sh", "-c", f"touch {shlex.quote(str(home / 'ran'))}"]
+    saved(place, make_snapshot("hi", session_id="s1", config={"cwd": str(home)}, agent={"command": command}))
+    file = home / "s.asnap"
+    assert asnap("export", "s1", "-o", file).code == 0
+    shutil.rmtree(place)
+    return file
+
+
+def test_the_command_of_an_imported_session_is_refused_and_shown(bundle: Path, home: Path, asnap: Asnap) -> None:
+    assert asnap("import", bundle).code == 0
+
+    done = run_in(home, "resume", "latest", "--exec")
+
+    assert done.code == 2
+    assert f"touch {home}/ran" in done.err
+    assert "--yes" in done.err
+    assert not (home / "ran").exists()
+
+
+def test_a_fork_of_an_imported_session_is_refused_as_well(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+    forked = asnap("fork", "s1", "--json").json["session_id"]
+
+    assert run_in(home, "resume", forked, "--exec").code == 2
+    assert not (home / "ran").exists()
+
+
+def test_a_confirmed_command_runs_and_is_not_asked_for_again(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+
+    first = run_in(home, "resume", "s1", "--exec", "--yes", "-q")
+    assert (home / "ran").exists()
+    assert f"touch {home}/ran" in first.err
+    (home / "ran").unlink()
+    run_in(home, "resume", "s1", "--exec")
+    assert (home / "ran").exists()
+
+
+def test_a_command_given_with_with_needs_no_confirmation(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+
+    done = run_in(home, "resume", "s1", "--exec", "--with", f"touch {home}/mine")
+
+    assert (home / "mine").exists()
+    assert not (home / "ran").exists()
+    assert f"touch {home}/mine" in done.err
+
+
+def test_a_person_at_a_terminal_is_asked(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+    with Terminal("resume", "s1", "--exec") as terminal:
+        terminal.wait_for("Run it?")
+        terminal.send("n\r")
+        terminal.end()
+    assert not (home / "ran").exists()
+
+
+def test_the_own_sessions_command_runs_as_before_and_is_printed(home: Path, place: Path) -> None:
+    saved(place, make_snapshot("hi", session_id="s1", agent={"command": ["touch", str(home / "ran")]}))
+
+    done = run_in(home, "resume", "s1", "--exec", "-q")
+
+    assert (home / "ran").exists()
+    assert f"-- touch {home}/ran" in done.err
+
+
+def test_a_printed_command_is_inert_and_still_means_the_same(home: Path) -> None:
+    words = ["printf", "%s", "a\x1b[31m\u202eb'c\x9b"]
+
+    line = shell_line(words)
+
+    assert line.isprintable()
+    assert subprocess.check_output(["bash", "-c", line]).decode() == words[2]
+
+
+# Keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ASNAP_PASSPHRASE", "ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND"])
+def test_the_pager_does_not_get_the_key(
+    home: Path, place: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(place, make_snapshot(*["line"] * 200, session_id="s1"), key="words")
+    key = {"ASNAP_KEY_FILE": str(home / "key"), "ASNAP_KEY_COMMAND": "printf words"}.get(name, "words")
+    (home / "key").write_text("words")
+    (home / "key").chmod(0o600)
+    pager = home / "pager"
+    pager.write_text(f"#!/bin/sh\nenv > {home}/env\ncat > /dev/null\n")
+    pager.chmod(0o700)
+    monkeypatch.setenv(name, key)
+    monkeypatch.setenv("PAGER", str(pager))
+    with Terminal("show", "s1") as terminal:
+        terminal.end()
+
+    seen = (home / "env").read_text()
+    assert "PAGER=" in seen
+    assert f"\n{name}=" not in f"\n{seen}"
