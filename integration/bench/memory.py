@@ -23,7 +23,7 @@ import anyio
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory import ProjectMemory
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _BUDGETS = {

@@ -13,8 +13,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult
 
 import snapshot_plugin
-from snapshot_plugin.adapters.mcp.server import make_server
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory.server.server import make_server
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.memory import MemoryStore
 

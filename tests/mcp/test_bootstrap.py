@@ -16,7 +16,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from snapshot_plugin.adapters.memory import shape_of
+from snapshot_plugin.memory import shape_of
 from tests.mcp.servers import command, connected, told
 from tests.memory.opening import filled
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mcp_types import TextContent
 
-from snapshot_plugin.adapters.memory import files
+from snapshot_plugin.memory import files
 from tests.mcp.servers import connected, refused, told
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.adapters.memory import SessionContext
+from snapshot_plugin.memory import SessionContext
 from tests.mcp.servers import connected
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/mcp-tools.md").read_text("utf-8")

@@ -18,9 +18,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from snapshot_plugin.adapters.mcp.serve import http_app
-from snapshot_plugin.adapters.mcp.server import make_server
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory.server.serve import http_app
+from snapshot_plugin.memory.server.server import make_server
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.store.memory import MemoryStore
 from tests.mcp.servers import command, environment, told
@@ -154,8 +154,8 @@ _SERVE_AND_RECORD = """
 import signal
 import sys
 import anyio
-from snapshot_plugin.adapters.mcp.serve import serve_stdio
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory.server.serve import serve_stdio
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.store.memory import MemoryStore
 
 class Memory(ProjectMemory):

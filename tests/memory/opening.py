@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.testing.clock import FixedClock
 
 Opener = Callable[..., ProjectMemory]

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.adapters.memory import ErrorRecord, Limits
-from snapshot_plugin.adapters.memory.archive import Archive
-from snapshot_plugin.adapters.memory.flush import flush
-from snapshot_plugin.adapters.memory.names import name_of
-from snapshot_plugin.adapters.memory.overview import context_of
-from snapshot_plugin.adapters.memory.register import ProjectRegister
-from snapshot_plugin.adapters.memory.seen import Seen
+from snapshot_plugin.memory import ErrorRecord, Limits
+from snapshot_plugin.memory.archive import Archive
+from snapshot_plugin.memory.flush import flush
+from snapshot_plugin.memory.names import name_of
+from snapshot_plugin.memory.overview import context_of
+from snapshot_plugin.memory.register import ProjectRegister
+from snapshot_plugin.memory.seen import Seen
 from tests.memory.opening import MIB, filled, text
 
 

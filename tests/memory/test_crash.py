@@ -13,7 +13,7 @@ from tests.memory.opening import Opener
 
 _HOLD = """
     import sys, anyio
-    from snapshot_plugin.adapters.memory import ProjectMemory
+    from snapshot_plugin.memory import ProjectMemory
     from pathlib import Path
 
     async def main():
@@ -65,13 +65,13 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from snapshot_plugin.adapters.memory.archive import Archive
-    from snapshot_plugin.adapters.memory.flush import flush
-    from snapshot_plugin.adapters.memory.limits import Limits
-    from snapshot_plugin.adapters.memory.names import name_of
-    from snapshot_plugin.adapters.memory.records import ErrorRecord
-    from snapshot_plugin.adapters.memory.register import ProjectRegister
-    from snapshot_plugin.adapters.memory.seen import Seen
+    from snapshot_plugin.memory.archive import Archive
+    from snapshot_plugin.memory.flush import flush
+    from snapshot_plugin.memory.limits import Limits
+    from snapshot_plugin.memory.names import name_of
+    from snapshot_plugin.memory.records import ErrorRecord
+    from snapshot_plugin.memory.register import ProjectRegister
+    from snapshot_plugin.memory.seen import Seen
 
     base = Path(sys.argv[1])
     now = lambda: datetime.now(UTC)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.memory import Baseline, Limits, NoiseRule, ProjectMemory
+from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory
 from snapshot_plugin.errors import (
     InvalidInput,
     LimitExceeded,
@@ -479,7 +479,7 @@ async def test_the_context_says_how_much_of_the_api_was_seen_lately(open_memory:
 async def test_opening_tells_the_log_what_there_is(open_memory: Opener, caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="secret-name"))
-    with caplog.at_level("INFO", logger="snapshot_plugin.adapters.memory"):
+    with caplog.at_level("INFO", logger="snapshot_plugin.memory"):
         async with open_memory():
             pass
     assert "session 2: 1 baselines" in caplog.text

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.adapters.memory import ApiSchema, Endpoint, ErrorHistory, ErrorRecord, Limits
-from snapshot_plugin.adapters.memory.evict import Stored, evicted, kept_endpoints, kept_errors, trimmed
-from snapshot_plugin.adapters.memory.files import encoded
-from snapshot_plugin.adapters.memory.merge import merged_errors, merged_schema
-from snapshot_plugin.adapters.memory.names import ERROR_HISTORY, SUFFIX, Name, name_from_file, name_of
-from snapshot_plugin.adapters.memory.privacy import without_secrets
-from snapshot_plugin.adapters.memory.reading import read_document
+from snapshot_plugin.memory import ApiSchema, Endpoint, ErrorHistory, ErrorRecord, Limits
+from snapshot_plugin.memory.evict import Stored, evicted, kept_endpoints, kept_errors, trimmed
+from snapshot_plugin.memory.files import encoded
+from snapshot_plugin.memory.merge import merged_errors, merged_schema
+from snapshot_plugin.memory.names import ERROR_HISTORY, SUFFIX, Name, name_from_file, name_of
+from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.reading import read_document
 from snapshot_plugin.errors import InvalidInput
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -48,10 +48,10 @@ def command(*, store: str | None, project: Path, port: int | None) -> None:
     127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or one that is made up and shown.
     """
     try:
-        from snapshot_plugin.adapters.mcp.serve import serve_http, serve_stdio
+        from snapshot_plugin.memory.server.serve import serve_http, serve_stdio
     except ImportError as error:
         raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
-    from snapshot_plugin.adapters.memory import ProjectMemory
+    from snapshot_plugin.memory import ProjectMemory
 
     memory = ProjectMemory(project)
     if port is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from snapshot_plugin.adapters.memory.archive import Archive
-from snapshot_plugin.adapters.memory.evict import kept_endpoints, kept_errors, kept_timings
-from snapshot_plugin.adapters.memory.merge import merged_errors, merged_schema, merged_timings, with_filtered
-from snapshot_plugin.adapters.memory.names import BASELINES, ERROR_HISTORY, NOISE_CONFIG, SCHEMA, TIMINGS
-from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, NoiseConfig, Timings
-from snapshot_plugin.adapters.memory.seen import Seen
+from snapshot_plugin.memory.archive import Archive
+from snapshot_plugin.memory.evict import kept_endpoints, kept_errors, kept_timings
+from snapshot_plugin.memory.merge import merged_errors, merged_schema, merged_timings, with_filtered
+from snapshot_plugin.memory.names import BASELINES, ERROR_HISTORY, NOISE_CONFIG, SCHEMA, TIMINGS
+from snapshot_plugin.memory.records import ApiSchema, ErrorHistory, NoiseConfig, Timings
+from snapshot_plugin.memory.seen import Seen
 from snapshot_plugin.errors import StoreUnavailable
 
 __all__ = ["flush"]

@@ -31,15 +31,15 @@ import anyio.abc
 import anyio.to_thread
 from pydantic import ValidationError
 
-from snapshot_plugin.adapters.memory.archive import Archive, Saved
-from snapshot_plugin.adapters.memory.files import encoded
-from snapshot_plugin.adapters.memory.flush import flush
-from snapshot_plugin.adapters.memory.limits import Limits
-from snapshot_plugin.adapters.memory.names import BASELINES, NOISE_CONFIG, name_of, namespace_dir
-from snapshot_plugin.adapters.memory.overview import context_of, stats_of
-from snapshot_plugin.adapters.memory.privacy import without_secrets
-from snapshot_plugin.adapters.memory.project import project_root
-from snapshot_plugin.adapters.memory.records import (
+from snapshot_plugin.memory.archive import Archive, Saved
+from snapshot_plugin.memory.files import encoded
+from snapshot_plugin.memory.flush import flush
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.names import BASELINES, NOISE_CONFIG, name_of, namespace_dir
+from snapshot_plugin.memory.overview import context_of, stats_of
+from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.project import project_root
+from snapshot_plugin.memory.records import (
     Baseline,
     Endpoint,
     EndpointTiming,
@@ -47,9 +47,9 @@ from snapshot_plugin.adapters.memory.records import (
     NoiseConfig,
     NoiseRule,
 )
-from snapshot_plugin.adapters.memory.register import ProjectRegister, default_register_dir
-from snapshot_plugin.adapters.memory.seen import Seen
-from snapshot_plugin.adapters.memory.summary import MemoryStats, Persistence, SessionContext, told
+from snapshot_plugin.memory.register import ProjectRegister, default_register_dir
+from snapshot_plugin.memory.seen import Seen
+from snapshot_plugin.memory.summary import MemoryStats, Persistence, SessionContext, told
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.frozen import freeze

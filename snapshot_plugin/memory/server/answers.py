@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from snapshot_plugin.adapters.memory.summary import MemoryStats, Persistence
+from snapshot_plugin.memory.summary import MemoryStats, Persistence
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.value import Timestamp
 

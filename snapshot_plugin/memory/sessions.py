@@ -9,10 +9,10 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
-from snapshot_plugin.adapters.memory.files import MemoryFiles, encoded
-from snapshot_plugin.adapters.memory.project import DIRECTORY, ignore_in_git
-from snapshot_plugin.adapters.memory.standing import Standing
-from snapshot_plugin.adapters.memory.tenure import Tenure
+from snapshot_plugin.memory.files import MemoryFiles, encoded
+from snapshot_plugin.memory.project import DIRECTORY, ignore_in_git
+from snapshot_plugin.memory.standing import Standing
+from snapshot_plugin.memory.tenure import Tenure
 from snapshot_plugin.errors import Damaged, MemoryReadOnly, NotFound, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.value import Timestamp, Value
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from snapshot_plugin.adapters.memory.archive import Saved
-from snapshot_plugin.adapters.memory.limits import Limits
-from snapshot_plugin.adapters.memory.memory import ProjectMemory
-from snapshot_plugin.adapters.memory.records import (
+from snapshot_plugin.memory.archive import Saved
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.memory import ProjectMemory
+from snapshot_plugin.memory.records import (
     ApiSchema,
     Baseline,
     Endpoint,
@@ -16,8 +16,8 @@ from snapshot_plugin.adapters.memory.records import (
     NoiseRule,
     Timings,
 )
-from snapshot_plugin.adapters.memory.shapes import shape_of
-from snapshot_plugin.adapters.memory.summary import MemoryStats, SessionContext
+from snapshot_plugin.memory.shapes import shape_of
+from snapshot_plugin.memory.summary import MemoryStats, SessionContext
 
 __all__ = [
     "ApiSchema",

@@ -8,16 +8,16 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from snapshot_plugin.adapters.mcp.answers import (
+from snapshot_plugin.memory.server.answers import (
     ResumePlan,
     SearchAnswer,
     SessionList,
     SessionView,
     SnapshotTaken,
 )
-from snapshot_plugin.adapters.mcp.failures import answering
-from snapshot_plugin.adapters.mcp.plan import plan_resume
-from snapshot_plugin.adapters.mcp.sessions import StoredSessions
+from snapshot_plugin.memory.server.failures import answering
+from snapshot_plugin.memory.server.plan import plan_resume
+from snapshot_plugin.memory.server.sessions import StoredSessions
 from snapshot_plugin.manager.ports import Clock
 
 __all__ = ["add_session_tools"]

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from snapshot_plugin.adapters.memory.records import (
+from snapshot_plugin.memory.records import (
     ApiSchema,
     EndpointTiming,
     ErrorHistory,

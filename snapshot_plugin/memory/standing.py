@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from snapshot_plugin.adapters.memory.summary import Persistence
+from snapshot_plugin.memory.summary import Persistence
 from snapshot_plugin.errors import MemoryReadOnly, StoreUnavailable
 
 __all__ = ["Standing"]

@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from snapshot_plugin.adapters.memory.evict import trimmed
-from snapshot_plugin.adapters.memory.files import MemoryFiles, encoded
-from snapshot_plugin.adapters.memory.limits import Limits
-from snapshot_plugin.adapters.memory.names import BASELINES, ERROR_HISTORY, NOISE, TIMINGS, Name
-from snapshot_plugin.adapters.memory.privacy import without_secrets
-from snapshot_plugin.adapters.memory.project import DIRECTORY
-from snapshot_plugin.adapters.memory.reading import as_document, read_document
-from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, NoiseConfig, Timings
-from snapshot_plugin.adapters.memory.register import ProjectRegister
-from snapshot_plugin.adapters.memory.sessions import Sessions
-from snapshot_plugin.adapters.memory.shapes import with_shapes
-from snapshot_plugin.adapters.memory.shelf import Payload, Shelf
-from snapshot_plugin.adapters.memory.standing import Standing
+from snapshot_plugin.memory.evict import trimmed
+from snapshot_plugin.memory.files import MemoryFiles, encoded
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.names import BASELINES, ERROR_HISTORY, NOISE, TIMINGS, Name
+from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.project import DIRECTORY
+from snapshot_plugin.memory.reading import as_document, read_document
+from snapshot_plugin.memory.records import ApiSchema, ErrorHistory, NoiseConfig, Timings
+from snapshot_plugin.memory.register import ProjectRegister
+from snapshot_plugin.memory.sessions import Sessions
+from snapshot_plugin.memory.shapes import with_shapes
+from snapshot_plugin.memory.shelf import Payload, Shelf
+from snapshot_plugin.memory.standing import Standing
 from snapshot_plugin.errors import (
     Damaged,
     InvalidInput,

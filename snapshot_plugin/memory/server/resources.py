@@ -7,10 +7,10 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
-from snapshot_plugin.adapters.mcp.failures import serving
-from snapshot_plugin.adapters.mcp.plan import plan_resume
-from snapshot_plugin.adapters.mcp.sessions import StoredSessions
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory.server.failures import serving
+from snapshot_plugin.memory.server.plan import plan_resume
+from snapshot_plugin.memory.server.sessions import StoredSessions
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.manager.ports import Clock
 
 __all__ = ["add_resources"]

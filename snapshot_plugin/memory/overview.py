@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from snapshot_plugin.adapters.memory.archive import Archive
-from snapshot_plugin.adapters.memory.evict import Stored, kept_errors, kept_timings
-from snapshot_plugin.adapters.memory.merge import merged_errors, merged_schema, merged_timings, with_filtered
-from snapshot_plugin.adapters.memory.names import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE
-from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, Timings
-from snapshot_plugin.adapters.memory.seen import Seen
-from snapshot_plugin.adapters.memory.summary import (
+from snapshot_plugin.memory.archive import Archive
+from snapshot_plugin.memory.evict import Stored, kept_errors, kept_timings
+from snapshot_plugin.memory.merge import merged_errors, merged_schema, merged_timings, with_filtered
+from snapshot_plugin.memory.names import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE
+from snapshot_plugin.memory.records import ApiSchema, ErrorHistory, Timings
+from snapshot_plugin.memory.seen import Seen
+from snapshot_plugin.memory.summary import (
     Applied,
     BaselineSummary,
     MemoryStats,

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from snapshot_plugin.adapters.memory.evict import Stored
-from snapshot_plugin.adapters.memory.names import Name, name_from_file, namespace_of
+from snapshot_plugin.memory.evict import Stored
+from snapshot_plugin.memory.names import Name, name_from_file, namespace_of
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
-from snapshot_plugin.adapters.memory.project import DIRECTORY
+from snapshot_plugin.memory.project import DIRECTORY
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.store.files import make_private_dir, replace_file
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapshot_plugin.adapters.memory.records import (
+from snapshot_plugin.memory.records import (
     ApiSchema,
     Endpoint,
     EndpointTiming,

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from snapshot_plugin.adapters.memory.evict import kept_endpoints, kept_errors, kept_timings
-from snapshot_plugin.adapters.memory.limits import Limits
-from snapshot_plugin.adapters.memory.merge import merged_errors, merged_schema, merged_timings
-from snapshot_plugin.adapters.memory.records import (
+from snapshot_plugin.memory.evict import kept_endpoints, kept_errors, kept_timings
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.merge import merged_errors, merged_schema, merged_timings
+from snapshot_plugin.memory.records import (
     ApiSchema,
     Endpoint,
     EndpointTiming,

@@ -8,9 +8,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from snapshot_plugin.adapters.mcp.answers import Action, SessionStoreAnswer
-from snapshot_plugin.adapters.mcp.failures import answering
-from snapshot_plugin.adapters.memory import ProjectMemory, SessionContext
+from snapshot_plugin.memory.server.answers import Action, SessionStoreAnswer
+from snapshot_plugin.memory.server.failures import answering
+from snapshot_plugin.memory import ProjectMemory, SessionContext
 from snapshot_plugin.errors import InvalidInput
 
 __all__ = ["add_memory_tools"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from snapshot_plugin.adapters.mcp.answers import MessageView
+from snapshot_plugin.memory.server.answers import MessageView
 from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message
 

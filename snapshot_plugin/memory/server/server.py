@@ -7,11 +7,11 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
-from snapshot_plugin.adapters.mcp.memory_tools import add_memory_tools
-from snapshot_plugin.adapters.mcp.resources import add_resources
-from snapshot_plugin.adapters.mcp.session_tools import add_session_tools
-from snapshot_plugin.adapters.mcp.sessions import StoredSessions
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory.server.memory_tools import add_memory_tools
+from snapshot_plugin.memory.server.resources import add_resources
+from snapshot_plugin.memory.server.session_tools import add_session_tools
+from snapshot_plugin.memory.server.sessions import StoredSessions
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.store.base import SnapshotStore
 

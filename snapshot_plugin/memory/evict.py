@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from snapshot_plugin.adapters.memory.limits import Limits
-from snapshot_plugin.adapters.memory.merge import merged_endpoint
-from snapshot_plugin.adapters.memory.names import (
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.merge import merged_endpoint
+from snapshot_plugin.memory.names import (
     API_SCHEMA,
     BASELINES,
     ERROR_HISTORY,
@@ -19,8 +19,8 @@ from snapshot_plugin.adapters.memory.names import (
     TIMINGS,
     Name,
 )
-from snapshot_plugin.adapters.memory.reading import read_document
-from snapshot_plugin.adapters.memory.records import ApiSchema, ErrorHistory, Timings
+from snapshot_plugin.memory.reading import read_document
+from snapshot_plugin.memory.records import ApiSchema, ErrorHistory, Timings
 from snapshot_plugin.model.value import Value
 
 __all__ = ["Stored", "evicted", "kept_endpoints", "kept_errors", "kept_timings", "trimmed"]

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from snapshot_plugin.adapters.mcp.answers import (
+from snapshot_plugin.memory.server.answers import (
     SearchAnswer,
     SearchHit,
     SessionLine,
@@ -16,7 +16,7 @@ from snapshot_plugin.adapters.mcp.answers import (
     SessionView,
     SnapshotTaken,
 )
-from snapshot_plugin.adapters.mcp.messages import excerpt_of, readable, viewed
+from snapshot_plugin.memory.server.messages import excerpt_of, readable, viewed
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError, StoreNotFound, StoreUnavailable
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.lease import Owner, owner_of

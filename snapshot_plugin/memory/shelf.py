@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from snapshot_plugin.adapters.memory.evict import Stored, evicted
-from snapshot_plugin.adapters.memory.files import MemoryFiles
-from snapshot_plugin.adapters.memory.limits import Limits
-from snapshot_plugin.adapters.memory.names import Name
+from snapshot_plugin.memory.evict import Stored, evicted
+from snapshot_plugin.memory.files import MemoryFiles
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.names import Name
 from snapshot_plugin.errors import NotFound, SnapshotError, StoreUnavailable
 
 __all__ = ["Payload", "Shelf"]

@@ -15,8 +15,8 @@ import anyio
 from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from snapshot_plugin.adapters.mcp.server import make_server
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory.server.server import make_server
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.store.base import SnapshotStore

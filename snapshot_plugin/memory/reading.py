@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from snapshot_plugin.adapters.memory.records import (
+from snapshot_plugin.memory.records import (
     ApiSchema,
     Endpoint,
     EndpointTiming,
