@@ -16,7 +16,7 @@ _MIB = 1024 * 1024
 class Limits:
     """Sizes in bytes, and how many of each kind are kept.
 
-    Names, messages and shapes of what is collected are bounded so that a full document fits into one entry.
+    Names, messages and shapes are bounded so that a full document fits into one entry.
     """
 
     entry_bytes: int = _MIB
@@ -28,6 +28,7 @@ class Limits:
     endpoints: int = 200
     performance_age: timedelta = timedelta(days=30)
     timings: int = 1000
+    noise_rules: int = 500
     name_bytes: int = 500
     message_bytes: int = 1000
     shape_bytes: int = 4096
@@ -40,39 +41,28 @@ class Limits:
                 hint="store less of it, or split it over several keys",
             )
 
+    def check_total(self, name: str, project: int, elsewhere: int) -> None:
+        """Raise `LimitExceeded` when this project, or all projects together, would hold too much with *name*."""
+        if project > self.project_bytes:
+            raise LimitExceeded(
+                f"with {name} this project's memory would have {project} bytes; it may have {self.project_bytes}",
+                hint="session_store(action='stats') shows what is large; delete what is not needed",
+            )
+        if project + elsewhere > self.all_projects_bytes:
+            raise LimitExceeded(
+                f"with {name} the memories of all projects would have {project + elsewhere} bytes; "
+                f"they may have {self.all_projects_bytes}",
+                hint="delete entries here, or the .asnap directory of a project you no longer need",
+            )
+
     def check_name(self, name: str) -> None:
         """Raise `LimitExceeded` for the name of an error or endpoint that is too long."""
         if len(name.encode(errors="surrogatepass")) > self.name_bytes:
             raise LimitExceeded(f"{name[:60]!r}… has more than {self.name_bytes} bytes", hint="use a shorter name")
 
-    def check_shape(self, name: str, size: int) -> None:
-        """Raise `LimitExceeded` for the description of an endpoint that is too long."""
-        if size > self.shape_bytes:
-            raise LimitExceeded(
-                f"the shape of {name} has {size} bytes; it may have {self.shape_bytes}",
-                hint="describe names and types, not values",
-            )
-
     def shortened(self, message: str) -> str:
-        """A message of an error, cut where it is too long to be kept, with a mark that it was."""
+        """*message*, cut with a mark where it is too long to be kept."""
         data = message.encode(errors="replace")
-        return (
-            message if len(data) <= self.message_bytes else f"{data[: self.message_bytes].decode(errors='ignore')}…"
-        )
-
-    def check_project(self, name: str, total: int) -> None:
-        """Raise `LimitExceeded` when the project's memory would hold *total* bytes with *name* in it."""
-        if total > self.project_bytes:
-            raise LimitExceeded(
-                f"with {name} this project's memory would have {total} bytes; it may have {self.project_bytes}",
-                hint="session_store(action='stats') shows what is large; delete what is not needed",
-            )
-
-    def check_all_projects(self, name: str, total: int) -> None:
-        """Raise `LimitExceeded` when the memories of all projects would hold *total* bytes together."""
-        if total > self.all_projects_bytes:
-            raise LimitExceeded(
-                f"with {name} the memories of all projects would have {total} bytes; "
-                f"they may have {self.all_projects_bytes}",
-                hint="delete entries here, or the .asnap directory of a project you no longer need",
-            )
+        if len(data) <= self.message_bytes:
+            return message
+        return f"{data[: self.message_bytes].decode(errors='ignore')}…"

@@ -1,4 +1,4 @@
-"""The names of a project's memory: namespaces, keys, and the files they turn into."""
+"""Namespaces and keys, and the files they become."""
 
 from __future__ import annotations
 
@@ -9,36 +9,32 @@ from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.redact import redact
 
 __all__ = [
-    "API_SCHEMA",
-    "BASELINES",
-    "ERRORS",
-    "ERROR_HISTORY",
-    "NOISE",
-    "NOISE_CONFIG",
-    "PERFORMANCE",
-    "SCHEMA",
-    "SUFFIX",
-    "TIMINGS",
-    "Name",
-    "name_from_file",
-    "name_of",
-    "namespace_dir",
-    "namespace_of",
-]
+    "API_SCHEMA", "BASELINES", "DEFAULT", "DOCUMENTS", "ERRORS", "GLOBAL", "NOISE", "PERFORMANCE", "SUFFIX",
+    "Name", "name_in_file", "name_of", "namespace_of",
+]  # fmt: skip
 
 SUFFIX: Final = ".json"
-
+DEFAULT: Final = "default"
 BASELINES: Final = "baselines"
 NOISE: Final = "noise"
 API_SCHEMA: Final = "api_schema"
 ERRORS: Final = "errors"
 PERFORMANCE: Final = "performance"
+GLOBAL: Final = "global"
+"""Preferences of the user that hold in every project. They are stored outside the project."""
 
+_SAME: Final = {
+    "error_history": ERRORS,
+    "baseline": BASELINES,
+    "noise_config": NOISE,
+    "performance_baselines": PERFORMANCE,
+    "_global": GLOBAL,
+}
 _RESERVED: Final = frozenset({"meta.json", "*"})
 
 
 class Name(NamedTuple):
-    """An entry's namespace and key. Made by `name_of`, so both can be files."""
+    """An entry's namespace and key, as `name_of` checks them."""
 
     namespace: str
     key: str
@@ -47,41 +43,49 @@ class Name(NamedTuple):
         return f"{self.namespace}/{self.key}"
 
     @property
-    def file(self) -> str:
-        """The entry's path below the memory's directory."""
-        return f"{dirname_of(self.namespace)}/{dirname_of(self.key)}{SUFFIX}"
+    def path(self) -> tuple[str, str]:
+        """The directory and the file a new entry gets, below the memory's directory."""
+        return dirname_of(self.namespace), f"{dirname_of(self.key)}{SUFFIX}"
 
 
-NOISE_CONFIG: Final = Name(NOISE, "config")
-SCHEMA: Final = Name(API_SCHEMA, "schema")
-ERROR_HISTORY: Final = Name(ERRORS, "history")
-TIMINGS: Final = Name(PERFORMANCE, "endpoints")
+DOCUMENTS: Final = {
+    ERRORS: Name(ERRORS, "history"),
+    API_SCHEMA: Name(API_SCHEMA, "schema"),
+    PERFORMANCE: Name(PERFORMANCE, "endpoints"),
+    NOISE: Name(NOISE, "config"),
+}
+"""The namespaces whose entries are collected in one document, and the document of each."""
 
 
-def name_of(namespace: str, key: str) -> Name:
-    """The entry *key* of *namespace*; `InvalidInput` if one of them cannot be a file name or holds a secret."""
-    return Name(_checked("namespace", namespace), _checked("key", key))
+def namespace_of(text: str | None) -> str:
+    """The namespace that *text* means: ``default`` for None, ``errors`` for ``error_history``; `InvalidInput`."""
+    named = _checked("namespace", DEFAULT if text is None else text)
+    return _SAME.get(named, named)
 
 
-def namespace_dir(namespace: str) -> str:
-    """The directory of a namespace; `InvalidInput` as `name_of`."""
-    return dirname_of(_checked("namespace", namespace))
+def name_of(namespace: str | None, key: str) -> Name:
+    """The entry *key* of *namespace*; `InvalidInput` if one cannot be a file name or holds a secret."""
+    return Name(namespace_of(namespace), _checked("key", key))
 
 
-def namespace_of(directory: str) -> str | None:
-    """The namespace a directory name stands for; None if it is none."""
-    return session_id_of(directory)
+def name_in_file(directory: str, file: str) -> Name | None:
+    """The entry a file is, also when a person named it; None for a file that is no entry."""
+    namespace, key = _decoded(directory), _decoded(file.removesuffix(SUFFIX))
+    if not file.endswith(SUFFIX) or namespace is None or key is None:
+        return None
+    return Name(_SAME.get(namespace, namespace), key)
 
 
-def name_from_file(namespace: str, file: str) -> Name | None:
-    """The entry a file of a namespace is; None for files that are none, such as those a crash left behind."""
-    key = session_id_of(file.removesuffix(SUFFIX)) if file.endswith(SUFFIX) else None
-    return None if key is None else Name(namespace, key)
+def _decoded(file: str) -> str | None:
+    known = session_id_of(file)
+    if known is not None:
+        return known
+    return file if file.isprintable() and file.strip() and not file.startswith(".") else None
 
 
 def _checked(what: str, name: str) -> str:
     if name in _RESERVED:
-        raise InvalidInput(f"the {what} {name!r} is taken", hint="choose another name")
+        raise InvalidInput(f"the {what} {name!r} is reserved", hint="choose another name")
     try:
         dirname_of(name)
     except InvalidSessionId as error:

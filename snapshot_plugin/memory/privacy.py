@@ -1,60 +1,65 @@
-"""What must not reach the disk is taken out first: auth headers, and everything that has the shape of a secret."""
+"""Take secrets out of data before it is written: auth headers, secret fields, and text that looks like a secret."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import Any
+from typing import Any, Final
 
-from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.redact import redact
 
 __all__ = ["without_secrets"]
 
-_CREDENTIALS = re.compile(r"(?i:(?:proxy-)?authorization|x-(?:api-key|auth-token|csrf-token|amz-security-token))")
+_HEADERS = re.compile(r"(?i:(?:proxy-)?authorization|x-(?:api-key|auth-token|csrf-token|amz-security-token))")
 _COOKIES = re.compile(r"(?i:set-)?(?i:cookie)")
 _SCHEME = re.compile(r"(?i:bearer|basic|digest|token|apikey|negotiate|hawk|aws4-hmac-sha256)\s+\S.*", re.DOTALL)
 _TOKEN = re.compile(r"(?=\D*\d)\S{8,}")
-_MARK = "[redacted:header]"
+_FIELDS = re.compile(
+    r"(?:.*[_-])?(?:api[_-]?key|apikey|secret|client[_-]?secret|token|access[_-]?key|private[_-]?key|passphrase"
+    r"|password|passwd|credentials?)",
+    re.IGNORECASE,
+)
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_KINDS: Final = frozenset({"string", "str", "text", "number", "integer", "int", "boolean", "bool", "null", "object"})
+"""What a schema says of a field; it describes a secret and is none."""
 
 
 def without_secrets(data: Any) -> tuple[Any, dict[str, int]]:
-    """*data* with marks in the place of secrets, and how many of each kind there were. *data* is not changed."""
-    stripped = thaw(data)
-    headers = _strip(stripped)
-    clean, report = redact(stripped)
-    counts = report.counts | ({"header": headers} if headers else {})
-    return clean, dict(sorted(counts.items()))
+    """*data* with marks in place of secrets, and how many there were of each kind. *data* is not changed."""
+    found: dict[str, int] = {}
+    clean, report = redact(_stripped(thaw(freeze(data, "data")), found))
+    for kind, count in report.counts.items():
+        found[kind] = found.get(kind, 0) + count
+    return clean, dict(sorted(found.items()))
 
 
-def _strip(value: Any) -> int:
-    """Take auth headers out of a plain JSON value, in place; return how many."""
+def _stripped(value: Any, found: dict[str, int]) -> Any:
     if isinstance(value, list):
-        return sum(_strip(item) for item in value)
+        return [_stripped(item, found) for item in value]
     if not isinstance(value, dict):
-        return 0
-    count: Counter[str] = Counter()
-    for name, item in value.items():
-        if _is_credential(name, item):
-            value[name] = _MARK
-            count["header"] += 1
-        else:
-            count["header"] += _strip(item)
-    return count["header"] + _strip_pair(value)
+        return value
+    clean = {name: _field(name, item, found) for name, item in value.items()}
+    named = clean.get("name")  # HAR files write a header as {"name": "Cookie", "value": "…"}
+    if isinstance(named, str) and "value" in clean:
+        clean["value"] = _field(named, clean["value"], found)
+    return clean
 
 
-def _strip_pair(value: dict[str, Any]) -> int:
-    """A header as HAR files have it: ``{"name": "Cookie", "value": "…"}``."""
-    name = value.get("name")
-    if isinstance(name, str) and _is_credential(name, value.get("value")):
-        value["value"] = _MARK
-        return 1
-    return 0
+def _field(name: str, item: Any, found: dict[str, int]) -> Any:
+    if not isinstance(item, str):
+        return _stripped(item, found)
+    kind = _secret_kind(name, item)
+    if kind is None:
+        return item
+    found[kind] = found.get(kind, 0) + 1
+    return f"[redacted:{kind}]"
 
 
-def _is_credential(name: str, value: Any) -> bool:
-    if not isinstance(value, str) or value.startswith("[redacted:"):
-        return False
+def _secret_kind(name: str, value: str) -> str | None:
+    if not value.strip() or value.startswith(("[redacted:", "<")) or value.lower() in _KINDS:
+        return None
     if _COOKIES.fullmatch(name):
-        return "=" in value
-    return bool(_CREDENTIALS.fullmatch(name) and (_SCHEME.fullmatch(value) or _TOKEN.fullmatch(value)))
+        return "header" if "=" in value else None
+    if _HEADERS.fullmatch(name):
+        return "header" if _SCHEME.fullmatch(value) or _TOKEN.fullmatch(value) else None
+    return "field" if _FIELDS.fullmatch(_CAMEL.sub("_", name)) and " " not in value.strip() else None
