@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.adapters.exchange.markdown import to_markdown
-from snapshot_plugin.adapters.exchange.rendering import render
+from snapshot_plugin.exchange.markdown import to_markdown
+from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.model.snapshot import Metrics
 from snapshot_plugin.testing.build import make_snapshot
 

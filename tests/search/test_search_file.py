@@ -12,13 +12,13 @@ import pytest
 
 from snapshot_plugin import FilesystemStore, MemoryStore
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.manager.search.database import Database
-from snapshot_plugin.manager.search.index import opened_index
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.search.database import Database
+from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing import make_message, make_snapshot
-from tests.manager.searching import Reads, found, index_file, places, stored
+from tests.search.searching import Reads, found, index_file, places, stored
 
 pytestmark = pytest.mark.anyio
 
@@ -219,7 +219,7 @@ async def test_a_cache_that_cannot_be_used_costs_time_and_no_answers(tmp_path: P
 async def test_an_index_that_another_process_never_lets_go_of_is_made_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snapshot_plugin.manager.search.database._PATIENCE", 0.01)
+    monkeypatch.setattr("snapshot_plugin.search.database._PATIENCE", 0.01)
     async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
         cache = tmp_path / "cache"
         await places(store, cache, "ape")

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
-from snapshot_plugin.manager.search.find import Found, Question
-from snapshot_plugin.manager.search.index import opened_index
-from snapshot_plugin.manager.search.query import expression
+from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.index import opened_index
+from snapshot_plugin.search.query import expression
 from snapshot_plugin.store.base import SnapshotStore
 
 

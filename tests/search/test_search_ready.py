@@ -16,15 +16,15 @@ import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.manager.lease import Lease, Owner
-from snapshot_plugin.manager.search.find import Found, Question
-from snapshot_plugin.manager.search.index import opened_index
-from snapshot_plugin.manager.search.listing import look
-from snapshot_plugin.manager.search.query import expression
-from snapshot_plugin.manager.search.ready import answered
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.index import opened_index
+from snapshot_plugin.search.listing import look
+from snapshot_plugin.search.query import expression
+from snapshot_plugin.search.ready import answered
 from snapshot_plugin.testing import make_message, make_snapshot
-from tests.manager.searching import index_file, stored
+from tests.search.searching import index_file, stored
 
 pytestmark = pytest.mark.anyio
 
@@ -157,7 +157,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
             yield (Entry(entry) for entry in entries)
 
     stopped = SimpleNamespace(scandir=scandir, path=os.path, PathLike=os.PathLike)
-    monkeypatch.setattr("snapshot_plugin.manager.search.listing.os", stopped)
+    monkeypatch.setattr("snapshot_plugin.search.listing.os", stopped)
 
 
 # What the index alone cannot answer --------------------------------------------------------------------------

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from snapshot_plugin.adapters.exchange.bundle import MAX_CONTENT, is_bundle, unpack
-from snapshot_plugin.adapters.exchange.carrying import as_copies
-from snapshot_plugin.adapters.exchange.foreign.claude_code import is_claude_code, read_claude_code
-from snapshot_plugin.adapters.exchange.foreign.codex import is_codex, read_codex
-from snapshot_plugin.adapters.exchange.foreign.lines import Line, parse_json, parse_lines
-from snapshot_plugin.adapters.exchange.foreign.opencode import is_opencode, read_opencode
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
+from snapshot_plugin.exchange.bundle import MAX_CONTENT, is_bundle, unpack
+from snapshot_plugin.exchange.carrying import as_copies
+from snapshot_plugin.exchange.foreign.claude_code import is_claude_code, read_claude_code
+from snapshot_plugin.exchange.foreign.codex import is_codex, read_codex
+from snapshot_plugin.exchange.foreign.lines import Line, parse_json, parse_lines
+from snapshot_plugin.exchange.foreign.opencode import is_opencode, read_opencode
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.migrate.shapes import shape_of
 from snapshot_plugin.store.transfer import Copied

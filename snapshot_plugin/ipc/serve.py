@@ -10,9 +10,9 @@ from typing import Any
 
 import anyio
 
-from snapshot_plugin.adapters.ipc.bridge import Bridge, Reply, refusal
-from snapshot_plugin.adapters.ipc.lines import MAX_LINE, BoundedLines, TooLong
 from snapshot_plugin.errors import InvalidInput, LimitExceeded
+from snapshot_plugin.ipc.bridge import Bridge, Reply, refusal
+from snapshot_plugin.ipc.lines import MAX_LINE, BoundedLines, TooLong
 
 __all__ = ["chunks_of", "serve"]
 

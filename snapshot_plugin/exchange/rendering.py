@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from snapshot_plugin.adapters.exchange.html import to_html
-from snapshot_plugin.adapters.exchange.markdown import to_markdown
+from snapshot_plugin.exchange.html import to_html
+from snapshot_plugin.exchange.markdown import to_markdown
 from snapshot_plugin.inert import readable_json
 from snapshot_plugin.model.redact import RedactionReport, redact
 from snapshot_plugin.model.snapshot import SessionSnapshot

@@ -76,7 +76,7 @@ class Database:
         return self._connected_to_sealed(self._path, self._keys)
 
     def _connected_to_sealed(self, path: Path, keys: SessionKeys) -> sqlite3.Connection:
-        from snapshot_plugin.manager.search.sealed import unsealed  # noqa: PLC0415 — for encrypted stores alone
+        from snapshot_plugin.search.sealed import unsealed  # noqa: PLC0415 — for encrypted stores alone
 
         _make_place(path)
         with _closed_on_error(_connect(":memory:")) as connection:
@@ -108,7 +108,7 @@ class Database:
         """Put on disk what is not there by itself."""
         if self._path is None or self._keys is None:
             return
-        from snapshot_plugin.manager.search.sealed import sealed  # noqa: PLC0415 — as above
+        from snapshot_plugin.search.sealed import sealed  # noqa: PLC0415 — as above
         from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — as above
 
         replace_file(self._path, sealed(self.connection.serialize(), self._keys))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.manager.search.content import Entry, put, texts_in
-from snapshot_plugin.manager.search.database import Database
-from snapshot_plugin.manager.search.find import Found, Question
-from snapshot_plugin.manager.search.rows import Text
+from snapshot_plugin.search.content import Entry, put, texts_in
+from snapshot_plugin.search.database import Database
+from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.rows import Text
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

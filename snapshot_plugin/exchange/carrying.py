@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.adapters.exchange.edits import moved, renamed
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -18,6 +17,7 @@ from snapshot_plugin.errors import (
     InvalidSnapshotVersion,
     SnapshotNotFound,
 )
+from snapshot_plugin.exchange.edits import moved, renamed
 from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.recovery import upto_of

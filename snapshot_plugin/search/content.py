@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 
-from snapshot_plugin.manager.search.facts import Facts, facts_of, pack, unpack
-from snapshot_plugin.manager.search.query import indexable, marked_words
-from snapshot_plugin.manager.search.rows import CHUNK, Text, packed, rows_of, texts_of
 from snapshot_plugin.model.searchable import Passage, passages
+from snapshot_plugin.search.facts import Facts, facts_of, pack, unpack
+from snapshot_plugin.search.query import indexable, marked_words
+from snapshot_plugin.search.rows import CHUNK, Text, packed, rows_of, texts_of
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.adapters.exchange.foreign.lines import Line, as_dict, as_list
 from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.exchange.foreign.lines import Line, as_dict, as_list
 from snapshot_plugin.migrate.fields import lifetime, utc_text
 
 __all__ = ["is_opencode", "read_opencode"]

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from snapshot_plugin.manager.search.database import Database, index_path
-from snapshot_plugin.manager.search.find import Found, Question
-from snapshot_plugin.manager.search.listing import look, recalled
-from snapshot_plugin.manager.search.rows import heads
 from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.search.database import Database, index_path
+from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.listing import look, recalled
+from snapshot_plugin.search.rows import heads
 
 __all__ = ["answered"]
 

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from functools import singledispatchmethod
 from typing import Any
 
-from snapshot_plugin.adapters.exchange.rendering import render
-from snapshot_plugin.adapters.ipc import requests
-from snapshot_plugin.adapters.ipc.state import ClientState
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.exchange.rendering import render
+from snapshot_plugin.ipc import requests
+from snapshot_plugin.ipc.state import ClientState
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.migrate import load_document

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from snapshot_plugin.adapters.exchange.markdown import TextPart, call_of, moment, note_of, parts_of, title_of
+from snapshot_plugin.exchange.markdown import TextPart, call_of, moment, note_of, parts_of, title_of
 from snapshot_plugin.inert import plain, readable_json
 from snapshot_plugin.model.content import Block, ImageBlock, ResourceBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot

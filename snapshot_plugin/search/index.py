@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.manager.search.database import Database, index_path, transaction
-from snapshot_plugin.manager.search.listing import look, recalled, remember
-from snapshot_plugin.manager.search.rows import heads
+from snapshot_plugin.search.database import Database, index_path, transaction
+from snapshot_plugin.search.listing import look, recalled, remember
+from snapshot_plugin.search.rows import heads
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
-    from snapshot_plugin.manager.search.content import Entry
     from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.search.content import Entry
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Progress", "SearchIndex", "opened_index"]
@@ -162,7 +162,7 @@ class SearchIndex:
         return tuple(unreadable)
 
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
-        from snapshot_plugin.manager.search.content import read_entry  # noqa: PLC0415 — mostly nothing is stale
+        from snapshot_plugin.search.content import read_entry  # noqa: PLC0415 — mostly nothing is stale
 
         batch: list[Entry] = []
         for meta in stale:
@@ -177,7 +177,7 @@ class SearchIndex:
         await anyio.to_thread.run_sync(self._write, batch)
 
     def _write(self, batch: Sequence[Entry]) -> None:
-        from snapshot_plugin.manager.search.content import put  # noqa: PLC0415 — as above
+        from snapshot_plugin.search.content import put  # noqa: PLC0415 — as above
 
         connection = self._database.connection
         with transaction(connection):
@@ -185,7 +185,7 @@ class SearchIndex:
                 put(connection, entry)
 
     def _drop(self, session_ids: Sequence[str]) -> None:
-        from snapshot_plugin.manager.search.content import drop  # noqa: PLC0415 — as above
+        from snapshot_plugin.search.content import drop  # noqa: PLC0415 — as above
 
         connection = self._database.connection
         with transaction(connection):

@@ -12,16 +12,16 @@ import anyio
 import pytest
 
 from snapshot_plugin import MemoryStore
-from snapshot_plugin.manager.search.content import all_facts
-from snapshot_plugin.manager.search.facts import Facts, pack, unpack
-from snapshot_plugin.manager.search.find import END, START
-from snapshot_plugin.manager.search.index import opened_index
-from snapshot_plugin.manager.search.rows import heads
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
 from snapshot_plugin.model.statistics import Slot
+from snapshot_plugin.search.content import all_facts
+from snapshot_plugin.search.facts import Facts, pack, unpack
+from snapshot_plugin.search.find import END, START
+from snapshot_plugin.search.index import opened_index
+from snapshot_plugin.search.rows import heads
 from snapshot_plugin.testing import make_message, make_snapshot
-from tests.manager.searching import Reads, found, index_file, places, stored
+from tests.search.searching import Reads, found, index_file, places, stored
 
 pytestmark = pytest.mark.anyio
 
@@ -167,7 +167,7 @@ class Interrupted(Reads):
 async def test_who_is_interrupted_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setattr("snapshot_plugin.manager.search.index._BATCH", 0)
+    monkeypatch.setattr("snapshot_plugin.search.index._BATCH", 0)
     sessions = [make_snapshot("ape", session_id=f"s{n}", title=f"s{n}") for n in range(5)]
     async with stored(tmp_path, *sessions, key=key) as store:
         with anyio.CancelScope() as scope:

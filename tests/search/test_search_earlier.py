@@ -9,9 +9,9 @@ import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
-from snapshot_plugin.manager.search.earlier import Snapshots, search_snapshots
-from snapshot_plugin.manager.search.find import Question
-from snapshot_plugin.manager.search.query import expression
+from snapshot_plugin.search.earlier import Snapshots, search_snapshots
+from snapshot_plugin.search.find import Question
+from snapshot_plugin.search.query import expression
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.testing import make_message, make_snapshot
 

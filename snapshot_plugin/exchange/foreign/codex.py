@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from snapshot_plugin.adapters.exchange.foreign.lines import Line, as_dict, as_list, as_text
 from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.exchange.foreign.lines import Line, as_dict, as_list, as_text
 
 __all__ = ["is_codex", "read_codex"]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.manager.search.database import WORDS
-from snapshot_plugin.manager.search.query import expression, indexable, marked_words, narrowing
+from snapshot_plugin.search.database import WORDS
+from snapshot_plugin.search.query import expression, indexable, marked_words, narrowing
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from snapshot_plugin.manager.search.database import WORDS
-from snapshot_plugin.manager.search.rows import ROOM, Texts, rows_of
+from snapshot_plugin.search.database import WORDS
+from snapshot_plugin.search.rows import ROOM, Texts, rows_of
 
 __all__ = ["END", "START", "Found", "Hit", "Question"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshot_plugin.adapters.exchange.edits import Line, edited
+from snapshot_plugin.exchange.edits import Line, edited
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.store.transfer import Copied
 
