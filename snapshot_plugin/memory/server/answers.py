@@ -1,4 +1,4 @@
-"""What the tools answer. Fields that say nothing are left out."""
+"""What the tools answer. Empty fields are left out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from snapshot_plugin.memory.summary import MemoryStats, Persistence
+from snapshot_plugin.memory.batch import Persistence
+from snapshot_plugin.memory.context import MemoryStats
+from snapshot_plugin.memory.names import API_SCHEMA, PERFORMANCE
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.value import Timestamp
 
 __all__ = [
     "Action",
+    "Comparison",
     "MessageView",
+    "Receipt",
     "ResumePlan",
     "SearchAnswer",
     "SearchHit",
@@ -21,6 +25,7 @@ __all__ = [
     "SessionStoreAnswer",
     "SessionView",
     "SnapshotTaken",
+    "stats_answer",
 ]
 
 Action = Literal["save", "load", "list", "delete", "stats"]
@@ -34,6 +39,18 @@ class _Answer(BaseModel):
         return {name: value for name, value in serialize(self).items() if value is not None}
 
 
+class Receipt(_Answer):
+    """What became of a record: what was understood, what was ignored and why, and what would be better."""
+
+    understood: list[str] = []
+    ignored: list[str] = []
+    better: list[str] = []
+    redacted: dict[str, int] | None = None
+    trimmed: int | None = None
+    persistence: Persistence = "disk"
+    notices: list[str] = []
+
+
 class SessionStoreAnswer(_Answer):
     """What `session_store` did. ``persistence`` says whether it lasts, ``notices`` why not."""
 
@@ -41,16 +58,47 @@ class SessionStoreAnswer(_Answer):
     namespace: str | None = None
     key: str | None = None
     data: Any = None
+    start: int | None = None
+    total: int | None = None
     keys: list[str] | None = None
     namespaces: dict[str, int] | None = None
-    stats: MemoryStats | None = None
+    stats: dict[str, Any] | None = None
     bytes: int | None = None
+    understood: list[str] | None = None
+    ignored: list[str] | None = None
+    better: list[str] | None = None
     evicted: list[str] | None = None
     trimmed: int | None = None
     redacted: dict[str, int] | None = None
     cleared: bool | None = None
     persistence: Persistence = "disk"
     notices: list[str] = []
+
+
+class Comparison(_Answer):
+    """How an observation differs from a baseline. New fields alone are no regression."""
+
+    name: str
+    same: bool
+    is_regression: bool
+    regressions: list[str] = []
+    added: list[str] = []
+
+
+def stats_answer(stats: MemoryStats) -> dict[str, Any]:
+    """The statistics under the names the tool documents; endpoints are counted as endpoints."""
+    counted = {API_SCHEMA: "endpoints", PERFORMANCE: "endpoints"}
+    return {
+        "project": stats.project,
+        "total_size_bytes": stats.total_bytes,
+        "limit_bytes": stats.limit_bytes,
+        "other_projects_bytes": stats.other_projects_bytes,
+        "namespaces": {
+            name: {"size": of.bytes, counted.get(name, "entries"): of.entries} for name, of in stats.namespaces.items()
+        },
+        "oldest_data": None if stats.oldest is None else f"{stats.oldest:%Y-%m-%dT%H:%M:%SZ}",
+        "sessions_recorded": stats.session_count,
+    }
 
 
 class SessionLine(_Answer):
@@ -79,7 +127,7 @@ class SessionLine(_Answer):
 
 
 class SessionList(_Answer):
-    """Stored sessions, last changed first. `hidden` are there too, and were not asked for."""
+    """Stored sessions, last changed first. `hidden` counts those beyond the limit, and those of other projects."""
 
     sessions: list[SessionLine]
     hidden: int = 0
@@ -87,7 +135,7 @@ class SessionList(_Answer):
 
 
 class SearchHit(_Answer):
-    """A message that holds the words that were looked for."""
+    """A message that contains the words."""
 
     session_id: str
     seq: int
@@ -98,11 +146,11 @@ class SearchHit(_Answer):
 
 
 class SearchAnswer(_Answer):
-    """Hits, newest session first, and how much was looked through."""
+    """Hits, newest session first; how many there are in all, and how many sessions were searched."""
 
     hits: list[SearchHit]
+    total_hits: int = 0
     sessions_searched: int
-    sessions_left: int = 0
     notices: list[str] = []
 
 

@@ -1,4 +1,4 @@
-"""Messages as an agent can read them: text, with thoughts, tools and attachments named in brackets."""
+"""Messages as an agent can read them: text without secrets, with thoughts, tools and attachments in brackets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from snapshot_plugin.memory.server.answers import MessageView
 from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.snapshot import Message
 
 __all__ = ["excerpt_of", "readable", "viewed"]
@@ -27,8 +28,9 @@ def viewed(index: int, message: Message) -> MessageView:
 
 
 def readable(message: Message) -> str:
-    """All that a message says and does, as text."""
-    return "\n".join(filter(None, map(_block, message.content)))
+    """All that a message says and does, as text. Secrets are taken out before anything is cut."""
+    text: str = redact("\n".join(filter(None, map(_block, message.content))))[0]
+    return text
 
 
 def _block(block: Block) -> str:
@@ -41,10 +43,10 @@ def _block(block: Block) -> str:
     return f"[{block.type or 'unknown'}]"
 
 
-def excerpt_of(text: str, query: str) -> str | None:
-    """The words around the first place where *query* (in lower case) stands; None if it does not."""
-    place = text.casefold().find(query)
-    if place < 0:
-        return None
-    start, end = max(0, place - _AROUND), place + len(query) + _AROUND
+def excerpt_of(text: str, words: list[str]) -> str:
+    """The text around the first place where one of *words* (in lower case) is; else its beginning."""
+    folded = text.casefold()
+    places = [(folded.find(word), len(word)) for word in words if word in folded]
+    place, length = min(places, default=(0, 0))
+    start, end = max(0, place - _AROUND), place + length + _AROUND
     return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"

@@ -1,4 +1,4 @@
-"""What bringing a session back would do, said before it is done."""
+"""What bringing a session back would do, without doing it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from snapshot_plugin.memory.server.answers import ResumePlan
-from snapshot_plugin.memory.server.sessions import StoredSessions, skipped
+from snapshot_plugin.memory.server.sessions import StoredSessions, clean, skipped
 from snapshot_plugin.manager.lease import Owner
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -20,7 +20,7 @@ async def plan_resume(
     sessions: StoredSessions, session_id: str | None, *, at: int | None, now: datetime
 ) -> ResumePlan:
     """The plan for a session; without a name, for the one of this project that changed last."""
-    found = await sessions.store.read(session_id or await sessions.newest_here(), at=at)
+    found = await sessions.read(session_id or await sessions.newest_here(), at)
     return _plan(found, await sessions.owner(found.ref.session_id), now)
 
 
@@ -36,7 +36,7 @@ def _plan(found: StoredSnapshot, owner: Owner | None, now: datetime) -> ResumePl
         turns=snapshot.metrics.turns,
         tokens=snapshot.metrics.total_tokens,
         agent=agent.name if agent else None,
-        agent_command=command,
+        agent_command=[clean(part) or "" for part in command],
         cwd=config.cwd,
         mode=config.mode,
         model=config.model,
@@ -44,7 +44,7 @@ def _plan(found: StoredSnapshot, owner: Owner | None, now: datetime) -> ResumePl
         live=owner is not None,
         repairs=[notice.detail for notice in notices],
         steps=list(_steps(snapshot, found.ref.seq, owner, len(notices))),
-        command=f"asnap run --session {shlex.quote(snapshot.session_id)} -- {shlex.join(command)}"
+        command=clean(f"asnap run --session {shlex.quote(snapshot.session_id)} -- {shlex.join(command)}")
         if command
         else None,
         notices=skipped(found),
@@ -63,4 +63,4 @@ def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: in
     known = [f"{what} {value}" for what, value in settings.items() if value]
     if known:
         yield f"set {' and '.join(known)} again"
-    yield "let it load the session; if it cannot, tell it what was said"
+    yield "let it load the session; if it cannot, give it the transcript"

@@ -1,4 +1,4 @@
-"""Serving until the client is gone, a signal comes, or the caller cancels; then the memory is written."""
+"""Serve until the client leaves, a signal comes, or the caller cancels; then write the memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import anyio
 from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from snapshot_plugin.memory.server.server import make_server
-from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.memory.server.project import ServedProject
+from snapshot_plugin.memory.server.server import MemoryServer
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["LOOPBACK", "PATH", "http_app", "serve_http", "serve_stdio"]
@@ -28,20 +28,26 @@ PATH: Final = "/mcp"
 _SHORTEST_TOKEN: Final = 16
 
 
-async def serve_stdio(memory: ProjectMemory, store: SnapshotStore) -> None:
+async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_projects: bool = False) -> None:
     """Serve one client on standard input and output."""
     # A read of the terminal cannot be cancelled, so Ctrl-C ends the process as SIGTERM does: after writing.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    await _serve(memory, store, lambda server: server.run_stdio_async())
+    await _serve(MemoryServer(project, store, all_projects=all_projects), store, lambda server: server.run_stdio_async())
 
 
 async def serve_http(
-    memory: ProjectMemory, store: SnapshotStore, *, port: int, token: str, ready: Callable[[str], None]
+    project: ServedProject,
+    store: SnapshotStore,
+    *,
+    port: int,
+    token: str,
+    ready: Callable[[str], None],
+    all_projects: bool = False,
 ) -> None:
     """Serve any number of clients on this machine that know *token*; *ready* is told the address.
 
     Raises:
-        InvalidInput: the token is too short, or somebody has the port.
+        InvalidInput: the token is too short, or the port is taken.
     """
     import uvicorn  # noqa: PLC0415 — only needed for HTTP
 
@@ -53,7 +59,7 @@ async def serve_http(
             ready(f"http://{LOOPBACK}:{socket.getsockname()[1]}{PATH}")
             await uvicorn.Server(config).serve(sockets=[socket])
 
-        await _serve(memory, store, run)
+        await _serve(MemoryServer(project, store, all_projects=all_projects), store, run)
 
 
 def _listening(port: int) -> Socket:
@@ -61,19 +67,26 @@ def _listening(port: int) -> Socket:
         return create_server((LOOPBACK, port))
     except OSError as error:
         raise InvalidInput(
-            f"nobody can be served on port {port}: {error.strerror}", hint="take another; 0 is any that is free"
+            f"port {port} cannot be used: {error.strerror}", hint="choose another; 0 is any that is free"
         ) from error
 
 
 async def _serve(
-    memory: ProjectMemory, store: SnapshotStore, run: Callable[[MCPServer[Any]], Awaitable[None]]
+    server: MemoryServer, store: SnapshotStore, run: Callable[[MCPServer[Any]], Awaitable[None]]
 ) -> None:
-    # The store is not opened before it is asked: the memory works without one, and without its key.
-    async with memory, aclosing(store), anyio.create_task_group() as tasks:
+    # The store is not opened before a tool needs it: the memory works without one, and without its key.
+    project = server.project
+    project.announce()
+    async with aclosing(store), anyio.create_task_group() as tasks:
         if LastGasp.is_possible():
-            tasks.start_soon(LastGasp(memory.aclose).run)
-        await run(make_server(memory, store))
-        tasks.cancel_scope.cancel()
+            tasks.start_soon(LastGasp(project.aclose).run)
+        tasks.start_soon(project.run)
+        try:
+            await run(server)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await project.aclose()
+            tasks.cancel_scope.cancel()
 
 
 def http_app(server: MCPServer[Any], *, token: str) -> ASGIApp:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.tools.base import Tool
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -15,82 +16,86 @@ from snapshot_plugin.memory.server.answers import (
     SessionView,
     SnapshotTaken,
 )
-from snapshot_plugin.memory.server.failures import answering
 from snapshot_plugin.memory.server.plan import plan_resume
+from snapshot_plugin.memory.server.project import AskedRoots, served
 from snapshot_plugin.memory.server.sessions import StoredSessions
-from snapshot_plugin.manager.ports import Clock
+from snapshot_plugin.memory.server.tools import READS, tool
 
-__all__ = ["add_session_tools"]
+__all__ = ["SESSION_TOOLS"]
 
-_READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-
 _Limit = Annotated[int, Field(ge=1, le=200)]
-_At = Annotated[int | None, Field(ge=1, description="The snapshot's number; without it, the newest.")]
+_At = Annotated[int | None, Field(ge=1, description="The snapshot's number; the newest if left out.")]
 _Session = Annotated[str, Field(description="The session's id, from list_snapshots.")]
 
 
-def add_session_tools(server: MCPServer[Any], sessions: StoredSessions, *, clock: Clock) -> None:
-    """Offer the tools on *server*."""
+def _sessions(ctx: Context) -> StoredSessions:
+    """The sessions that the server of a request may show."""
+    sessions: StoredSessions = ctx.mcp_server.sessions()  # type: ignore[attr-defined]
+    return sessions
 
-    @answering
-    async def list_snapshots(
-        limit: _Limit = 20,
-        here: Annotated[bool, Field(description="Only sessions that worked in this project.")] = False,
-    ) -> SessionList:
-        return await sessions.listed(limit=limit, here=here)
 
-    @answering
-    async def search_sessions(
-        query: Annotated[str, Field(description="Words to look for, in any case.")], limit: _Limit = 10
-    ) -> SearchAnswer:
-        return await sessions.search(query, limit=limit)
+async def list_snapshots(ctx: Context, asked: AskedRoots, limit: _Limit = 20) -> SessionList:
+    return await _sessions(ctx).listed(limit=limit)
 
-    @answering
-    async def show_session(
-        session_id: _Session,
-        at: _At = None,
-        start: Annotated[int | None, Field(ge=0, description="First message; without it, the last ones.")] = None,
-        limit: _Limit = 20,
-    ) -> SessionView:
-        return await sessions.show(session_id, at=at, start=start, limit=limit)
 
-    @answering
-    async def take_snapshot(
-        session_id: Annotated[
-            str | None, Field(description="Without it, the one live session of this project.")
-        ] = None,
-        tag: Annotated[str, Field(min_length=1, max_length=100, description="How to find it again.")] = "agent",
-    ) -> SnapshotTaken:
-        return await sessions.take(session_id, tag=tag)
+async def search_sessions(
+    ctx: Context,
+    asked: AskedRoots,
+    query: Annotated[str, Field(description='Words, "a phrase", begin*, this OR that, this NOT that.')],
+    limit: _Limit = 10,
+) -> SearchAnswer:
+    return await _sessions(ctx).search(query, limit=limit)
 
-    @answering
-    async def resume_plan(
-        session_id: Annotated[
-            str | None, Field(description="Without it, this project's session that changed last.")
-        ] = None,
-        at: _At = None,
-    ) -> ResumePlan:
-        return await plan_resume(sessions, session_id, at=at, now=clock())
 
-    add = server.add_tool
-    add(list_snapshots, title="Stored sessions", description="Agent sessions that are stored.", annotations=_READS)
-    add(
+async def show_session(
+    ctx: Context,
+    asked: AskedRoots,
+    session_id: _Session,
+    at: _At = None,
+    start: Annotated[int | None, Field(ge=0, description="First message; the last ones if left out.")] = None,
+    limit: _Limit = 20,
+) -> SessionView:
+    return await _sessions(ctx).show(session_id, at=at, start=start, limit=limit)
+
+
+async def take_snapshot(
+    ctx: Context,
+    asked: AskedRoots,
+    session_id: Annotated[str | None, Field(description="The one live session of this project if left out.")] = None,
+    tag: Annotated[str, Field(min_length=1, max_length=100, description="How to find it again.")] = "agent",
+) -> SnapshotTaken:
+    return await _sessions(ctx).take(session_id, tag=tag)
+
+
+async def resume_plan(
+    ctx: Context,
+    asked: AskedRoots,
+    session_id: Annotated[str | None, Field(description="The session that changed last if left out.")] = None,
+    at: _At = None,
+) -> ResumePlan:
+    return await plan_resume(_sessions(ctx), session_id, at=at, now=served(ctx).now())
+
+
+SESSION_TOOLS: list[Tool] = [
+    tool(list_snapshots, "Stored sessions", "Agent sessions of this project that are stored.", READS),
+    tool(
         search_sessions,
-        title="Search sessions",
-        description="Find what was said or done in stored sessions; show_session opens a hit.",
-        annotations=_READS,
-    )
-    add(show_session, title="Show a session", description="Read a stored session.", annotations=_READS)
-    add(
+        "Search sessions",
+        "Find what was said or done in stored sessions of this project; show_session opens a hit.",
+        READS,
+    ),
+    tool(show_session, "Show a session", "Read a stored session of this project. Secrets are taken out.", READS),
+    tool(
         take_snapshot,
-        title="Save a live session now",
-        description="Save a running session now, under a tag. Only its own process can; it is asked.",
-        annotations=_ADDS,
-    )
-    add(
+        "Save a live session now",
+        "Save a running session now, under a tag. Only its own process can; it is asked.",
+        _ADDS,
+    ),
+    tool(
         resume_plan,
-        title="Plan a resume",
-        description="What bringing a session back would do, and the command for it. Nothing is done.",
-        annotations=_READS,
-    )
+        "Plan a resume",
+        "What bringing a session back would do, and the command for it. Nothing is done.",
+        READS,
+    ),
+]

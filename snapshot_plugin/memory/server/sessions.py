@@ -1,13 +1,21 @@
-"""Stored sessions as an agent wants to see them: listed, searched, shown, saved, and planned to be resumed."""
+"""Stored sessions as an agent may see them: those of its project unless more is allowed, and without secrets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError, SnapshotNotFound, StoreNotFound, StoreUnavailable
+from snapshot_plugin.manager.control import Answer, ask_owner
+from snapshot_plugin.manager.lease import Owner, owner_of
+from snapshot_plugin.manager.places import user_cache_dir
+from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.memory.server.answers import (
     SearchAnswer,
     SearchHit,
@@ -17,71 +25,87 @@ from snapshot_plugin.memory.server.answers import (
     SnapshotTaken,
 )
 from snapshot_plugin.memory.server.messages import excerpt_of, readable, viewed
-from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError, StoreNotFound, StoreUnavailable
-from snapshot_plugin.manager.control import Answer, ask_owner
-from snapshot_plugin.manager.lease import Owner, owner_of
-from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+
+if TYPE_CHECKING:
+    from snapshot_plugin.search.find import Found, Hit
 
 __all__ = ["StoredSessions"]
 
-_MAX_SEARCHED: Final = 200
 _TIMEOUT: Final = 30.0
+_EACH: Final = 3
 
 
 class StoredSessions:
-    """The snapshot store, seen from a project."""
+    """The snapshot store, seen from a project. With *all_projects*, sessions of other projects are seen too."""
 
-    def __init__(self, store: SnapshotStore, project: Path) -> None:
-        self.store = store
-        self.project = project
+    def __init__(
+        self, store: SnapshotStore, project: Path, *, all_projects: bool = False, cache: Path | None = None
+    ) -> None:
+        self.store, self.project = store, project
+        self._all = all_projects
+        self._cache = cache or user_cache_dir(os.environ)
 
-    async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str]]:
-        """Every session there is; a store that was never written to has none, and that is said."""
+    async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
+        """The sessions that may be seen, notices, and how many others there are."""
         try:
-            return await self.store.list(), []
+            metas = await self.store.list()
         except StoreNotFound as error:
-            return (), [f"no session was ever stored: {error.message}"]
+            return (), [f"no session was ever stored: {error.message}"], 0
+        seen = [meta for meta in metas if self.is_visible(meta.cwd)]
+        return seen, [], len(metas) - len(seen)
 
-    async def listed(self, *, limit: int, here: bool) -> SessionList:
-        """The sessions last changed, of this project or of all."""
-        metas, notices = await self.metas()
-        wanted = [meta for meta in metas if not here or self._is_here(meta)]
-        lines = [await self._line(meta) for meta in wanted[:limit]]
-        return SessionList(sessions=lines, hidden=len(metas) - len(lines), notices=notices)
+    def is_visible(self, cwd: str | None) -> bool:
+        """Whether a session that worked in *cwd* may be seen; links in it are followed to where it really was."""
+        return self._all or (cwd is not None and _real(cwd).is_relative_to(self.project))
+
+    async def read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
+        """A session; one of another project is not found."""
+        found = await self.store.read(session_id, at=at)
+        if not self.is_visible(found.snapshot.config.cwd or found.meta.cwd):
+            raise SnapshotNotFound(
+                f"session {session_id!r} is not of this project", session_id=session_id,
+                hint="the user can allow it: asnap mcp --all-projects",
+            )  # fmt: skip
+        return found
+
+    async def listed(self, *, limit: int) -> SessionList:
+        """The sessions last changed."""
+        metas, notices, others = await self.metas()
+        lines = [await self._line(meta) for meta in metas[:limit]]
+        return SessionList(sessions=lines, hidden=len(metas) - len(lines) + others, notices=notices)
 
     async def search(self, query: str, *, limit: int) -> SearchAnswer:
-        """The newest messages that hold *query*, in whatever case, one session after another."""
+        """Messages that contain *query*, found by the search index, newest session first."""
         if not query.strip():
             raise InvalidInput("there is nothing to search for", hint="pass some words")
-        metas, notices = await self.metas()
+        metas, notices, _ = await self.metas()
+        if not metas:
+            return SearchAnswer(hits=[], sessions_searched=0, notices=notices)
+        found, unreadable = await self._found(query, metas, limit)
+        titles = {meta.session_id: meta.title for meta in metas}
+        words = re.findall(r"\w+", query.casefold())
         hits: list[SearchHit] = []
-        searched = 0
-        for meta in metas[:_MAX_SEARCHED]:
-            if len(hits) >= limit:
-                break
-            searched += 1
-            try:
-                found = await self.store.read(meta.session_id)
-            except SnapshotError as error:
-                notices.append(f"{meta.session_id}: {error.message}")
-                continue
-            hits += await anyio.to_thread.run_sync(_hits, found, query.casefold(), limit - len(hits))
-        left = len(metas) - searched
-        return SearchAnswer(hits=hits, sessions_searched=searched, sessions_left=left, notices=notices)
+        for session_id in dict.fromkeys(hit.session_id for hit in found.hits):
+            of_session = [hit for hit in found.hits if hit.session_id == session_id]
+            hits += await self._hits(of_session, titles[session_id], words)
+        notices += [f"{name} cannot be read; see asnap check" for name in unreadable]
+        return SearchAnswer(hits=hits, total_hits=found.total_hits, sessions_searched=len(metas), notices=notices)
 
     async def show(self, session_id: str, *, at: int | None, start: int | None, limit: int) -> SessionView:
         """A session, and *limit* of its messages: from *start* on, or the last ones."""
-        found = await self.store.read(session_id, at=at)
+        found = await self.read(session_id, at)
         messages = found.snapshot.messages
         first = max(0, len(messages) - limit) if start is None else start
+        shown = range(first, min(first + limit, len(messages)))
         return SessionView(
             session=await self._line(found.meta),
             trigger=found.meta.trigger,
-            plan=[f"[{entry.status}] {entry.content}" for entry in found.snapshot.plan],
-            current_task=found.snapshot.current_task,
-            messages=[viewed(index, messages[index]) for index in range(first, min(first + limit, len(messages)))],
+            plan=[clean(f"[{entry.status}] {entry.content}") for entry in found.snapshot.plan],
+            current_task=clean(found.snapshot.current_task),
+            messages=await anyio.to_thread.run_sync(lambda: [viewed(index, messages[index]) for index in shown]),
             first_index=first,
             total_messages=len(messages),
             notices=skipped(found),
@@ -94,12 +118,12 @@ class StoredSessions:
             NotFound: it is not running; what was stored last is what there is.
             StoreUnavailable: its process did not answer.
         """
-        session_id = session_id or await self._only_live_one()
-        newest = (await self.store.history(session_id))[0].seq
+        newest = (await self.read(session_id or await self._only_live_one())).meta
+        session_id = newest.session_id
         owner = await self.owner(session_id)
         if owner is None:
             raise NotFound(
-                f"session {session_id!r} is not live; its newest snapshot is {newest}", session_id=session_id,
+                f"session {session_id!r} is not live; its newest snapshot is {newest.seq}", session_id=session_id,
                 hint="only the process that runs a session can save it; list_snapshots shows which are live",
             )  # fmt: skip
         request = {"op": "snapshot", "session_id": session_id, "tag": tag}
@@ -107,11 +131,10 @@ class StoredSessions:
 
     async def newest_here(self) -> str:
         """The session of this project that changed last."""
-        metas, _ = await self.metas()
-        here = [meta.session_id for meta in metas if self._is_here(meta)]
-        if not here:
-            raise NotFound(f"no session of {self.project} is stored", hint="list_snapshots shows all there are")
-        return here[0]
+        metas, _, _ = await self.metas()
+        if not metas:
+            raise NotFound(f"no session of {self.project} is stored")
+        return metas[0].session_id
 
     async def owner(self, session_id: str) -> Owner | None:
         """The process that runs a stored session; None when nobody does, or nobody can tell."""
@@ -121,9 +144,8 @@ class StoredSessions:
         return await anyio.to_thread.run_sync(lambda: owner_of(place.session_dir(session_id)))
 
     async def _only_live_one(self) -> str:
-        metas, _ = await self.metas()
-        lines = [await self._line(meta) for meta in metas if self._is_here(meta)]
-        live = [line.session_id for line in lines if line.live]
+        metas, _, _ = await self.metas()
+        live = [meta.session_id for meta in metas if await self.owner(meta.session_id) is not None]
         if len(live) != 1:
             raise InvalidInput(
                 f"{len(live)} sessions of this project are live{': ' if live else ''}{', '.join(live)}",
@@ -132,36 +154,58 @@ class StoredSessions:
         return live[0]
 
     async def _line(self, meta: SnapshotMeta) -> SessionLine:
-        return SessionLine.of(meta, live=await self.owner(meta.session_id) is not None)
+        line = SessionLine.of(meta, live=await self.owner(meta.session_id) is not None)
+        texts = {"title": clean(line.title), "problem": clean(line.problem), "tags": [clean(tag) for tag in line.tags]}
+        return line.model_copy(update=texts)
 
-    def _is_here(self, meta: SnapshotMeta) -> bool:
-        return meta.cwd is not None and Path(meta.cwd).is_relative_to(self.project)
+    async def _found(self, query: str, metas: Sequence[SnapshotMeta], limit: int) -> tuple[Found, Sequence[str]]:
+        from snapshot_plugin.search.find import Question  # noqa: PLC0415 — SQLite is needed for this tool only
+        from snapshot_plugin.search.index import opened_index  # noqa: PLC0415 — as above
+        from snapshot_plugin.search.query import expression  # noqa: PLC0415 — as above
+
+        names = [meta.session_id for meta in metas]
+        question = Question(expression=expression(query), sessions=names, limit=limit, each=_EACH)
+        async with opened_index(self.store, self._cache, name=_store_name(self.store)) as index:
+            return await index.ask(question, await index.listed(), only=frozenset(names))
+
+    async def _hits(self, found: list[Hit], title: str | None, words: list[str]) -> list[SearchHit]:
+        """The hits of one session, with excerpts from its messages, so that no secret is cut in half."""
+        session_id = found[0].session_id
+        try:
+            stored = await self.read(session_id)
+        except SnapshotError:  # it changed since
+            return []
+        messages = stored.snapshot.messages
+        return [
+            SearchHit(
+                session_id=session_id, seq=stored.ref.seq, message_index=hit.number - 1, role=hit.role or "session",
+                title=clean(title),
+                excerpt=excerpt_of(readable(messages[hit.number - 1]), words) if hit.number else clean(title) or "",
+            )
+            for hit in found if hit.number <= len(messages)
+        ]  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _real(cwd: str) -> Path:
+    return Path(os.path.realpath(cwd))
+
+
+def clean(text: str | None) -> str | None:
+    """*text* without secrets."""
+    return None if text is None else redact(text)[0]
+
+
+def _store_name(store: SnapshotStore) -> str:
+    from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — another store may be used
+    from snapshot_plugin.store.marker import read_marker  # noqa: PLC0415 — as above
+
+    return str(read_marker(store.path)["id"]) if isinstance(store, FilesystemStore) else f"{type(store).__name__}"
 
 
 def skipped(found: StoredSnapshot) -> list[str]:
-    """What had to be passed over to get at a snapshot."""
+    """What had to be skipped to read a snapshot."""
     return [f"{finding.kind}: {finding.detail}" for finding in found.skipped]
-
-
-def _hits(found: StoredSnapshot, query: str, limit: int) -> list[SearchHit]:
-    return list(_find(found, query, limit))
-
-
-def _find(found: StoredSnapshot, query: str, limit: int) -> Iterator[SearchHit]:
-    hits = 0
-    for index in reversed(range(len(found.snapshot.messages))):
-        message = found.snapshot.messages[index]
-        excerpt = excerpt_of(readable(message), query)
-        if excerpt is not None and hits < limit:
-            hits += 1
-            yield SearchHit(
-                session_id=found.ref.session_id,
-                seq=found.ref.seq,
-                message_index=index,
-                role=message.role,
-                excerpt=excerpt,
-                title=found.snapshot.title,
-            )
 
 
 def _taken(session_id: str, tag: str, owner: Owner, answer: Answer) -> SnapshotTaken:
