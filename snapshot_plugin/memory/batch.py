@@ -158,6 +158,8 @@ class Batch:
             return self._add(name, change)
         data, shapes = with_shapes(change.data) if name.namespace == BASELINES else (change.data, 0)
         evicted = self._put(name, data)
+        if name.namespace == BASELINES:
+            self._touch(change)
         redacted = {"response": shapes} if shapes else {}
         return Saved(
             namespace=name.namespace, key=name.key, bytes=self._stored[name].size, redacted=redacted,

@@ -12,7 +12,7 @@ from snapshot_plugin.memory.files import encoded
 from snapshot_plugin.memory.limits import Limits
 from snapshot_plugin.memory.names import API_SCHEMA, ERRORS, NOISE, PERFORMANCE
 from snapshot_plugin.memory.shapes import shape_of
-from snapshot_plugin.memory.understand import NAMED_BY, Entry, moment_in, understand
+from snapshot_plugin.memory.understand import NAMED_BY, Entry, StoredEntry, moment_in, understand
 
 __all__ = ["DEGRADED", "Document", "is_degraded", "is_resolved", "matching_rule", "sessions_to_fix"]
 
@@ -40,7 +40,7 @@ class Document:
             return document
         understood = understand(namespace, key, raw, at)
         for entry in understood.entries:
-            document.entries.setdefault(entry[NAMED_BY[namespace]], entry)
+            document.entries.setdefault(entry[NAMED_BY[namespace]], dict(entry))
         if understood.unread:
             document.around["other"] = [*document.around.get("other", ()), *understood.unread]
         return document
@@ -115,16 +115,16 @@ class Document:
 
 
 def _add_error(document: Document, name: str, entry: Entry, session: int, limits: Limits) -> str:
+    known = document.entries.get(name)
+    is_copy = isinstance(entry, StoredEntry) and known is not None and entry["last_seen"] == known["last_seen"]
     if "message" in entry:
         entry = {**entry, "message": limits.shortened(entry["message"])}
-    known = document.entries.get(name)
     if known is None:
         new = {**entry, "occurrences": max(entry.get("occurrences", 1), 1), "first_session": session}
         if "resolved_at" in new:
             new.setdefault("resolved_session", session)
         document.entries[name] = new | {field: entry[field] for field in ("first_session",) if field in entry}
         return f"error {name!r}: new{', and resolved' if is_resolved(new) else ''}"
-    is_copy = entry["last_seen"] == known["last_seen"]  # a loaded entry that is saved again is no new sighting
     count, seen = known.get("occurrences", 1), entry.get("occurrences", 1)
     was_resolved = is_resolved(known)
     known |= {key: value for key, value in entry.items() if key not in _ACCUMULATED}
@@ -141,6 +141,7 @@ _ACCUMULATED: Final = frozenset({"fingerprint", "first_seen", "last_seen", "occu
 
 
 def _add_endpoint(document: Document, name: str, entry: Entry, session: int, limits: Limits) -> str:
+    is_copy = isinstance(entry, StoredEntry)
     entry = {"session": session, **entry}
     if len(encoded(entry.get("shape"))) > limits.shape_bytes:
         entry["shape"] = shape_of(entry["shape"])
@@ -149,13 +150,13 @@ def _add_endpoint(document: Document, name: str, entry: Entry, session: int, lim
             name_only = f"; its shape has more than {limits.shape_bytes} bytes and was left out"
             return _add_endpoint(document, name, entry, session, limits) + name_only
     known = document.entries.get(name)
-    document.entries[name] = _merged_endpoint(known, entry) if known else entry
+    document.entries[name] = _merged_endpoint(known, entry, is_copy=is_copy) if known else entry
     return f"endpoint {name!r}: seen {document.entries[name].get('seen', 1)} times"
 
 
-def _merged_endpoint(known: Entry, new: Entry) -> Entry:
-    is_copy = new["last_seen"] == known["last_seen"] and "merged" not in new
-    seen = max(known.get("seen", 1), new.get("seen", 1)) if is_copy else known.get("seen", 1) + new.get("seen", 1)
+def _merged_endpoint(known: Entry, new: Entry, *, is_copy: bool = False) -> Entry:
+    same = is_copy and new["last_seen"] == known["last_seen"]
+    seen = max(known.get("seen", 1), new.get("seen", 1)) if same else known.get("seen", 1) + new.get("seen", 1)
     merged = known.get("merged", 0) + new.get("merged", 0)
     return {
         **known, **new, "seen": seen, "last_seen": max(known["last_seen"], new["last_seen"]),
@@ -164,6 +165,7 @@ def _merged_endpoint(known: Entry, new: Entry) -> Entry:
 
 
 def _add_timing(document: Document, name: str, entry: Entry, session: int, _limits: Limits) -> str:
+    is_copy = isinstance(entry, StoredEntry)
     entry = {"session": session, **entry}
     known = document.entries.get(name)
     if known is None:
@@ -171,7 +173,7 @@ def _add_timing(document: Document, name: str, entry: Entry, session: int, _limi
         return f"timing of {name!r}: {entry['session_ms']:g} ms, the first one"
     before = (known.get("before_ms", 0.0), known.get("before_samples", 0))
     old, new = ((each["session_ms"], each.get("session_samples", 1)) for each in (known, entry))
-    if entry["updated_at"] == known["updated_at"] and entry["session_ms"] == known["session_ms"]:
+    if is_copy and entry["updated_at"] == known["updated_at"]:
         return f"timing of {name!r}: known already"
     if entry["session"] > known.get("session", 0):  # a new session: what was measured so far is the past
         document.entries[name] = {**known, **entry, **_past(_mean(before, old))}

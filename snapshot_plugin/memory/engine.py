@@ -41,8 +41,10 @@ class MemoryEngine:
         self.project, self.limits, self.clock = project, limits, clock
         self.files = MemoryFiles(project)
         self.lock = WriterLock(self.files)
+        self.session = 0
         self.queue: list[Change] = []
-        """Changes that are not on disk: observations until the next flush, and what the disk refused."""
+        """Changes that are not on disk: observations until the next flush, and what the disk refused. Any thread may
+        append; only this class removes."""
         self.handed_over: dict[str, list[Change]] = {}
         """Changes in ``.pending`` that the writer has not taken yet, by the name of their file."""
         self.persistence: Persistence = "disk"
@@ -112,17 +114,20 @@ class MemoryEngine:
         self.queue += [change for change in changes if change.op != "end"]
         self.persistence = "memory"
         self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
+        self.view()  # what was kept is in effect
 
     def hand_over(self, changes: Sequence[Change]) -> str:
-        """Put changes where the writer finds them, durably; return their name. Raises as `write`."""
+        """Put changes, and the queue before them, where the writer finds them; return their name. Raises as `write`."""
         with self._guard:
-            name = new_id()
+            name, queued = new_id(), len(self.queue)
+            group = [*self.queue[:queued], *changes]
             try:
-                self.files.write((PENDING, f"{name}.json"), encoded([change._asdict() for change in changes]))
+                self.files.write((PENDING, f"{name}.json"), encoded([change._asdict() for change in group]))
             except StoreUnavailable as error:
                 self.keep(changes, error)
                 raise
-            self.handed_over[name] = list(changes)
+            del self.queue[:queued]
+            self.handed_over[name] = group
             return name
 
     def is_taken(self, name: str, writer: str) -> bool:
@@ -160,7 +165,7 @@ class MemoryEngine:
         """Apply everything in one batch; return what came of *changes*, and the namespaces the disk refused."""
         scan = self._scan()
         batch = self._batch(scan)
-        waiting = {"": self.queue, **self._pending()}
+        waiting = {"": self.queue[:], **self._pending()}
         earlier = {name: [_applied(batch, each) for each in group] for name, group in waiting.items()}
         outcomes = [_applied(batch, change) for change in changes]
         if any(change.op == "begin" for change in changes):
@@ -183,7 +188,7 @@ class MemoryEngine:
             if isinstance(outcome, SnapshotError):
                 self._notice(f"a change that waited was refused: {outcome.message}")
         if not name:
-            self.queue = left
+            self.queue[: len(group)] = left
         elif not left:
             self._delivered = dict([*self._delivered.items(), (name, outcomes)][-_MOST_KEPT:])
             self.files.delete((PENDING, f"{name}.json"))
@@ -223,13 +228,14 @@ class MemoryEngine:
     def _meta(self) -> dict[str, Any]:
         """The project's notes; new ones where there are none, or none that can be used."""
         now = rfc3339(self.clock())
-        fresh = {"created_at": now, "last_session": None, "session_count": 0, "used": {}}
+        fresh = {"created_at": now, "last_session": None, "session_count": self.session, "used": {}}
         with contextlib.suppress(NotFound, StoreUnavailable):
             try:
                 fresh |= _checked_meta(self.files.read(META))
             except SnapshotCorrupted as error:
-                kept = f"; it is kept as {self.files.set_aside(META)}" if self.lock.is_held else ""
-                self._notice(f"{error.message}{kept}; sessions are counted anew")
+                if self.lock.is_held:
+                    kept = self.files.set_aside(META)
+                    self._notice(f"{error.message}; it is kept as {kept}; sessions are counted anew")
         return {"project": str(self.project), **fresh} | {"project": str(self.project)}
 
     def _set_aside(self, names: Iterable[Name]) -> str:

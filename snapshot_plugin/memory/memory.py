@@ -157,8 +157,7 @@ class ProjectMemory:
             return
         try:
             if self.session_count:
-                changes, self._engine.queue = self._engine.queue, []
-                await self._doorbell.submit([*changes, self._change("end")])
+                await self._doorbell.submit([self._change("end")])
         except SnapshotError as error:
             _log.warning("the project memory could not be written at the end: %s", error.message)
         finally:
@@ -172,9 +171,7 @@ class ProjectMemory:
             StoreUnavailable: it could not be written, and is still in memory.
         """
         await self._begin()
-        changes, self._engine.queue = self._engine.queue, []
-        if changes or self._engine.lock.is_held:
-            await self._doorbell.submit(changes)
+        await self._doorbell.submit([])
 
     async def _begin(self) -> None:
         if not self._is_open or self._tasks is None:
@@ -190,6 +187,7 @@ class ProjectMemory:
                 [receipt] = await self._doorbell.submit([self._change("begin")])
                 if isinstance(receipt, Saved) and receipt.session:
                     self.session_count, self._previous = receipt.session, receipt.previous
+            self._engine.session = self.session_count
         if _log.isEnabledFor(logging.INFO):
             _log.info("session %d: %s", self.session_count, (await self.load_context()).start_line)
 
@@ -301,7 +299,6 @@ class ProjectMemory:
     async def clear(self) -> None:
         """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
         await self._begin()
-        self._engine.queue.clear()
         await self._submit(self._change("clear"))
         self.session_count, self._previous = 1, None
 
@@ -401,12 +398,8 @@ class ProjectMemory:
 
     async def resolve_error(self, fingerprint: str) -> Saved:
         """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one."""
-        changes, self._engine.queue = self._engine.queue, []  # it may have been seen only now
         await self._begin()
-        [*_, outcome] = await self._doorbell.submit([*changes, self._change("resolve", Name(ERRORS, self._named(fingerprint)))])
-        if isinstance(outcome, SnapshotError):
-            raise outcome
-        return outcome
+        return await self._submit(self._change("resolve", Name(ERRORS, self._named(fingerprint))))
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
         """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers."""

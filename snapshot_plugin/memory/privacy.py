@@ -16,7 +16,7 @@ _SCHEME = re.compile(r"(?i:bearer|basic|digest|token|apikey|negotiate|hawk|aws4-
 _TOKEN = re.compile(r"(?=\D*\d)\S{8,}")
 _FIELDS = re.compile(
     r"(?:.*[_-])?(?:api[_-]?key|apikey|secret|client[_-]?secret|token|access[_-]?key|private[_-]?key|passphrase"
-    r"|password|passwd|credentials?)",
+    r"|credentials?)",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")

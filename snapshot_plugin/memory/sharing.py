@@ -47,6 +47,8 @@ class Doorbell:
         try:
             return await anyio.to_thread.run_sync(self._engine.write, changes)
         except HeldElsewhere as held:
+            if not changes and not self._engine.queue:
+                return []
             name = await anyio.to_thread.run_sync(self._engine.hand_over, changes)
             return await self._rung(name, changes, held)
 
@@ -59,7 +61,7 @@ class Doorbell:
                 held = still
         taken = await anyio.to_thread.run_sync(self._engine.is_taken, name, held.message)
         if outcomes:
-            return outcomes
+            return outcomes[len(outcomes) - len(changes) :]
         waits = Saved(persistence="disk" if taken else "read-only")
         return [waits.evolve(namespace=change.namespace, key=change.key) for change in changes]
 

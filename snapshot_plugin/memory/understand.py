@@ -18,7 +18,7 @@ from snapshot_plugin.memory.names import API_SCHEMA, ERRORS, NOISE, PERFORMANCE
 from snapshot_plugin.memory.shapes import shape_of
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["NAMED_BY", "WANTED", "Entry", "Understood", "moment_in", "understand"]
+__all__ = ["NAMED_BY", "WANTED", "Entry", "StoredEntry", "Understood", "moment_in", "understand"]
 
 Entry = dict[str, Any]
 _MOST_EXTRA: Final = 300
@@ -63,6 +63,10 @@ _FIELDS: Final = {
 }  # fmt: skip
 
 
+class StoredEntry(dict[str, Any]):
+    """An entry that came in the stored form, as `load` returns it: saved again, it is no new sighting."""
+
+
 class Understood(NamedTuple):
     """Entries in their stored form; what was ignored and why; what would be better; and what was not understood."""
 
@@ -78,7 +82,7 @@ def understand(namespace: str, key: str, data: Any, at: datetime) -> Understood:
     read = _READERS[namespace]
     for name, item in _items(namespace, None if _plain(key) in _GENERIC else key, data):
         if isinstance(item, dict) and _is_stored(namespace, item):
-            result.entries.append(item)
+            result.entries.append(StoredEntry(item))
             continue
         entry = read(name, item, at, result)
         if entry is None:
@@ -136,9 +140,12 @@ def _items(namespace: str, name: str | None, data: Any) -> Iterator[tuple[str | 
         yield from _named(namespace, data)
 
 
-def _named(namespace: str, data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _named(namespace: str, data: dict[str, Any]) -> Iterator[tuple[str | None, Any]]:
     """The entries of a map by name; endpoints may also be grouped by path or by method."""
     for name, item in data.items():
+        if _plain(name) in _WRAPPERS[namespace]:  # a list of entries was expected there
+            yield None, {name: item}
+            continue
         inner = item if isinstance(item, dict | list) and namespace in (API_SCHEMA, PERFORMANCE) else ()
         if isinstance(inner, dict) and inner and all(method.upper() in _METHODS for method in inner):
             yield from ((f"{method.upper()} {name}", each) for method, each in inner.items())

@@ -94,7 +94,7 @@ def test_over_http_without_the_token_nothing_is_answered(project: Path) -> None:
 
 
 def test_a_short_token_is_refused(project: Path) -> None:
-    server = make_server(ProjectMemory(project, register=project), MemoryStore())
+    server = make_server(ProjectMemory(project, state=project), MemoryStore())
     with pytest.raises(InvalidInput):
         http_app(server, token="short")
 

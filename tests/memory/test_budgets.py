@@ -30,7 +30,7 @@ def now() -> datetime:
 
 def archive_of(project: Path) -> Archive:
     register = ProjectRegister(project.parent / "register")
-    return Archive(project, limits=Limits(project_bytes=12 * MIB), register=register, clock=now)
+    return Archive(project, limits=Limits(project_bytes=12 * MIB), state=register, clock=now)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ _HOLD = """
     from pathlib import Path
 
     async def main():
-        async with ProjectMemory(sys.argv[1], register=Path(sys.argv[2])) as memory:
+        async with ProjectMemory(sys.argv[1], state=Path(sys.argv[2])) as memory:
             await memory.save("a", "k", "from the child")
             await memory.record_error("buffered")
             print("ready", flush=True)
@@ -77,7 +77,7 @@ _KILLED_EVERYWHERE = """
     now = lambda: datetime.now(UTC)
 
     def archive(project):
-        return Archive(project, limits=Limits(baselines=2), register=ProjectRegister(base / "register"), clock=now)
+        return Archive(project, limits=Limits(baselines=2), state=ProjectRegister(base / "register"), clock=now)
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
