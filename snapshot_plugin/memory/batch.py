@@ -186,7 +186,7 @@ class Batch:
             if rule is None:
                 self._dirty.add(namespace)
         return Saved(
-            namespace=namespace, key=name.key, bytes=len(encoded(found.entries)), understood=tuple(lines),
+            namespace=namespace, key=name.key, understood=tuple(lines),
             ignored=tuple(dict.fromkeys(found.ignored)), better=tuple(dict.fromkeys(found.better)),
         )  # fmt: skip
 
@@ -239,7 +239,7 @@ class Batch:
     def _put(self, name: Name, data: Any) -> list[Name]:
         content = encoded(data)
         self._limits.check_entry(str(name), len(content))
-        evicted = self._least_used(name) if name.namespace == BASELINES else []
+        evicted = self._least_used(name, room=self._limits.baselines - 1) if name.namespace == BASELINES else []
         self._write(name, content, freed=evicted)
         self._plain[name] = data
         for other in evicted:
@@ -259,15 +259,17 @@ class Batch:
         self._plain.pop(name, None)
         self._writes[name] = None
 
-    def _least_used(self, new: Name) -> list[Name]:
+    def _least_used(self, new: Name, *, room: int) -> list[Name]:
         others = [stored for stored in self._stored.values() if stored.name.namespace == BASELINES]
         oldest = sorted((stored for stored in others if stored.name != new), key=self.used_at)
-        return [stored.name for stored in oldest[: max(0, len(oldest) + 1 - self._limits.baselines)]]
+        return [stored.name for stored in oldest[: max(0, len(oldest) - room)]]
 
     # Writing -----------------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Let go of errors and timings that are too old."""
+        """Let go of errors and timings that are too old, and of baselines that are too many."""
+        for name in self._least_used(Name(BASELINES, ""), room=self._limits.baselines):
+            self._remove(name)
         for namespace in (ERRORS, PERFORMANCE):
             if DOCUMENTS[namespace] in self._stored and self.document(namespace).trim(self._limits, self._now):
                 self._dirty.add(namespace)
@@ -280,9 +282,12 @@ class Batch:
         trimmed: dict[str, int] = {}
         for namespace in self._dirty:
             document = self._documents[namespace]
-            trimmed[namespace] = document.trim(self._limits, self._now)
+            before = len(document.entries)
+            document.trim(self._limits, self._now)
+            content = document.encoded(self._limits.entry_bytes)
+            trimmed[namespace] = before - len(document.entries)
             try:
-                self._write(DOCUMENTS[namespace], encoded(document.raw()))
+                self._write(DOCUMENTS[namespace], content)
             except LimitExceeded as error:
                 self.refused[namespace] = error
         self._dirty.clear()

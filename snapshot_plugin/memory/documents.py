@@ -36,6 +36,7 @@ class Document:
         document = cls(namespace)
         if isinstance(raw, dict) and _FIELD[namespace] in raw:
             document.around = {name: value for name, value in raw.items() if name != _FIELD[namespace]}
+            raw = raw[_FIELD[namespace]]
         if raw in ({}, [], None):
             return document
         understood = understand(namespace, key, raw, at)
@@ -83,9 +84,15 @@ class Document:
             self._consolidate(limits.endpoints)
         else:
             self._keep_last(limits.noise_rules)
-        while self.entries and len(encoded(self.raw())) > limits.entry_bytes:
-            self._keep_last(len(self.entries) * 9 // 10)
         return before - len(self.entries)
+
+    def encoded(self, most: int) -> bytes:
+        """The document as a file of at most *most* bytes; the oldest entries go where it would be longer."""
+        content = encoded(self.raw())
+        while self.entries and len(content) > most:
+            self._keep_last(len(self.entries) * 9 // 10)
+            content = encoded(self.raw())
+        return content
 
     def _keep_young(self, field_name: str, age: Any, now: datetime) -> None:
         oldest = now - age
@@ -143,7 +150,7 @@ _ACCUMULATED: Final = frozenset({"fingerprint", "first_seen", "last_seen", "occu
 def _add_endpoint(document: Document, name: str, entry: Entry, session: int, limits: Limits) -> str:
     is_copy = isinstance(entry, StoredEntry)
     entry = {"session": session, **entry}
-    if len(encoded(entry.get("shape"))) > limits.shape_bytes:
+    if "shape" in entry and len(encoded(entry["shape"])) > limits.shape_bytes:
         entry["shape"] = shape_of(entry["shape"])
         if len(encoded(entry["shape"])) > limits.shape_bytes:
             del entry["shape"]

@@ -103,10 +103,12 @@ class MemoryEngine:
                 self.keep(changes, error)
                 raise
             refused = [change for change in changes if change.namespace in failed]
-            if refused:
-                self.keep(refused, failed[refused[0].namespace])
-                raise failed[refused[0].namespace]
-            self.persistence, self._why = "disk", ""
+            error = next(iter(failed.values()), None)
+            if error and (refused or not changes):
+                self.keep(refused, error)
+                raise error
+            self.persistence = "disk"
+            self._why = f"{len(self.queue)} changes are kept in memory only: {error.message}" if error else ""
             return outcomes
 
     def keep(self, changes: Sequence[Change], error: StoreUnavailable) -> None:

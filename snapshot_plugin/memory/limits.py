@@ -60,6 +60,14 @@ class Limits:
         if len(name.encode(errors="surrogatepass")) > self.name_bytes:
             raise LimitExceeded(f"{name[:60]!r}… has more than {self.name_bytes} bytes", hint="use a shorter name")
 
+    def check_shape(self, name: str, size: int) -> None:
+        """Raise `LimitExceeded` for the description of an endpoint that is too long."""
+        if size > self.shape_bytes:
+            raise LimitExceeded(
+                f"the shape of {name} has {size} bytes; it may have {self.shape_bytes}",
+                hint="describe names and types, not values",
+            )
+
     def shortened(self, message: str) -> str:
         """*message*, cut with a mark where it is too long to be kept."""
         data = message.encode(errors="replace")

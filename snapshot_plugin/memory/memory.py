@@ -39,6 +39,7 @@ from snapshot_plugin.memory.batch import Change, Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
 from snapshot_plugin.memory.documents import matching_rule
 from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.files import encoded
 from snapshot_plugin.memory.limits import Limits
 from snapshot_plugin.memory.names import API_SCHEMA, BASELINES, DOCUMENTS, ERRORS, GLOBAL, NOISE, PERFORMANCE
 from snapshot_plugin.memory.names import Name, name_of, namespace_of
@@ -402,7 +403,11 @@ class ProjectMemory:
         return await self._submit(self._change("resolve", Name(ERRORS, self._named(fingerprint))))
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
-        """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers."""
+        """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers.
+
+        `LimitExceeded` for a very long name or shape.
+        """
+        self._limits.check_shape(endpoint, len(encoded(shape)))
         data = {"endpoint": self._named(endpoint), **({} if shape is None else {"shape": shape})}
         await self._observe(API_SCHEMA, data, durable=durable)
 

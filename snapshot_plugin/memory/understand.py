@@ -80,7 +80,8 @@ def understand(namespace: str, key: str, data: Any, at: datetime) -> Understood:
     """Read *data* that was saved as *key* of *namespace*, one of `NAMED_BY`."""
     result = Understood([], [], [], [])
     read = _READERS[namespace]
-    for name, item in _items(namespace, None if _plain(key) in _GENERIC else key, data):
+    for given, item in _items(namespace, None if _plain(key) in _GENERIC else key, data):
+        name = _text(given)
         if isinstance(item, dict) and _is_stored(namespace, item):
             result.entries.append(StoredEntry(item))
             continue
