@@ -172,10 +172,13 @@ class MemoryFiles:
         return Scan(entries, overhead, tuple(problems[:20]))
 
     def sweep(self) -> None:
-        """Remove what killed writers left behind. Only the writer may call it."""
+        """Remove what killed writers left behind. Only the writer may call it.
+
+        Directories that begin with a dot are left alone: other processes write to ``.pending``.
+        """
         with disk_errors(f"opening {self._name}"), self._opened(make=True) as top:
             directories = [item.name for item in os.scandir(top) if item.is_dir(follow_symlinks=False)]
-            for directory in ("", *directories):
+            for directory in ("", *(name for name in directories if not name.startswith("."))):
                 with contextlib.suppress(StoreUnavailable), self._opened(*filter(None, [directory])) as fd:
                     for file in os.listdir(fd):
                         if file.endswith(".tmp"):

@@ -188,7 +188,7 @@ class ProjectMemory:
                 [receipt] = await self._doorbell.submit([self._change("begin")])
                 if isinstance(receipt, Saved) and receipt.session:
                     self.session_count, self._previous = receipt.session, receipt.previous
-            self._engine.session = self.session_count
+                    self._engine.session = receipt.session
         if _log.isEnabledFor(logging.INFO):
             _log.info("session %d: %s", self.session_count, (await self.load_context()).start_line)
 
@@ -301,7 +301,7 @@ class ProjectMemory:
         """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
         await self._begin()
         await self._submit(self._change("clear"))
-        self.session_count, self._previous = 1, None
+        self.session_count, self._previous, self._engine.session = 1, None, 1
 
     async def stats(self) -> MemoryStats:
         """How much is stored, by namespace."""
@@ -337,7 +337,7 @@ class ProjectMemory:
 
     def _context(self) -> SessionContext:
         batch = self._engine.view()
-        session = self.session_count or batch.meta["session_count"]
+        session = batch.meta["session_count"]
         known = context_of(batch, project=str(self.project), session=session, limits=self._limits, now=self._clock())
         return SessionContext(
             **known, last_session=moment_in(self._previous), preferences=tuple(self._preferences.keys()),

@@ -40,10 +40,12 @@ _COUNT: Final = ("occurrences", "count", "times", "total", "hits", "seen", "n", 
 _MESSAGE: Final = ("message", "msg", "error", "text", "description", "detail", "details", "exception", "summary")
 _TYPE: Final = ("type", "errortype", "name", "class", "kind", "code", "title")
 _WHERE: Final = ("file", "filename", "source", "location", "path", "url", "endpoint", "module", "component")
-_FIRST: Final = ("firstseen", "first", "since", "createdat", "date", "timestamp", "when", "seenat")
-_LAST: Final = ("lastseen", "last", "lastoccurrence", "updatedat")
+_FIRST: Final = ("firstseen", "first", "since", "createdat")
+_LAST: Final = ("lastseen", "last", "lastoccurrence", "updatedat", "date", "timestamp", "when", "seenat")
 _RESOLVED: Final = ("resolvedat", "resolved", "fixed", "fixedat", "isresolved", "resolvedon", "resolution", "status")
 _TARGET: Final = ("endpoint", "path", "url", "route", "uri", "pathname", "name")
+_SHAPE: Final = ("shape", "schema", "fields", "returns", "output")
+_BODY: Final = ("response", "body", "responsebody", "responseshape", "example")
 _MEANS: Final = (
     "ms", "avgms", "averagems", "meanms", "avg", "average", "mean", "p50", "p50ms", "median", "medianms", "latency",
     "latencyms", "avglatency", "avglatencyms", "duration", "durationms", "time", "timems", "responsetime", "responsetimems",
@@ -57,7 +59,7 @@ _CLOSED: Final = frozenset({"resolved", "fixed", "closed", "done", "solved", "tr
 _OPEN: Final = frozenset({"not resolved", "not fixed", "still open", "in progress", "to do", "won't fix"})
 _FIELDS: Final = {
     ERRORS: {"fingerprint", "id", "signature", "line", *_COUNT, *_MESSAGE, *_TYPE, *_WHERE, *_RESOLVED, *_FIRST, *_LAST},
-    API_SCHEMA: {"method", "verb", *_TARGET, "shape", "schema", "response"},
+    API_SCHEMA: {"method", "verb", *_TARGET, *_SHAPE, *_BODY, "status", "statuscode", "summary", "description"},
     PERFORMANCE: {"method", *_TARGET, *_MEANS, *_TAILS, *(f"{tail}ms" for tail in _TAILS), *_SECONDS},
     NOISE: {*_PATTERN, "reason", "auto"},
 }  # fmt: skip
@@ -147,6 +149,9 @@ def _named(namespace: str, data: dict[str, Any]) -> Iterator[tuple[str | None, A
         if _plain(name) in _WRAPPERS[namespace]:  # a list of entries was expected there
             yield None, {name: item}
             continue
+        if namespace == NOISE and not isinstance(item, dict):  # {"favicon": "dev server", "[HMR]": true}
+            yield None, {"pattern": name, ("reason" if isinstance(item, str) else "enabled"): item}
+            continue
         inner = item if isinstance(item, dict | list) and namespace in (API_SCHEMA, PERFORMANCE) else ()
         if isinstance(inner, dict) and inner and all(method.upper() in _METHODS for method in inner):
             yield from ((f"{method.upper()} {name}", each) for method, each in inner.items())
@@ -193,6 +198,7 @@ class _Fields:
 def _error(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:
     if not isinstance(item, dict):
         item = {"message": item} if isinstance(item, str) else {"occurrences": item}
+        name = None if isinstance(item.get("occurrences"), list) else name
     fields = _Fields(item)
     fingerprint = fields.first(("fingerprint", "errorid", "signature", "hash", "id"), _text) or name
     message = fields.first(_MESSAGE, _text)
@@ -209,8 +215,8 @@ def _error(name: str | None, item: Any, at: datetime, notes: Understood) -> Entr
         message = kind
     entry: Entry = {
         "fingerprint": fingerprint,
-        "first_seen": rfc3339(first or last or min(at, resolved or at)),
-        "last_seen": rfc3339(last or first or min(at, resolved or at)),
+        "first_seen": rfc3339(min(first or last or at, resolved or at)),
+        "last_seen": rfc3339(last or min(at, resolved or at)),
         "occurrences": (0 if resolved else 1) if count is None else count,
     }
     if message:
@@ -218,7 +224,7 @@ def _error(name: str | None, item: Any, at: datetime, notes: Understood) -> Entr
     if resolved:
         entry["resolved_at"] = rfc3339(resolved)
     located = {"file": where, "line": line}
-    return entry | {n: v for n, v in located.items() if v is not None} | fields.rest(notes)
+    return fields.rest(notes) | {n: v for n, v in located.items() if v is not None} | entry
 
 
 def _fingerprint(message: str | None, kind: str | None, where: str | None, line: int | None) -> str:
@@ -244,9 +250,9 @@ def _endpoint(name: str | None, item: Any, at: datetime, notes: Understood) -> E
         return None
     if " " not in endpoint:
         notes.better.append(f'name the method too: "GET {endpoint}"')
-    shape = fields.first(("shape", "schema", "fields", "returns", "output"), lambda value: value)
+    shape = fields.first(_SHAPE, lambda value: value)
     if shape is None:
-        body = fields.first(("response", "body", "responsebody", "responseshape", "example"), lambda value: value)
+        body = fields.first(_BODY, lambda value: value)
         shape = None if body is None else shape_of(body)
     if fields.first(_MEANS + _TAILS, _milliseconds) is not None:
         notes.better.append('times are compared over sessions in the namespace "performance"; save them there too')
@@ -254,7 +260,7 @@ def _endpoint(name: str | None, item: Any, at: datetime, notes: Understood) -> E
     entry["last_seen"] = rfc3339(fields.first(_LAST + _FIRST, moment_in) or at)
     if shape not in (None, {}, []):
         entry["shape"] = shape
-    return entry | fields.rest(notes)
+    return fields.rest(notes) | entry
 
 
 def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:
@@ -277,17 +283,13 @@ def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Ent
     before = fields.first(_BEFORE, _milliseconds)
     if before is not None:
         entry |= {"before_ms": before, "before_samples": 1}
-    return entry | known | fields.rest(notes)
+    return fields.rest(notes) | known | entry
 
 
 def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entry | None:
-    if isinstance(item, str) and name is not None and not item.strip("*"):
-        item = {}
     fields = _Fields({"pattern": item} if isinstance(item, str) else item if isinstance(item, dict) else {})
-    pattern = fields.first(_PATTERN, _text)
-    if pattern is None and (item in (True, False) or not isinstance(item, dict)):
-        pattern = name  # {"favicon": true}
-    if pattern is None:
+    pattern = fields.first(_PATTERN, _text) or name
+    if pattern is None or not isinstance(item, str | dict):
         return None
     plain = re.sub(r"\\(.)", r"\1", pattern.removeprefix("^").removesuffix("$").replace(".*", "*").replace(".+", "*"))
     if plain != pattern:
@@ -296,9 +298,7 @@ def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entr
     source = fields.first(("auto", "autodetected", "source", "origin"), lambda value: value)
     if source is True or str(source).lower().startswith("auto"):
         entry["auto"] = True
-    reason = fields.first(("reason", "why", "note", "comment", "description"), _text) or (
-        item if isinstance(item, str) and item != pattern else None
-    )
+    reason = fields.first(("reason", "why", "note", "comment", "description"), _text)
     if reason:
         entry["reason"] = reason
     filtered = fields.first(("filtered", "count"), _whole)
@@ -306,9 +306,9 @@ def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entr
         entry["filtered"] = filtered
     removed = fields.first(("remove", "delete", "disabled"), _flag)
     enabled = fields.first(("enabled", "active"), _flag)
-    if removed or enabled is False or item is False:
+    if removed or enabled is False:
         entry["remove"] = True
-    return entry | fields.rest(notes)
+    return fields.rest(notes) | entry
 
 
 _READERS: Final = {ERRORS: _error, API_SCHEMA: _endpoint, PERFORMANCE: _timing, NOISE: _rule}

@@ -184,7 +184,7 @@ async def compare_baseline(
 ) -> Comparison:
     memory = await served(ctx).memory()
     if observed is None:
-        observed = (more or {}).get("data", more)
+        observed = (more or {}).get("data", more or None)
     if observed is None:
         raise InvalidInput("there is nothing to compare", hint="pass what you see now as observed")
     found = await memory.compare_baseline(name, observed)
