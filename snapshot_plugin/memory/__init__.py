@@ -6,8 +6,8 @@ JSON files in the project.
 - `place`: which directory is the project. `files`: the files, opened without following links. `names`, `limits`.
 - `understand`: the shapes in which agents write errors, endpoints, timings and noise rules. `documents`: adding to
   what is known. `shapes`: baselines hold shapes, and are compared by them. `privacy`: secrets are taken out.
-- `batch`: a `Change`, and applying it. `engine`: reading and writing as one process. `lock` and `sharing`: one process
-  writes, and takes the changes of the others. `context`: what a new session is told.
+- `batch`: a `Change`, and applying it. `engine`: reading and writing as one process. `lock` and `sharing`: one
+  process writes, and takes the changes of the others. `context`: what a new session is told.
 - `learn`: failed tool calls of an agent become errors in the history.
 
 Promises: a save is on disk when it returns; files are replaced whole; a change that was acknowledged is never lost.

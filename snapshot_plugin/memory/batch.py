@@ -1,7 +1,7 @@
 """Changes to a memory, and applying them: the only place that decides what a change does.
 
-A `Change` is plain data, so it can be applied by another process, or later. A `Batch` applies changes on top of what
-is on disk and writes the result; without `commit` it is a view of how the memory would be.
+A `Change` is plain data, so it can be applied by another process, or later. A `Batch` applies changes on top of
+what is on disk and writes the result; without `commit` it is a view of how the memory would be.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Change(NamedTuple):
 class Saved(Value):
     """The receipt of a change.
 
-    `understood` says what the memory made of it, `ignored` what it did not use and why, `better` how to write it next
-    time. `evicted` names entries that had to go, `trimmed` counts entries that left a full document, `redacted`
-    counts what was taken out by kind. `persistence` is ``disk`` unless the change waits to be written.
+    `understood` says what the memory made of it, `ignored` what it did not use and why, `better` how to write it
+    next time. `evicted` names entries that had to go, `trimmed` counts entries that left a full document,
+    `redacted` counts what was taken out by kind. `persistence` is ``disk`` unless the change waits to be written.
     """
 
     namespace: str = ""
@@ -64,7 +64,7 @@ class Batch:
     """Changes on top of what is on disk. Reading and applying may raise `StoreUnavailable`."""
 
     def __init__(
-        self, files: MemoryFiles, scan: Scan, meta: dict[str, Any], limits: Limits, now: datetime, elsewhere: int
+        self, files: MemoryFiles, scan: Scan, meta: dict[str, Any], *, limits: Limits, now: datetime, elsewhere: int
     ) -> None:
         self.meta = meta
         self.damaged: list[Name] = []
@@ -120,7 +120,13 @@ class Batch:
     def _read(self, namespace: str, name: Name) -> Document:
         stored = self._stored.get(name)
         try:
-            raw = self._plain.get(name) if name in self._plain else self._files.read(self._paths[name]) if stored else {}
+            raw = (
+                self._plain.get(name)
+                if name in self._plain
+                else self._files.read(self._paths[name])
+                if stored
+                else {}
+            )
         except NotFound:
             raw = {}
         except Damaged:
@@ -174,7 +180,9 @@ class Batch:
             if name == DOCUMENTS[namespace] or not change.data:
                 raise InvalidInput(f"nothing in it was understood; {WANTED[namespace]}")
             self._put(name, change.data)
-            return Saved(namespace=namespace, key=name.key, bytes=self._stored[name].size, ignored=tuple(found.ignored))
+            return Saved(
+                namespace=namespace, key=name.key, bytes=self._stored[name].size, ignored=tuple(found.ignored)
+            )
         document, lines = self.document(namespace), []
         for entry in found.entries:
             rule = self._noise_for(entry) if namespace == ERRORS else None
@@ -222,8 +230,10 @@ class Batch:
             self._remove(name)
         elif name in self._stored:
             self._remove(name)
-            self._documents.pop(name.namespace, None) if name.namespace not in self._dirty else None
-        elif name.namespace in DOCUMENTS and self.document(name.namespace).entries.pop(name.key, None):
+            if name.namespace not in self._dirty:
+                self._documents.pop(name.namespace, None)
+        elif name.namespace in DOCUMENTS and name.key in self.document(name.namespace).entries:
+            del self.document(name.namespace).entries[name.key]
             self._dirty.add(name.namespace)
         else:
             raise NotFound(f"the project memory has no {name}", hint="list the namespace to see its keys")
@@ -314,4 +324,3 @@ class Batch:
             except StoreUnavailable as error:
                 failed[""] = error
         return failed
-

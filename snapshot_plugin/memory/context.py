@@ -17,8 +17,8 @@ from snapshot_plugin.memory.understand import Entry, moment_in
 from snapshot_plugin.model.value import Timestamp, Value
 
 __all__ = [
-    "ApiSchemaSummary", "BaselineSummary", "Degraded", "ErrorSummary", "KnownError", "MemoryStats", "NamespaceStats",
-    "NoiseSummary", "PerformanceSummary", "SessionContext", "bounded", "context_of", "stats_of",
+    "ApiSchemaSummary", "BaselineSummary", "Degraded", "ErrorSummary", "KnownError", "MemoryStats",
+    "NamespaceStats", "NoiseSummary", "PerformanceSummary", "SessionContext", "bounded", "context_of", "stats_of",
 ]  # fmt: skip
 
 CONTEXT_BYTES: Final = 8000
@@ -107,8 +107,8 @@ class SessionContext(Value):
     def start_line(self) -> str:
         """The context in one line, for a log: numbers only."""
         return (
-            f"Loaded session context: {self.baselines.count} baselines, {self.noise_config.rules_count} noise rules, "
-            f"{self.api_schema.endpoints_known} endpoints"
+            f"Loaded session context: {self.baselines.count} baselines, "
+            f"{self.noise_config.rules_count} noise rules, {self.api_schema.endpoints_known} endpoints"
         )
 
 
@@ -157,7 +157,9 @@ def context_of(batch: Batch, *, project: str, session: int, limits: Limits, now:
 def _baselines(batch: Batch) -> BaselineSummary:
     found = [stored for stored in batch.entries.values() if stored.name.namespace == BASELINES]
     names = tuple(sorted(stored.name.key for stored in found))
-    return BaselineSummary(count=len(found), names=names, last_validated=max(map(batch.used_at, found), default=None))
+    return BaselineSummary(
+        count=len(found), names=names, last_validated=max(map(batch.used_at, found), default=None)
+    )
 
 
 def _schema(document: Document, session: int) -> ApiSchemaSummary:
@@ -188,7 +190,9 @@ def _errors(document: Document, noise: Document, now: datetime) -> ErrorSummary:
     fixed = [entry for entry in listed if is_resolved(entry)]
     return ErrorSummary(
         unresolved=_known(entry for entry in listed if not is_resolved(entry)),
-        resolved_recently=_known(entry for entry in fixed if now - (moment_in(entry["resolved_at"]) or now) <= RECENTLY),
+        resolved_recently=_known(
+            entry for entry in fixed if now - (moment_in(entry["resolved_at"]) or now) <= RECENTLY
+        ),
         hidden_as_noise=len(newest_first) - len(listed),
     )
 
@@ -239,13 +243,14 @@ def stats_of(batch: Batch) -> dict[str, Any]:
 
 
 def bounded(context: SessionContext, preferences: dict[str, Any], most: int = CONTEXT_BYTES) -> dict[str, Any]:
-    """The context for an agent, in at most *most* bytes of JSON: lists are cut, and what was left out is counted."""
+    """The context for an agent, in at most *most* bytes of JSON: lists are cut, what is left out is counted."""
     errors, schema, timings = context.error_history, context.api_schema, context.performance
     lists: dict[str, list[Any]] = {
         "error_history.unresolved": [_told(error) for error in errors.unresolved],
         "error_history.resolved_recently": [_told(error) for error in errors.resolved_recently],
         "performance_baselines.degraded_since_last": [
-            f"{slow.endpoint} (was {slow.was_ms:.0f}ms, now {slow.now_ms:.0f}ms)" for slow in timings.degraded_since_last
+            f"{slow.endpoint} (was {slow.was_ms:.0f}ms, now {slow.now_ms:.0f}ms)"
+            for slow in timings.degraded_since_last
         ],
         "baselines.names": list(context.baselines.names),
         "other_namespaces": [(space, _few(keys)) for space, keys in context.other_namespaces.items()],
@@ -267,7 +272,7 @@ def bounded(context: SessionContext, preferences: dict[str, Any], most: int = CO
 _MORE: Final = {
     "error_history.unresolved": 'session_store(action="load", namespace="errors", start=0, limit=50)',
     "error_history.resolved_recently": 'session_store(action="load", namespace="errors", start=0, limit=50)',
-    "performance_baselines.degraded_since_last": 'session_store(action="load", namespace="performance", start=0, limit=50)',
+    "performance_baselines.degraded_since_last": 'session_store(action="load", namespace="performance")',
     "baselines.names": 'session_store(action="list", namespace="baselines")',
     "other_namespaces": 'session_store(action="list")',
     "preferences": 'session_store(action="list", namespace="global")',

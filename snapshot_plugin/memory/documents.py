@@ -67,7 +67,9 @@ class Document:
             )
         known |= {"resolved_at": max(at, known["last_seen"]), "resolved_session": session}
         took = sessions_to_fix(known)
-        return f"{fingerprint} is resolved" + (f", {took} session{'s'[: took != 1]} after it first appeared" if took else "")
+        return f"{fingerprint} is resolved" + (
+            f", {took} session{'s'[: took != 1]} after it first appeared" if took else ""
+        )
 
     def trim(self, limits: Limits, now: datetime) -> int:
         """Let go of entries that are too old or too many; return how many went."""
@@ -144,7 +146,9 @@ def _add_error(document: Document, name: str, entry: Entry, session: int, limits
     return f"error {name!r}: {known['occurrences']} occurrences since {known['first_seen'][:10]}, {state}"
 
 
-_ACCUMULATED: Final = frozenset({"fingerprint", "first_seen", "last_seen", "occurrences", "resolved_at", "first_session"})
+_ACCUMULATED: Final = frozenset(
+    {"fingerprint", "first_seen", "last_seen", "occurrences", "resolved_at", "first_session"}
+)
 
 
 def _add_endpoint(document: Document, name: str, entry: Entry, session: int, limits: Limits) -> str:
@@ -220,7 +224,7 @@ _ADD: Final = {ERRORS: _add_error, API_SCHEMA: _add_endpoint, PERFORMANCE: _add_
 
 def is_resolved(error: Entry) -> bool:
     """Whether an error was resolved, and has not been seen since."""
-    return str(error.get("resolved_at") or "") >= error["last_seen"]
+    return str(error.get("resolved_at") or "") >= str(error["last_seen"])
 
 
 def sessions_to_fix(error: Entry) -> int | None:
@@ -231,7 +235,7 @@ def sessions_to_fix(error: Entry) -> int | None:
 
 def is_degraded(timing: Entry) -> bool:
     """Whether an endpoint takes much longer in its latest session than before."""
-    return timing.get("before_samples", 0) > 0 and timing["session_ms"] > DEGRADED * timing["before_ms"]
+    return bool(timing.get("before_samples", 0) > 0 and timing["session_ms"] > DEGRADED * timing["before_ms"])
 
 
 def matching_rule(rules: dict[str, Entry], text: str) -> str | None:

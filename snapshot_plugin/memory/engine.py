@@ -43,8 +43,10 @@ class MemoryEngine:
         self.lock = WriterLock(self.files)
         self.session = 0
         self.queue: list[Change] = []
-        """Changes that are not on disk: observations until the next flush, and what the disk refused. Any thread may
-        append; only this class removes."""
+        """Changes that are not on disk: observations until the next flush, and what the disk refused.
+
+        Any thread may append; only this class removes.
+        """
         self.handed_over: dict[str, list[Change]] = {}
         """Changes in ``.pending`` that the writer has not taken yet, by the name of their file."""
         self.persistence: Persistence = "disk"
@@ -78,7 +80,9 @@ class MemoryEngine:
                         return self.files.read(name.path)
                 return self.view().load(name)
             except SnapshotCorrupted as error:
-                raise SnapshotCorrupted(f"{name} is damaged{self._set_aside([name])}", hint="save it again") from error
+                raise SnapshotCorrupted(
+                    f"{name} is damaged{self._set_aside([name])}", hint="save it again"
+                ) from error
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -103,12 +107,12 @@ class MemoryEngine:
                 self.keep(changes, error)
                 raise
             refused = [change for change in changes if change.namespace in failed]
-            error = next(iter(failed.values()), None)
-            if error and (refused or not changes):
-                self.keep(refused, error)
-                raise error
+            why = next(iter(failed.values()), None)
+            if why is not None and (refused or not changes):
+                self.keep(refused, why)
+                raise why
             self.persistence = "disk"
-            self._why = f"{len(self.queue)} changes are kept in memory only: {error.message}" if error else ""
+            self._why = f"{len(self.queue)} changes are kept in memory only: {why.message}" if why else ""
             return outcomes
 
     def keep(self, changes: Sequence[Change], error: StoreUnavailable) -> None:
@@ -119,7 +123,10 @@ class MemoryEngine:
         self.view()  # what was kept is in effect
 
     def hand_over(self, changes: Sequence[Change]) -> str:
-        """Put changes, and the queue before them, where the writer finds them; return their name. Raises as `write`."""
+        """Put changes, and the queue before them, where the writer finds them; return their name.
+
+        Raises as `write`.
+        """
         with self._guard:
             name, queued = new_id(), len(self.queue)
             group = [*self.queue[:queued], *changes]
@@ -138,7 +145,9 @@ class MemoryEngine:
             self._forget_taken()
             waits = name in self.handed_over
             self.persistence = "read-only" if waits else "disk"
-            self._why = f"read-only: {writer}; saves are kept in .asnap/.pending and delivered later" if waits else ""
+            self._why = (
+                f"read-only: {writer}; saves are kept in .asnap/.pending and delivered later" if waits else ""
+            )
             return not waits
 
     def deliver(self, name: str) -> list[Outcome]:
@@ -225,12 +234,14 @@ class MemoryEngine:
         return scan
 
     def _batch(self, scan: Scan) -> Batch:
-        return Batch(self.files, scan, self._meta(), self.limits, self.clock(), self._sizes.others())
+        return Batch(
+            self.files, scan, self._meta(), limits=self.limits, now=self.clock(), elsewhere=self._sizes.others()
+        )
 
     def _meta(self) -> dict[str, Any]:
         """The project's notes; new ones where there are none, or none that can be used."""
         now = rfc3339(self.clock())
-        fresh = {"created_at": now, "last_session": None, "session_count": self.session, "used": {}}
+        fresh: dict[str, Any] = {"created_at": now, "last_session": None, "session_count": self.session, "used": {}}
         with contextlib.suppress(NotFound, StoreUnavailable):
             try:
                 fresh |= _checked_meta(self.files.read(META))

@@ -124,7 +124,7 @@ class MemoryFiles:
             self._opened(*path[:-1]) as parent,
             self._opened(DAMAGED, make=True) as aside,
         ):
-            taken, number = set(os.listdir(aside)), 1
+            taken, number = set(os.listdir(aside)), 1  # noqa: PTH208 — of a descriptor
             free = name = ".".join(path)
             while free in taken:
                 number += 1
@@ -150,7 +150,7 @@ class MemoryFiles:
         with disk_errors(f"looking into {directory}"):
             try:
                 with self._opened(*filter(None, [directory])) as fd:
-                    return sorted(os.listdir(fd))
+                    return sorted(os.listdir(fd))  # noqa: PTH208 — of a descriptor
             except FileNotFoundError:
                 return []
 
@@ -180,7 +180,7 @@ class MemoryFiles:
             directories = [item.name for item in os.scandir(top) if item.is_dir(follow_symlinks=False)]
             for directory in ("", *(name for name in directories if not name.startswith("."))):
                 with contextlib.suppress(StoreUnavailable), self._opened(*filter(None, [directory])) as fd:
-                    for file in os.listdir(fd):
+                    for file in os.listdir(fd):  # noqa: PTH208 — of a descriptor
                         if file.endswith(".tmp"):
                             os.unlink(file, dir_fd=fd)
 

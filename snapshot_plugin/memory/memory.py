@@ -11,10 +11,10 @@
 `observe_endpoint` and `record_timing` are collected and written every `flush_interval` seconds and at the end, so a
 crash costs at most that much of them; with ``durable=True`` they are written at once.
 
-The first process that writes keeps the right to until it ends. Others hand their changes to it over a local socket.
-Where it cannot be reached, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``) and is applied as
-soon as some process can. Where the disk refuses, a save raises `StoreUnavailable`; it is kept in memory, can be
-loaded, and is written as soon as the disk allows.
+The first process that writes keeps the right to until it ends. Others hand their changes to it over a local
+socket. Where it cannot be reached, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``) and is
+applied as soon as some process can. Where the disk refuses, a save raises `StoreUnavailable`; it is kept in
+memory, can be loaded, and is written as soon as the disk allows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,18 @@ from snapshot_plugin.memory.documents import matching_rule
 from snapshot_plugin.memory.engine import MemoryEngine
 from snapshot_plugin.memory.files import encoded
 from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.names import API_SCHEMA, BASELINES, DOCUMENTS, ERRORS, GLOBAL, NOISE, PERFORMANCE
-from snapshot_plugin.memory.names import Name, name_of, namespace_of
+from snapshot_plugin.memory.names import (
+    API_SCHEMA,
+    BASELINES,
+    DOCUMENTS,
+    ERRORS,
+    GLOBAL,
+    NOISE,
+    PERFORMANCE,
+    Name,
+    name_of,
+    namespace_of,
+)
 from snapshot_plugin.memory.place import Place, find_project
 from snapshot_plugin.memory.preferences import Preferences
 from snapshot_plugin.memory.privacy import without_secrets
@@ -99,7 +109,7 @@ class ProjectMemory:
         start: a directory of the project, whose root is then looked for (`find_project`), or a `Place`.
         limits: how much may be stored.
         flush_interval: seconds between two flushes of what is collected.
-        state: where sizes of all projects and the namespace ``global`` are kept; default: the user's state directory.
+        state: where the sizes of all projects and ``global`` are kept; default: the user's state directory.
         clock: the time of day.
         lazy: count the session with the first call, not on entering.
     """
@@ -212,7 +222,9 @@ class ProjectMemory:
             [outcome] = await self._doorbell.submit([change])
         except StoreUnavailable as error:
             name = f"{change.namespace}/{change.key}"
-            kept = "deleted in memory only" if change.op == "delete" else "kept in memory only, until the disk allows"
+            kept = (
+                "deleted in memory only" if change.op == "delete" else "kept in memory only, until the disk allows"
+            )
             raise StoreUnavailable(f"{name} is {kept}: {error.message}", hint=error.hint) from error
         if isinstance(outcome, SnapshotError):
             raise outcome
@@ -240,7 +252,7 @@ class ProjectMemory:
     async def save(self, namespace: str | None, key: str, data: Any) -> Saved:
         """Store JSON *data*; on disk when it returns. Secrets are taken out first.
 
-        In ``errors``, ``api_schema``, ``performance`` and ``noise`` the entries in *data* are added to what is known.
+        In ``errors``, ``api_schema``, ``performance`` and ``noise`` what is in *data* is added to what is known.
 
         Raises:
             InvalidInput: a name or the data cannot be stored.
@@ -324,7 +336,7 @@ class ProjectMemory:
 
         def work() -> dict[str, Any]:
             found: dict[str, Any] = {}
-            for key in self._preferences.keys():
+            for key in self._preferences.keys():  # noqa: SIM118 — no dict
                 with contextlib.suppress(SnapshotError):
                     found[key] = self._preferences.load(key)
             return found
@@ -338,7 +350,9 @@ class ProjectMemory:
     def _context(self) -> SessionContext:
         batch = self._engine.view()
         session = batch.meta["session_count"]
-        known = context_of(batch, project=str(self.project), session=session, limits=self._limits, now=self._clock())
+        known = context_of(
+            batch, project=str(self.project), session=session, limits=self._limits, now=self._clock()
+        )
         return SessionContext(
             **known, last_session=moment_in(self._previous), preferences=tuple(self._preferences.keys()),
             persistence=self.persistence, notices=self.notices,
@@ -369,7 +383,9 @@ class ProjectMemory:
             stored = await self.load(BASELINES, name)
         except NotFound as error:
             names = await self.list(BASELINES)
-            raise NotFound(f"there is no baseline {name!r}", hint=f"there are: {', '.join(names)}" if names else "") from error
+            raise NotFound(
+                f"there is no baseline {name!r}", hint=f"there are: {', '.join(names)}" if names else ""
+            ) from error
         if isinstance(stored, dict) and set(stored) <= {"name", "data", "saved_at"} and "data" in stored:
             stored = stored["data"]
         return await self._run(lambda: _compared(stored, observed))

@@ -91,7 +91,11 @@ def _is_repository(place: Path) -> bool:
 def _has_memory(place: Path) -> bool:
     with contextlib.suppress(OSError):
         about = (place / DIRECTORY).lstat()
-        return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and (place / DIRECTORY / "meta.json").is_file()
+        return (
+            stat.S_ISDIR(about.st_mode)
+            and about.st_uid == os.geteuid()
+            and (place / DIRECTORY / "meta.json").is_file()
+        )
     return False
 
 

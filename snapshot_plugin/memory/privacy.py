@@ -20,7 +20,9 @@ _FIELDS = re.compile(
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_KINDS: Final = frozenset({"string", "str", "text", "number", "integer", "int", "boolean", "bool", "null", "object"})
+_KINDS: Final = frozenset(
+    {"string", "str", "text", "number", "integer", "int", "boolean", "bool", "null", "object"}
+)
 """What a schema says of a field; it describes a secret and is none."""
 
 

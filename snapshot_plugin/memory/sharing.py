@@ -1,8 +1,8 @@
 """Several processes, one memory: changes are handed to the process that writes, over its local socket.
 
-A process that cannot write puts its changes into ``.asnap/.pending``, durably, and rings: the writer applies all that
-waits there and answers with the receipts. So a change survives whichever process dies in between. A writer that
-cannot be reached takes it with its next flush; when it has ended, the next process takes its place.
+A process that cannot write puts its changes into ``.asnap/.pending``, durably, and rings: the writer applies all
+that waits there and answers with the receipts. So a change survives whichever process dies in between. A writer
+that cannot be reached takes it with its next flush; when it has ended, the next process takes its place.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Doorbell:
         self._engine, self._timeout = engine, timeout
 
     async def listen(self, tasks: TaskGroup) -> None:
-        """Take changes of other processes, in *tasks*. Without a place for a socket they are taken by each flush."""
+        """Take changes of other processes, in *tasks*. Without a socket they are taken by each flush."""
         try:
-            path = await tasks.start(lambda task_status: self._serve(task_status))
+            path = await tasks.start(self._serve)
         except StoreUnavailable:
             return
         self._engine.lock.control = str(path)
 
     async def submit(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Have changes applied; what came of each. `StoreUnavailable`: the disk refuses, they are kept in memory."""
+        """Have changes applied; return what came of each. `StoreUnavailable`: they are kept in memory."""
         try:
             return await anyio.to_thread.run_sync(self._engine.write, changes)
         except HeldElsewhere as held:
@@ -71,7 +71,7 @@ class Doorbell:
         answer = await ask_owner(held.owner, {"op": _OP, "name": name}, timeout=self._timeout)
         return [_read(each) for each in answer.result["outcomes"]] if answer.outcome == "done" else None
 
-    async def _serve(self, task_status: Any) -> None:
+    async def _serve(self, *, task_status: Any) -> None:
         await serve_control(self._answer, name=f"memory-{new_id()}", task_status=task_status)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -90,5 +90,5 @@ def _written(outcome: Outcome) -> dict[str, Any]:
 def _read(raw: Any) -> Outcome:
     if "error" in raw:
         kind = getattr(errors, str(raw["error"]), SnapshotError)
-        return kind(raw["message"], hint=raw["hint"])  # type: ignore[no-any-return]
+        return kind(raw["message"], hint=raw["hint"])
     return Saved.model_validate(raw)

@@ -24,8 +24,33 @@ Entry = dict[str, Any]
 _MOST_EXTRA: Final = 300
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 _GENERIC: Final = frozenset(
-    "all api apischema config current data default endpoint endpoints entries error errors history items latest list"
-    " log main noise noiseconfig performance routes rules schema timings".split()
+    [
+        "all",
+        "api",
+        "apischema",
+        "config",
+        "current",
+        "data",
+        "default",
+        "endpoint",
+        "endpoints",
+        "entries",
+        "error",
+        "errors",
+        "history",
+        "items",
+        "latest",
+        "list",
+        "log",
+        "main",
+        "noise",
+        "noiseconfig",
+        "performance",
+        "routes",
+        "rules",
+        "schema",
+        "timings",
+    ]
 )
 """Keys that say where an entry is kept, and are not its name."""
 NAMED_BY: Final = {ERRORS: "fingerprint", API_SCHEMA: "endpoint", PERFORMANCE: "endpoint", NOISE: "pattern"}
@@ -42,23 +67,45 @@ _TYPE: Final = ("type", "errortype", "name", "class", "kind", "code", "title")
 _WHERE: Final = ("file", "filename", "source", "location", "path", "url", "endpoint", "module", "component")
 _FIRST: Final = ("firstseen", "first", "since", "createdat")
 _LAST: Final = ("lastseen", "last", "lastoccurrence", "updatedat", "date", "timestamp", "when", "seenat")
-_RESOLVED: Final = ("resolvedat", "resolved", "fixed", "fixedat", "isresolved", "resolvedon", "resolution", "status")
+_RESOLVED: Final = (
+    "resolvedat",
+    "resolved",
+    "fixed",
+    "fixedat",
+    "isresolved",
+    "resolvedon",
+    "resolution",
+    "status",
+)
 _TARGET: Final = ("endpoint", "path", "url", "route", "uri", "pathname", "name")
 _SHAPE: Final = ("shape", "schema", "fields", "returns", "output")
 _BODY: Final = ("response", "body", "responsebody", "responseshape", "example")
 _MEANS: Final = (
     "ms", "avgms", "averagems", "meanms", "avg", "average", "mean", "p50", "p50ms", "median", "medianms", "latency",
-    "latencyms", "avglatency", "avglatencyms", "duration", "durationms", "time", "timems", "responsetime", "responsetimems",
+    "latencyms", "avglatency", "avglatencyms", "duration", "durationms", "time", "timems", "responsetime",
+    "responsetimems",
     "took", "tookms", "elapsed", "elapsedms", "milliseconds", "sessionms", "now", "nowms", "current", "value",
 )  # fmt: skip
 _TAILS: Final = ("p95", "p99", "p90", "max")
 _SECONDS: Final = ("seconds", "s", "sec", "durations", "durationseconds", "latencys", "latencyseconds", "times")
 _BEFORE: Final = ("beforems", "was", "wasms", "before", "baseline", "baselinems", "previous", "previousms")
-_PATTERN: Final = ("pattern", "match", "matches", "regex", "contains", "text", "message", "rule", "ignore", "filter")
+_PATTERN: Final = (
+    "pattern",
+    "match",
+    "matches",
+    "regex",
+    "contains",
+    "text",
+    "message",
+    "rule",
+    "ignore",
+    "filter",
+)
 _CLOSED: Final = frozenset({"resolved", "fixed", "closed", "done", "solved", "true", "yes"})
 _OPEN: Final = frozenset({"not resolved", "not fixed", "still open", "in progress", "to do", "won't fix"})
 _FIELDS: Final = {
-    ERRORS: {"fingerprint", "id", "signature", "line", *_COUNT, *_MESSAGE, *_TYPE, *_WHERE, *_RESOLVED, *_FIRST, *_LAST},
+    ERRORS: {"fingerprint", "id", "signature", "line", *_COUNT, *_MESSAGE, *_TYPE, *_WHERE, *_RESOLVED,
+             *_FIRST, *_LAST},
     API_SCHEMA: {"method", "verb", *_TARGET, *_SHAPE, *_BODY, "status", "statuscode", "summary", "description"},
     PERFORMANCE: {"method", *_TARGET, *_MEANS, *_TAILS, *(f"{tail}ms" for tail in _TAILS), *_SECONDS},
     NOISE: {*_PATTERN, "reason", "auto"},
@@ -291,9 +338,13 @@ def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entr
     pattern = fields.first(_PATTERN, _text) or name
     if pattern is None or not isinstance(item, str | dict):
         return None
-    plain = re.sub(r"\\(.)", r"\1", pattern.removeprefix("^").removesuffix("$").replace(".*", "*").replace(".+", "*"))
+    plain = re.sub(
+        r"\\(.)", r"\1", pattern.removeprefix("^").removesuffix("$").replace(".*", "*").replace(".+", "*")
+    )
     if plain != pattern:
-        notes.better.append(f"a pattern is plain text in which * stands for anything; {pattern!r} is read as {plain!r}")
+        notes.better.append(
+            f"a pattern is plain text in which * stands for anything; {pattern!r} is read as {plain!r}"
+        )
     entry: Entry = {"pattern": plain}
     source = fields.first(("auto", "autodetected", "source", "origin"), lambda value: value)
     if source is True or str(source).lower().startswith("auto"):
@@ -357,11 +408,13 @@ def _flag(value: Any) -> bool | None:
 def _milliseconds(value: Any) -> float | None:
     """A duration: a number of milliseconds, ``"150ms"``, ``"1.2 s"``; or a map with one inside."""
     if isinstance(value, dict):
-        return _Fields(value).first(_MEANS + _TAILS, _milliseconds)
+        inner: float | None = _Fields(value).first(_MEANS + _TAILS, _milliseconds)
+        return inner
     if isinstance(value, str):
         found = re.fullmatch(r"\s*~?([\d.]+)\s*(ms|msec|milliseconds|s|sec|seconds)?\s*", value)
         number = _number(found[1]) if found else None
-        return number * 1000 if found and number is not None and (found[2] or "").startswith("s") else number
+        in_seconds = found is not None and (found[2] or "").startswith("s")
+        return number * 1000 if in_seconds and number is not None else number
     number = _number(value)
     return number if number is not None and 0 <= number < 1e12 else None  # noqa: PLR2004 — thirty years
 

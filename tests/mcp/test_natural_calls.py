@@ -141,7 +141,10 @@ async def test_a_receipt_says_what_was_ignored_and_why_and_what_would_be_better(
         assert "fingerprint" in receipt["better"][0]
         lonely = await told(client, "session_store", action="save", key="a", data=1)
         assert (lonely["namespace"], len(lonely["better"])) == ("default", 1)
-        assert await refused(client, "session_store", action="save", namespace="errors", data={"x": [1]}) == "invalid_input"
+        assert (
+            await refused(client, "session_store", action="save", namespace="errors", data={"x": [1]})
+            == "invalid_input"
+        )
         note = await told(client, "session_store", action="save", namespace="errors", key="notes", data={"x": [1]})
         assert "expected a message" in note["ignored"][0]
         kept = await told(client, "session_store", action="load", namespace="errors", key="notes")
@@ -153,10 +156,14 @@ async def test_saving_again_accumulates_and_never_resets(project: Path) -> None:
     async with connected(project, clock=_january) as (client, _):
         await told(client, "session_store", action="save", namespace="errors", data=first)
     async with connected(project, clock=_january) as (client, _):
-        again = await told(client, "session_store", action="save", namespace="errors", data=[{"id": NAME, "count": 4}, "new"])
+        again = await told(
+            client, "session_store", action="save", namespace="errors", data=[{"id": NAME, "count": 4}, "new"]
+        )
         assert "7 occurrences since 2026-01-20, unresolved" in again["understood"][0]
         document = (await told(client, "session_store", action="load", namespace="errors"))["data"]
-        await told(client, "session_store", action="save", namespace="errors", data=document)  # a round trip adds nothing
+        await told(
+            client, "session_store", action="save", namespace="errors", data=document
+        )  # a round trip adds nothing
         errors = (await told(client, "load_session_context"))["error_history"]["unresolved"]
     assert {(error["fingerprint"], error["first_seen"], error["occurrences"]) for error in errors} == {
         (NAME, "2026-01-20", 7),
@@ -171,7 +178,8 @@ def _january() -> Any:
 
 
 @pytest.mark.parametrize(
-    "resolved", [{"resolved": True}, {"status": "fixed"}, {"resolved": "2026-01-22"}, {"resolved_at": "2026-01-22T11:00:00Z"}]
+    "resolved",
+    [{"resolved": True}, {"status": "fixed"}, {"resolved": "2026-01-22"}, {"resolved_at": "2026-01-22T11:00:00Z"}],
 )
 async def test_a_resolved_error_says_how_many_sessions_it_took(project: Path, resolved: dict[str, Any]) -> None:
     async with connected(project, clock=_january) as (client, _):
@@ -220,7 +228,11 @@ async def test_every_planted_regression_is_reported_in_the_next_session(project:
         for expected, observed in planted.items():
             found = await told(client, "compare_baseline", name="login", observed=observed)
             assert (found["is_regression"], found["regressions"]) == (True, [expected])
-        other_values = {"status": 200, "load_ms": 210, "response": {"token": "u", "user": {"id": 9, "roles": ["a", "b"]}}}
+        other_values = {
+            "status": 200,
+            "load_ms": 210,
+            "response": {"token": "u", "user": {"id": 9, "roles": ["a", "b"]}},
+        }
         assert (await told(client, "compare_baseline", name="login", observed=other_values))["same"] is True
         more = await told(client, "compare_baseline", name="login", observed={**LOGIN, "new": 1})
         assert (more["is_regression"], more["added"]) == (False, ["new: added"])
@@ -249,7 +261,14 @@ async def test_the_context_of_a_full_memory_is_bounded_and_says_how_to_get_the_r
         await told(client, "session_store", action="save", namespace="errors", data=errors)
         for n in range(50):
             data = {"status": 200}
-            await told(client, "session_store", action="save", namespace="baselines", key=f"feature-{n}-{'y' * 90}", data=data)
+            await told(
+                client,
+                "session_store",
+                action="save",
+                namespace="baselines",
+                key=f"feature-{n}-{'y' * 90}",
+                data=data,
+            )
         for n in range(60):
             await told(client, "session_store", action="save", namespace=f"space{n}", key="k" * 100, data=1)
         result = await client.call_tool("load_session_context", {})
@@ -280,7 +299,13 @@ async def test_preferences_in_the_global_namespace_hold_in_every_project(tmp_pat
 
 
 async def test_secret_fields_are_redacted(project: Path) -> None:
-    data = {"api_key": "abc123xyz", "clientSecret": "s3cr3t", "token": "zzz", "tokens": 12, "shape": {"token": "string"}}
+    data = {
+        "api_key": "abc123xyz",
+        "clientSecret": "s3cr3t",
+        "token": "zzz",
+        "tokens": 12,
+        "shape": {"token": "string"},
+    }
     async with connected(project) as (client, _):
         saved = await told(client, "session_store", action="save", namespace="config", key="prod", data=data)
         loaded = await told(client, "session_store", action="load", namespace="config", key="prod")

@@ -118,7 +118,9 @@ async def test_after_a_full_disk_was_freed_the_next_save_is_stored(project: Path
     async with agents(project, 1) as [client]:
         assert await save(client, "before") == "disk"
         pid = holder(project)
-        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE, (8, resource.RLIM_INFINITY))  # no file may grow: as full
+        _, most = resource.prlimit(
+            pid, resource.RLIMIT_FSIZE, (8, resource.RLIM_INFINITY)
+        )  # no file may grow: as full
         code = await refused(client, "session_store", action="save", namespace="notes", key="kept", data="x" * 100)
         assert code == "store_unavailable"
         loaded = await told(client, "session_store", action="load", namespace="notes", key="kept")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory
 from snapshot_plugin.errors import (
     InvalidInput,
     LimitExceeded,
@@ -18,6 +17,7 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
+from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 

@@ -27,11 +27,30 @@ values = st.recursive(
     max_leaves=15,
 )
 field_names = st.sampled_from(
-    ["message", "count", "endpoint", "method", "path", "avg_ms", "p95", "pattern", "resolved", "errors", "rules", "GET /a"]
+    [
+        "message",
+        "count",
+        "endpoint",
+        "method",
+        "path",
+        "avg_ms",
+        "p95",
+        "pattern",
+        "resolved",
+        "errors",
+        "rules",
+        "GET /a",
+    ]
 )
 likely = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.sampled_from(["GET /a", "2026-01-20", "1.5s"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(field_names | st.text(max_size=5), inner, max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.sampled_from(["GET /a", "2026-01-20", "1.5s"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(field_names | st.text(max_size=5), inner, max_size=5)
+    ),
     max_leaves=20,
 )
 sightings = st.lists(st.tuples(st.sampled_from("abcdef"), ages), max_size=30)

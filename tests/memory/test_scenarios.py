@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.errors import LimitExceeded, NotFound, StoreUnavailable
+from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener
 

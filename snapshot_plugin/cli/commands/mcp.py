@@ -26,7 +26,10 @@ __all__ = ["command"]
     section="Run",
     examples=(
         ("asnap mcp", "serve the memory of this project on stdin and stdout"),
-        ("asnap mcp --project ~/code/shop --store ./sessions", "serve exactly this project, and a store of sessions"),
+        (
+            "asnap mcp --project ~/code/shop --store ./sessions",
+            "serve exactly this project, and a store of sessions",
+        ),
         ("ASNAP_MCP_TOKEN=… asnap mcp --http 8765", "over HTTP, on this machine only"),
     ),
     exits=(7, 10),
@@ -53,7 +56,9 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
         raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
     from snapshot_plugin.memory.server.project import ServedProject
 
-    served = ServedProject(project, asks_roots=port is None, say=lambda line: click.echo(f"asnap mcp: {line}", err=True))
+    served = ServedProject(
+        project, asks_roots=port is None, say=lambda line: click.echo(f"asnap mcp: {line}", err=True)
+    )
     if port is None:
         if sys.stdin.isatty():
             click.echo(

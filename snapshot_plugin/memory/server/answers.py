@@ -94,7 +94,8 @@ def stats_answer(stats: MemoryStats) -> dict[str, Any]:
         "limit_bytes": stats.limit_bytes,
         "other_projects_bytes": stats.other_projects_bytes,
         "namespaces": {
-            name: {"size": of.bytes, counted.get(name, "entries"): of.entries} for name, of in stats.namespaces.items()
+            name: {"size": of.bytes, counted.get(name, "entries"): of.entries}
+            for name, of in stats.namespaces.items()
         },
         "oldest_data": None if stats.oldest is None else f"{stats.oldest:%Y-%m-%dT%H:%M:%SZ}",
         "sessions_recorded": stats.session_count,

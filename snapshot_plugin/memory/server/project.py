@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.memory import ProjectMemory
 from snapshot_plugin.memory.place import Place, find_project, literal_project
 
-__all__ = ["AskedRoots", "ServedProject", "served"]
+__all__ = ["Served", "ServedProject"]
 
 Open = Callable[[Place], ProjectMemory]
 
@@ -98,30 +99,26 @@ class ServedProject:
         self._over.set()
 
 
-def served(ctx: Context[Any, Any]) -> ServedProject:
-    """The project of the server that a request came to."""
+async def _ask_roots(ctx: Context[Any, Any]) -> ListRoots | ListRootsResult | None:
+    project, can = _project(ctx), ctx.client_capabilities
+    return ListRoots() if project.asks_roots and can is not None and can.roots is not None else None
+
+
+async def _served(
+    ctx: Context[Any, Any], roots: Annotated[ListRootsResult | None, Resolve(_ask_roots)]
+) -> ServedProject:
+    project = _project(ctx)
+    if project.asks_roots and roots is not None:
+        urls = [urlsplit(str(root.uri)) for root in roots.roots]
+        with contextlib.suppress(InvalidInput):  # the tool says so
+            project.choose([Path(unquote(url.path)) for url in urls if url.scheme == "file"])
+    return project
+
+
+def _project(ctx: Context[Any, Any]) -> ServedProject:
     project: ServedProject = ctx.mcp_server.project  # type: ignore[attr-defined]
     return project
 
 
-async def _ask_roots(ctx: Context[Any, Any]) -> ListRoots | ListRootsResult | None:
-    can = ctx.client_capabilities
-    return ListRoots() if served(ctx).asks_roots and can is not None and can.roots is not None else None
-
-
-async def _asked(
-    ctx: Context[Any, Any], roots: Annotated[ListRootsResult | None, Resolve(_ask_roots)]
-) -> bool:
-    project = served(ctx)
-    if project.asks_roots and roots is not None:
-        urls = [urlsplit(str(root.uri)) for root in roots.roots]
-        paths = [Path(unquote(url.path)) for url in urls if url.scheme == "file"]
-        try:
-            project.choose(paths)
-        except InvalidInput:
-            return False  # the tool says so
-    return True
-
-
-AskedRoots = Annotated[bool, Resolve(_asked)]
-"""A parameter of tools: the client was asked for its roots before the tool runs, where that is needed."""
+Served = Annotated[ServedProject, Resolve(_served)]
+"""A parameter of tools: the server's project, for which the client was asked for its roots where that is needed."""

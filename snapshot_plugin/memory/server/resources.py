@@ -21,9 +21,7 @@ _LINES = 100
 _MESSAGES = 50
 
 
-def add_resources(
-    server: MCPServer[Any], project: ServedProject, sessions: Callable[[], StoredSessions]
-) -> None:
+def add_resources(server: MCPServer[Any], project: ServedProject, sessions: Callable[[], StoredSessions]) -> None:
     """Offer the resources on *server*."""
 
     @server.resource("asnap://memory/context", name="context", title="What earlier sessions left", mime_type=_JSON)

@@ -32,7 +32,9 @@ async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_proje
     """Serve one client on standard input and output."""
     # A read of the terminal cannot be cancelled, so Ctrl-C ends the process as SIGTERM does: after writing.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    await _serve(MemoryServer(project, store, all_projects=all_projects), store, lambda server: server.run_stdio_async())
+    await _serve(
+        MemoryServer(project, store, all_projects=all_projects), store, lambda server: server.run_stdio_async()
+    )
 
 
 async def serve_http(

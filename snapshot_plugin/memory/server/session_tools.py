@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resolve import Resolve
 from mcp.server.mcpserver.tools.base import Tool
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
+from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.memory.server.answers import (
     ResumePlan,
     SearchAnswer,
@@ -17,7 +20,7 @@ from snapshot_plugin.memory.server.answers import (
     SnapshotTaken,
 )
 from snapshot_plugin.memory.server.plan import plan_resume
-from snapshot_plugin.memory.server.project import AskedRoots, served
+from snapshot_plugin.memory.server.project import Served
 from snapshot_plugin.memory.server.sessions import StoredSessions
 from snapshot_plugin.memory.server.tools import READS, tool
 
@@ -29,52 +32,57 @@ _At = Annotated[int | None, Field(ge=1, description="The snapshot's number; the 
 _Session = Annotated[str, Field(description="The session's id, from list_snapshots.")]
 
 
-def _sessions(ctx: Context) -> StoredSessions:
-    """The sessions that the server of a request may show."""
-    sessions: StoredSessions = ctx.mcp_server.sessions()  # type: ignore[attr-defined]
-    return sessions
+async def _sessions(ctx: Context[Any, Any], project: Served) -> Callable[[], StoredSessions]:
+    assert project is ctx.mcp_server.project  # type: ignore[attr-defined]  # noqa: S101 — asked for its roots
+    return ctx.mcp_server.sessions  # type: ignore[attr-defined,no-any-return]
 
 
-async def list_snapshots(ctx: Context, asked: AskedRoots, limit: _Limit = 20) -> SessionList:
-    return await _sessions(ctx).listed(limit=limit)
+Sessions = Annotated[Callable[[], StoredSessions], Resolve(_sessions)]
+"""A parameter of tools: gives the sessions that may be seen; `InvalidInput` if there is no project."""
+
+
+async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> SessionList:
+    return await sessions().listed(limit=limit)
 
 
 async def search_sessions(
-    ctx: Context,
-    asked: AskedRoots,
+    *,
+    sessions: Sessions,
     query: Annotated[str, Field(description='Words, "a phrase", begin*, this OR that, this NOT that.')],
     limit: _Limit = 10,
 ) -> SearchAnswer:
-    return await _sessions(ctx).search(query, limit=limit)
+    return await sessions().search(query, limit=limit)
 
 
 async def show_session(
-    ctx: Context,
-    asked: AskedRoots,
+    *,
+    sessions: Sessions,
     session_id: _Session,
     at: _At = None,
     start: Annotated[int | None, Field(ge=0, description="First message; the last ones if left out.")] = None,
     limit: _Limit = 20,
 ) -> SessionView:
-    return await _sessions(ctx).show(session_id, at=at, start=start, limit=limit)
+    return await sessions().show(session_id, at=at, start=start, limit=limit)
 
 
 async def take_snapshot(
-    ctx: Context,
-    asked: AskedRoots,
-    session_id: Annotated[str | None, Field(description="The one live session of this project if left out.")] = None,
+    *,
+    sessions: Sessions,
+    session_id: Annotated[
+        str | None, Field(description="The one live session of this project if left out.")
+    ] = None,
     tag: Annotated[str, Field(min_length=1, max_length=100, description="How to find it again.")] = "agent",
 ) -> SnapshotTaken:
-    return await _sessions(ctx).take(session_id, tag=tag)
+    return await sessions().take(session_id, tag=tag)
 
 
 async def resume_plan(
-    ctx: Context,
-    asked: AskedRoots,
+    *,
+    sessions: Sessions,
     session_id: Annotated[str | None, Field(description="The session that changed last if left out.")] = None,
     at: _At = None,
 ) -> ResumePlan:
-    return await plan_resume(_sessions(ctx), session_id, at=at, now=served(ctx).now())
+    return await plan_resume(sessions(), session_id, at=at, now=utc_now())
 
 
 SESSION_TOOLS: list[Tool] = [

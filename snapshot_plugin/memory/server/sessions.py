@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError, SnapshotNotFound, StoreNotFound, StoreUnavailable
+from snapshot_plugin.errors import (
+    InvalidInput,
+    NotFound,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.lease import Owner, owner_of
 from snapshot_plugin.manager.places import user_cache_dir
@@ -155,7 +162,11 @@ class StoredSessions:
 
     async def _line(self, meta: SnapshotMeta) -> SessionLine:
         line = SessionLine.of(meta, live=await self.owner(meta.session_id) is not None)
-        texts = {"title": clean(line.title), "problem": clean(line.problem), "tags": [clean(tag) for tag in line.tags]}
+        texts = {
+            "title": clean(line.title),
+            "problem": clean(line.problem),
+            "tags": [clean(tag) for tag in line.tags],
+        }
         return line.model_copy(update=texts)
 
     async def _found(self, query: str, metas: Sequence[SnapshotMeta], limit: int) -> tuple[Found, Sequence[str]]:
