@@ -15,11 +15,11 @@ from typing import Any
 
 from snapshot_plugin.adapters.acp import reduce, wire
 from snapshot_plugin.adapters.acp.flusher import Flusher
-from snapshot_plugin.adapters.memory.files import MemoryFiles
 from snapshot_plugin.codec import frame
 from snapshot_plugin.exchange import reading
 from snapshot_plugin.manager import lease
 from snapshot_plugin.manager.spool import Spool
+from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import check, files, filesystem, lock, reader, rewrite, segments
@@ -122,10 +122,10 @@ def saved_late() -> None:
 def remembered_late() -> None:
     """An entry of the project memory is written when the next one is to be."""
     write: Any = MemoryFiles.write
-    waiting: list[tuple[str, bytes]] = []
+    waiting: list[tuple[tuple[str, ...], bytes]] = []
 
-    def late(memory: MemoryFiles, file: str, data: bytes) -> None:
-        waiting.append((file, data))
+    def late(memory: MemoryFiles, path: tuple[str, ...], data: bytes) -> None:
+        waiting.append((path, data))
         if len(waiting) > 1:
             write(memory, *waiting.pop(0))
 

@@ -29,8 +29,8 @@ from integration.soak.mutations import Mutation, no_directory_sync, no_flusher, 
 from integration.soak.processes import Child, Say
 from integration.soak.program import Case, Program, Tally
 from integration.soak.sessions import MODES, SESSION, assess, store_at, version
-from snapshot_plugin.adapters.memory import ProjectMemory
 from snapshot_plugin.errors import NotFound, SnapshotError
+from snapshot_plugin.memory import ProjectMemory
 
 __all__ = ["PROGRAM"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,11 +11,12 @@ from typing import Any
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, TextContent
 
 import snapshot_plugin
-from snapshot_plugin.adapters.mcp.server import make_server
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory.server.project import ServedProject
+from snapshot_plugin.memory.server.server import MemoryServer
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.memory import MemoryStore
 
@@ -23,11 +25,22 @@ _SOURCE = Path(snapshot_plugin.__file__).parent.parent
 
 @asynccontextmanager
 async def connected(
-    project: Path, store: SnapshotStore | None = None, *, mode: str = "auto", **options: Any
+    project: Path,
+    store: SnapshotStore | None = None,
+    *,
+    mode: str = "auto",
+    all_projects: bool = False,
+    **options: Any,
 ) -> AsyncIterator[tuple[Client, ProjectMemory]]:
     """The official client, connected to a server in this process."""
-    memory = ProjectMemory(project, register=project.parent / "register", **options)
-    async with memory, Client(make_server(memory, store or MemoryStore()), mode=mode) as client:
+    memory = ProjectMemory(project, state=project.parent / "state", **options)
+    server = MemoryServer(
+        ServedProject.of(memory),
+        store or MemoryStore(),
+        all_projects=all_projects,
+        cache=project.parent / "cache",
+    )
+    async with memory, Client(server, mode=mode) as client:
         yield client, memory
 
 
@@ -37,27 +50,31 @@ def environment(project: Path, **more: str) -> dict[str, str]:
     return {
         "PYTHONPATH": str(_SOURCE),
         "XDG_STATE_HOME": str(place / "state"),
+        "XDG_CACHE_HOME": str(place / "cache"),
         "ASNAP_STORE": str(place / "store"),
         **more,
     }
 
 
-def command(project: Path, environ: Mapping[str, str] | None = None) -> StdioServerParameters:
+def command(project: Path, environ: Mapping[str, str] | None = None, *options: str) -> StdioServerParameters:
     """``asnap mcp``, started in a project by a client."""
     return StdioServerParameters(
         command=sys.executable,
-        args=["-m", "snapshot_plugin", "mcp"],
+        args=["-m", "snapshot_plugin", "mcp", *options],
         cwd=project,
         env=dict(environ or environment(project)),
     )
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """A tool's structured answer; it must not be an error."""
+    """A tool's answer, as every client sees it: the JSON in its text. It must not be an error."""
     result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
+    [text] = result.content
+    assert isinstance(text, TextContent)
+    assert not result.is_error, text.text
+    answer: dict[str, Any] = json.loads(text.text)
+    assert result.structured_content in (None, answer)
+    return answer
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:

@@ -16,7 +16,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from snapshot_plugin.adapters.memory import shape_of
+from snapshot_plugin.memory import shape_of
 from tests.mcp.servers import command, connected, told
 from tests.memory.opening import filled
 
@@ -145,5 +145,5 @@ async def test_a_process_with_ten_megabytes_stored_is_started_and_has_answered_i
         async with Client(command(filled(project))) as client:
             context = await told(client, "load_session_context")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert (context["baselines"]["count"], len(context["error_history"]["unresolved"])) == (50, 500)
+    assert (context["baselines"]["count"], context["error_history"]["unresolved_count"]) == (50, 500)
     assert 0 < after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 5

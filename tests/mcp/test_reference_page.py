@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.adapters.memory import SessionContext
-from tests.mcp.servers import connected
+from tests.mcp.servers import connected, told
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/mcp-tools.md").read_text("utf-8")
 
@@ -22,5 +21,11 @@ async def test_every_tool_and_argument_is_documented(project: Path) -> None:
         assert [uri for uri in templates + resources if f"`{uri}`" not in PAGE] == []
 
 
-def test_every_field_of_the_context_is_documented() -> None:
-    assert [name for name in SessionContext.model_fields if f"`{name}`" not in PAGE] == []
+@pytest.mark.anyio
+async def test_every_field_of_the_context_and_of_receipts_is_documented(project: Path) -> None:
+    async with connected(project) as (client, _):
+        context = await told(client, "load_session_context")
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    answers = [tools[name].output_schema or {} for name in ("session_store", "record_error", "compare_baseline")]
+    fields = [*context, "left_out", *(name for answer in answers for name in answer["properties"])]
+    assert [name for name in fields if f"`{name}`" not in PAGE] == []

@@ -52,15 +52,12 @@ async def test_sessions_are_listed_searched_and_shown(project: Path) -> None:
     await store.save(interrupted(project))
     await store.save(make_snapshot("hello", "world " * 2000, session_id="other"))
     async with connected(project, store) as (client, _):
-        assert {line["session_id"] for line in (await told(client, "list_snapshots"))["sessions"]} == {
-            "fix-login",
-            "other",
-        }
-        here = await told(client, "list_snapshots", here=True)
-        assert ([line["session_id"] for line in here["sessions"]], here["hidden"]) == (["fix-login"], 1)
-        found = await told(client, "search_sessions", query="login")
+        listed = await told(client, "list_snapshots")
+        assert ([line["session_id"] for line in listed["sessions"]], listed["hidden"]) == (["fix-login"], 1)
+        found = await told(client, "search_sessions", query="login page")
         [hit] = found["hits"]
-        assert (hit["session_id"], hit["message_index"], found["sessions_searched"]) == ("fix-login", 0, 2)
+        assert (hit["session_id"], hit["message_index"], found["sessions_searched"]) == ("fix-login", 0, 1)
+        assert hit["excerpt"] == "please fix the LOGIN page"
         [tool_hit] = (await told(client, "search_sessions", query="run the TESTS"))["hits"]
         assert tool_hit["role"] == "assistant"
         shown = await told(client, "show_session", session_id="fix-login")
@@ -68,10 +65,75 @@ async def test_sessions_are_listed_searched_and_shown(project: Path) -> None:
             "please fix the LOGIN page",
             "Looking.\n[tool in_progress] Run the tests",
         ]
+    async with connected(project, store, all_projects=True) as (client, _):
+        assert len((await told(client, "list_snapshots"))["sessions"]) == 2
         [long] = (await told(client, "show_session", session_id="other", limit=1))["messages"]
         assert (long["index"], long["shortened"]) == (1, True)
         [first] = (await told(client, "show_session", session_id="other", start=0, limit=1))["messages"]
         assert first["text"] == "hello"
+
+
+SECRET = "ghp_" + "a1B2" * 10
+
+
+def elsewhere(session_id: str, cwd: Path | None, text: str = "the needle") -> SessionSnapshot:
+    return make_snapshot(text, session_id=session_id).evolve(
+        config=SessionConfig(cwd=None if cwd is None else str(cwd))
+    )
+
+
+async def test_sessions_of_other_projects_are_neither_listed_found_nor_shown(project: Path) -> None:
+    store = MemoryStore()
+    beside = project.with_name(f"{project.name}-2")
+    await store.save(elsewhere("ours", project / "src"))
+    for name, cwd in (("beside", beside), ("above", project.parent), ("nowhere", None)):
+        await store.save(elsewhere(name, cwd))
+    async with connected(project, store) as (client, _):
+        assert [line["session_id"] for line in (await told(client, "list_snapshots"))["sessions"]] == ["ours"]
+        hits = (await told(client, "search_sessions", query="needle"))["hits"]
+        assert {hit["session_id"] for hit in hits} == {"ours"}
+        for name in ("beside", "above", "nowhere"):
+            for tool in ("show_session", "resume_plan", "take_snapshot"):
+                assert await refused(client, tool, session_id=name) == "snapshot_not_found"
+            with pytest.raises(MCPError):
+                await client.read_resource(f"asnap://sessions/{name}")
+    async with connected(project, store, all_projects=True) as (client, _):
+        assert len((await told(client, "list_snapshots"))["sessions"]) == 4
+
+
+async def test_a_project_that_was_entered_through_a_link_sees_its_sessions_and_no_others(tmp_path: Path) -> None:
+    real, other = tmp_path / "real", tmp_path / "other"
+    real.mkdir()
+    other.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    (real / "out").symlink_to(other)
+    store = MemoryStore()
+    await store.save(elsewhere("through-the-link", tmp_path / "link" / "src"))
+    await store.save(elsewhere("of-the-other", other))
+    await store.save(elsewhere("out-of-the-project", real / "out"))
+    for entered in (real, tmp_path / "link"):
+        async with connected(entered, store) as (client, _):
+            listed = (await told(client, "list_snapshots"))["sessions"]
+            assert [line["session_id"] for line in listed] == ["through-the-link"]
+
+
+async def test_what_session_tools_show_is_redacted(project: Path) -> None:
+    store = MemoryStore()
+    said = "x" * 3990 + f" {SECRET} needle"
+    snapshot = elsewhere("s", project, said).evolve(
+        title=f"use {SECRET}", agent=AgentInfo(name="a", command=("agent", f"--token={SECRET}"))
+    )
+    await store.save(snapshot)
+    async with connected(project, store) as (client, _):
+        for tool, arguments in (
+            ("list_snapshots", {}),
+            ("search_sessions", {"query": "needle"}),
+            ("show_session", {"session_id": "s"}),
+            ("resume_plan", {"session_id": "s"}),
+        ):
+            answer = json.dumps(await told(client, tool, **arguments))
+            assert SECRET[:12] not in answer
+            assert "[redacted" in answer
 
 
 async def test_a_resume_plan_says_what_would_happen(project: Path) -> None:

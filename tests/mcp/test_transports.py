@@ -18,10 +18,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from snapshot_plugin.adapters.mcp.serve import http_app
-from snapshot_plugin.adapters.mcp.server import make_server
-from snapshot_plugin.adapters.memory import ProjectMemory
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory.server.serve import http_app
 from snapshot_plugin.store.memory import MemoryStore
 from tests.mcp.servers import command, environment, told
 
@@ -94,7 +93,7 @@ def test_over_http_without_the_token_nothing_is_answered(project: Path) -> None:
 
 
 def test_a_short_token_is_refused(project: Path) -> None:
-    server = make_server(ProjectMemory(project, register=project), MemoryStore())
+    server = MemoryServer(ServedProject.of(ProjectMemory(project, state=project)), MemoryStore())
     with pytest.raises(InvalidInput):
         http_app(server, token="short")
 
@@ -125,7 +124,10 @@ def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    assert (ended.returncode, ended.stdout) == (0, b"")
+    said = f"asnap mcp: project {project} (the working directory). Loaded session context: 0 baselines, 0 noise rules, "
+    assert ended.stderr.decode() == f"{said}0 endpoints\n"
+    assert not (project / ".asnap").exists(), "nobody used it"
 
 
 @pytest.mark.requirement("GASOLINE-P-WRITE-SHUTDOWN")
@@ -154,22 +156,19 @@ _SERVE_AND_RECORD = """
 import signal
 import sys
 import anyio
-from snapshot_plugin.adapters.mcp.serve import serve_stdio
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory.server.project import ServedProject
+from snapshot_plugin.memory.server.serve import serve_stdio
 from snapshot_plugin.store.memory import MemoryStore
 
-class Memory(ProjectMemory):
-    async def __aenter__(self):
-        await super().__aenter__()
-        await self.record_error("buffered")
-        return self
-
 async def main():
+    project = ServedProject(sys.argv[1])
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_stdio, Memory(sys.argv[1]), MemoryStore())
+        tasks.start_soon(serve_stdio, project, MemoryStore())
         with anyio.fail_after(30):
             while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 await anyio.sleep(0.01)
+            await (await project.memory()).record_error("buffered")
         print("recorded", file=sys.stderr, flush=True)
 
 anyio.run(main)

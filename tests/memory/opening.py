@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.adapters.memory import ProjectMemory
+from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.testing.clock import FixedClock
 
 Opener = Callable[..., ProjectMemory]
@@ -19,7 +19,7 @@ def opener(project: Path, clock: FixedClock | None = None) -> Opener:
     """Makes memories of *project*; each is a session."""
 
     def open_memory(**options: Any) -> ProjectMemory:
-        defaults: dict[str, Any] = {"register": project.parent / "register"}
+        defaults: dict[str, Any] = {"state": project.parent / "state"}
         if clock is not None:
             defaults["clock"] = clock
         return ProjectMemory(project, **{**defaults, **options})

@@ -14,23 +14,33 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.adapters.memory import ErrorRecord, Limits
-from snapshot_plugin.adapters.memory.archive import Archive
-from snapshot_plugin.adapters.memory.flush import flush
-from snapshot_plugin.adapters.memory.names import name_of
-from snapshot_plugin.adapters.memory.overview import context_of
-from snapshot_plugin.adapters.memory.register import ProjectRegister
-from snapshot_plugin.adapters.memory.seen import Seen
+from snapshot_plugin.memory import Limits
+from snapshot_plugin.memory.batch import Change
+from snapshot_plugin.memory.context import context_of
+from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.names import name_of
+from snapshot_plugin.memory.usage import ProjectSizes
+from snapshot_plugin.model.times import rfc3339
 from tests.memory.opening import MIB, filled, text
+
+LIMITS = Limits(project_bytes=12 * MIB)
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def archive_of(project: Path) -> Archive:
-    register = ProjectRegister(project.parent / "register")
-    return Archive(project, limits=Limits(project_bytes=12 * MIB), register=register, clock=now)
+def engine_of(project: Path) -> MemoryEngine:
+    sizes = ProjectSizes(project.parent / "state", project)
+    return MemoryEngine(project, limits=LIMITS, sizes=sizes, clock=now)
+
+
+def change(op: str, namespace: str = "", key: str = "", data: object = None) -> Change:
+    return Change(op, namespace, key, data, 1, rfc3339(now()))  # type: ignore[arg-type]
+
+
+def context(engine: MemoryEngine) -> object:
+    return context_of(engine.view(), project="p", session=1, limits=LIMITS, now=now())
 
 
 @pytest.fixture
@@ -49,10 +59,11 @@ def best(times: int, work: Callable[[], object]) -> float:
     return min(milliseconds(work) for _ in range(times))
 
 
-def see(seen: Seen, archive: Archive) -> None:
+def observe(engine: MemoryEngine) -> None:
     for n in range(100):
-        error = ErrorRecord(fingerprint=f"seen {n}", first_seen=now(), last_seen=now())
-        seen.add_error(error, archive.limits, now())
+        engine.queue.append(change("save", "errors", "history", {"fingerprint": f"seen {n}"}))
+        engine.queue.append(change("save", "api_schema", "schema", {"endpoint": f"GET /{n}"}))
+        engine.queue.append(change("save", "performance", "endpoints", {"endpoint": f"GET /{n}", "ms": 3}))
 
 
 @pytest.mark.requirement(
@@ -64,33 +75,33 @@ def see(seen: Seen, archive: Archive) -> None:
     "GASOLINE-PERF-SHUTDOWN",
 )
 def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
-    archive, seen = archive_of(full), Seen()
-    assert milliseconds(archive.begin) < 100
-    assert archive.shelf.total > 9.9 * MIB
-    assert best(2, lambda: context_of(archive, seen)) < 200
+    engine = engine_of(full)
+    assert milliseconds(lambda: engine.write([change("begin")])) < 100
+    assert engine.view().total > 9.9 * MIB
+    assert best(2, lambda: context(engine)) < 200
     large = text(random.Random(1), MIB - 100)
-    assert best(2, lambda: archive.save(name_of("large", "one"), large)) < 50
-    assert best(2, lambda: archive.load(name_of("large", "one"))) < 20
-    see(seen, archive)
-    assert milliseconds(lambda: flush(archive, seen)) < 100
-    see(seen, archive)
-    assert milliseconds(lambda: flush(archive, seen)) + milliseconds(archive.end) < 500
+    assert best(2, lambda: engine.write([change("save", "large", "one", large)])) < 50
+    assert best(2, lambda: engine.load(name_of("large", "one"))) < 20
+    observe(engine)
+    assert milliseconds(lambda: engine.write([])) < 100
+    observe(engine)
+    assert milliseconds(lambda: engine.write([change("end")])) + milliseconds(engine.close) < 500
 
 
 @pytest.mark.requirement("GASOLINE-PERF-MEMORY")
 def test_an_open_memory_holds_less_than_a_megabyte(full: Path) -> None:
-    archive = archive_of(full)
-    archive.begin()
-    context_of(archive, Seen())
-    archive.end()
+    engine = engine_of(full)
+    engine.write([change("begin")])
+    context(engine)
+    engine.close()
     tracemalloc.start()
     try:
-        archive = archive_of(full)
-        archive.begin()
-        context_of(archive, Seen())
-        archive.load(name_of("large", "one"))
+        engine = engine_of(full)
+        engine.write([change("begin")])
+        context(engine)
+        engine.load(name_of("large", "one"))
         held, _ = tracemalloc.get_traced_memory()
-        archive.end()
+        engine.close()
     finally:
         tracemalloc.stop()
     assert held < MIB
@@ -98,10 +109,10 @@ def test_an_open_memory_holds_less_than_a_megabyte(full: Path) -> None:
 
 @pytest.mark.requirement("GASOLINE-FLUSH-DIRTY")
 def test_an_idle_memory_writes_nothing(project: Path) -> None:
-    archive, seen = archive_of(project), Seen()
-    archive.begin()
-    flush(archive, seen)
+    engine = engine_of(project)
+    engine.write([change("begin")])
+    engine.write([])
     files = {file: file.stat().st_mtime_ns for file in project.parent.rglob("*") if file.is_file()}
-    flush(archive, seen)
+    engine.write([])
     assert {file: file.stat().st_mtime_ns for file in project.parent.rglob("*") if file.is_file()} == files
-    archive.end()
+    engine.close()

@@ -1,4 +1,4 @@
-"""Several processes, and processes that are killed between any two writes, or in the middle of one."""
+"""Processes that are killed between any two writes, or in the middle of one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.errors import MemoryReadOnly
-from tests.manager.processes import heard, output_of, python, tell
+from tests.manager.processes import heard, output_of, python
 from tests.memory.opening import Opener
 
 _HOLD = """
     import sys, anyio
-    from snapshot_plugin.adapters.memory import ProjectMemory
+    from snapshot_plugin.memory import ProjectMemory
     from pathlib import Path
 
     async def main():
-        async with ProjectMemory(sys.argv[1], register=Path(sys.argv[2])) as memory:
+        async with ProjectMemory(sys.argv[1], state=Path(sys.argv[2])) as memory:
             await memory.save("a", "k", "from the child")
             await memory.record_error("buffered")
             print("ready", flush=True)
@@ -29,29 +28,12 @@ _HOLD = """
 """
 
 
-@pytest.mark.requirement("GASOLINE-SECURITY-SECOND", "GASOLINE-P-EDGE-LOCK")
-@pytest.mark.anyio
-async def test_of_two_processes_one_writes_and_the_other_reads(open_memory: Opener, project: Path) -> None:
-    with python(_HOLD, project, project.parent / "register") as child:
-        assert heard(child) == "ready"
-        async with open_memory() as memory:
-            assert str(child.pid) in memory.notices[0]
-            assert await memory.load("a", "k") == "from the child"
-            with pytest.raises(MemoryReadOnly):
-                await memory.save("a", "k", "mine")
-            tell(child, "end")
-            assert heard(child) == "ended"
-            await memory.save("a", "k", "mine")
-            errors = (await memory.load_context()).error_history.unresolved
-            assert [error.fingerprint for error in errors] == ["buffered"]
-
-
 @pytest.mark.requirement("GASOLINE-P-EDGE-CRASH")
 @pytest.mark.anyio
 async def test_a_killed_writer_leaves_its_place_and_only_buffered_data_is_lost(
     open_memory: Opener, project: Path
 ) -> None:
-    with python(_HOLD, project, project.parent / "register") as child:
+    with python(_HOLD, project, project.parent / "state") as child:
         assert heard(child) == "ready"
         child.send_signal(signal.SIGKILL)
         child.wait(30)
@@ -65,19 +47,22 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from snapshot_plugin.adapters.memory.archive import Archive
-    from snapshot_plugin.adapters.memory.flush import flush
-    from snapshot_plugin.adapters.memory.limits import Limits
-    from snapshot_plugin.adapters.memory.names import name_of
-    from snapshot_plugin.adapters.memory.records import ErrorRecord
-    from snapshot_plugin.adapters.memory.register import ProjectRegister
-    from snapshot_plugin.adapters.memory.seen import Seen
+    from snapshot_plugin.memory.batch import Change
+    from snapshot_plugin.memory.engine import MemoryEngine
+    from snapshot_plugin.memory.limits import Limits
+    from snapshot_plugin.memory.names import name_of
+    from snapshot_plugin.memory.usage import ProjectSizes
+    from snapshot_plugin.model.times import rfc3339
 
     base = Path(sys.argv[1])
     now = lambda: datetime.now(UTC)
 
-    def archive(project):
-        return Archive(project, limits=Limits(baselines=2), register=ProjectRegister(base / "register"), clock=now)
+    def engine(project):
+        sizes = ProjectSizes(base / "state", project)
+        return MemoryEngine(project, limits=Limits(baselines=2), sizes=sizes, clock=now)
+
+    def change(op, namespace="", key="", data=None):
+        return Change(op, namespace, key, data, 1, rfc3339(now()))
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -85,15 +70,14 @@ _KILLED_EVERYWHERE = """
     def work(project, value, *, kill_at=None):
         if kill_at is not None:
             arm(kill_at)
-        memory, seen = archive(project), Seen()
-        memory.begin()
-        memory.save(name_of("a", "k"), {"value": value, "filler": value * 3000})
-        for name in ("one", "two", "three"):
-            memory.save(name_of("baselines", name), {"value": value})
-        seen.add_error(ErrorRecord(fingerprint="E", first_seen=now(), last_seen=now()), memory.limits, now())
-        flush(memory, seen)
-        memory.delete(name_of("baselines", "three"))
-        memory.end()
+        memory = engine(project)
+        memory.write([change("begin")])
+        memory.write([change("save", "a", "k", {"value": value, "filler": value * 3000})])
+        memory.write([change("save", "baselines", name, {"value": value}) for name in ("one", "two", "three")])
+        memory.queue.append(change("save", "errors", "history", {"fingerprint": "E"}))
+        memory.deliver(memory.hand_over([change("save", "b", "handed-over", value)]))
+        memory.write([change("delete", "baselines", "three")])
+        memory.close()
 
     def arm(kill_at):
         count = [0]
@@ -113,15 +97,18 @@ _KILLED_EVERYWHERE = """
     def whole(project):
         for file in project.glob(".asnap/**/*.json"):
             json.loads(file.read_text())
-        memory = archive(project)
-        memory.begin()
+        memory = engine(project)
+        memory.write([change("begin")])
         data = memory.load(name_of("a", "k"))
         assert data["value"] in ("old", "new") and data["filler"] == data["value"] * 3000, data
-        assert memory.standing.notices == (), memory.standing.notices
-        assert memory.sessions.meta.session_count in (2, 3)
+        assert memory.load(name_of("b", "handed-over")) in ("old", "new")
+        assert memory.notices == (), memory.notices
+        view = memory.view()
+        assert view.meta["session_count"] in (2, 3)
         assert not list(project.glob(".asnap/**/*.tmp"))
-        assert len(memory.entries()["baselines"]) in (1, 2), memory.entries()
-        memory.end()
+        baselines = [name for name in view.entries if name.namespace == "baselines"]
+        assert len(baselines) in (1, 2), baselines
+        memory.close()
 
     before = base / "before"
     before.mkdir()

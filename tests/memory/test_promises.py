@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.adapters.memory import Baseline, NoiseRule
 from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.memory import Baseline, NoiseRule
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener
 

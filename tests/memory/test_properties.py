@@ -6,17 +6,17 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.adapters.memory import ApiSchema, Endpoint, ErrorHistory, ErrorRecord, Limits
-from snapshot_plugin.adapters.memory.evict import Stored, evicted, kept_endpoints, kept_errors, trimmed
-from snapshot_plugin.adapters.memory.files import encoded
-from snapshot_plugin.adapters.memory.merge import merged_errors, merged_schema
-from snapshot_plugin.adapters.memory.names import ERROR_HISTORY, SUFFIX, Name, name_from_file, name_of
-from snapshot_plugin.adapters.memory.privacy import without_secrets
-from snapshot_plugin.adapters.memory.reading import read_document
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.memory import Limits
+from snapshot_plugin.memory.documents import Document
+from snapshot_plugin.memory.files import encoded
+from snapshot_plugin.memory.names import API_SCHEMA, DOCUMENTS, ERRORS, SUFFIX, name_in_file, name_of
+from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.understand import NAMED_BY, moment_in, understand
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUICK = settings(max_examples=60, deadline=None)
@@ -26,34 +26,62 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=15,
 )
+field_names = st.sampled_from(
+    [
+        "message",
+        "count",
+        "endpoint",
+        "method",
+        "path",
+        "avg_ms",
+        "p95",
+        "pattern",
+        "resolved",
+        "errors",
+        "rules",
+        "GET /a",
+    ]
+)
+likely = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.sampled_from(["GET /a", "2026-01-20", "1.5s"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(field_names | st.text(max_size=5), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
 sightings = st.lists(st.tuples(st.sampled_from("abcdef"), ages), max_size=30)
 
 
-def history(seen: list[tuple[str, datetime]]) -> ErrorHistory:
-    entries = [ErrorRecord(fingerprint=name, first_seen=at, last_seen=at) for name, at in seen]
-    return merged_errors(ErrorHistory(), ErrorHistory(entries=tuple(entries)))
+def history(seen: list[tuple[str, datetime]], document: Document | None = None) -> Document:
+    document = document or Document(ERRORS)
+    for name, at in seen:
+        [entry] = understand(ERRORS, "history", {"fingerprint": name}, at).entries
+        document.add(entry, session=1, limits=Limits())
+    return document
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
 @QUICK
-def test_a_name_that_is_taken_comes_back_from_its_file(namespace: str, key: str) -> None:
+def test_a_name_that_is_accepted_comes_back_from_its_file(namespace: str, key: str) -> None:
     try:
         name = name_of(namespace, key)
     except InvalidInput:
         return
-    directory, _, file = name.file.partition("/")
-    assert "/" not in file
+    directory, file = name.path
+    assert "/" not in directory + file
     assert not directory.startswith(".")
-    assert name_from_file(namespace, file) == name
+    assert name_in_file(directory, file) == name
     assert file.endswith(SUFFIX)
 
 
 @given(values)
 @QUICK
 def test_what_is_written_is_read_the_same(value: Any) -> None:
-    data, size = encoded(value)
-    assert json.loads(data) == value
-    assert size <= len(data)
+    assert json.loads(encoded(value)) == value
 
 
 @given(values)
@@ -65,23 +93,36 @@ def test_taking_secrets_out_again_finds_nothing(value: Any) -> None:
 
 @given(sightings, sightings)
 @QUICK
-def test_merged_errors_count_every_sighting_once(first: list[Any], second: list[Any]) -> None:
-    both = merged_errors(history(first), history(second))
-    assert sum(entry.occurrences for entry in both.entries) == len(first) + len(second)
-    assert len({entry.fingerprint for entry in both.entries}) == len(both.entries)
-    for entry in both.entries:
-        times = [at for name, at in first + second if name == entry.fingerprint]
-        assert (entry.first_seen, entry.last_seen) == (min(times), max(times))
+def test_errors_count_every_sighting_once(first: list[Any], second: list[Any]) -> None:
+    both = history(second, history(first)).entries
+    assert sum(entry["occurrences"] for entry in both.values()) == len(first) + len(second)
+    for name, entry in both.items():
+        times = [at for seen, at in first + second if seen == name]
+        assert (moment_in(entry["first_seen"]), moment_in(entry["last_seen"])) == (min(times), max(times))
+
+
+@given(sightings)
+@QUICK
+def test_a_loaded_history_that_is_saved_again_counts_nothing_twice(seen: list[Any]) -> None:
+    document = history(seen)
+    before = json.loads(json.dumps(document.raw()))
+    for entry in understand(ERRORS, "history", before, NOW).entries:
+        document.add(entry, session=2, limits=Limits())
+    assert document.raw() == before
 
 
 @given(sightings, st.integers(1, 8))
 @QUICK
-def test_kept_errors_are_the_newest_comers_that_are_young(seen: list[Any], room: int) -> None:
-    limits = Limits(errors=room)
-    before = history(seen)
-    kept = kept_errors(before, limits, NOW).entries
-    young = [entry for entry in before.entries if NOW - entry.last_seen <= limits.error_age]
-    assert list(kept) == young[-room:]
+def test_kept_errors_are_the_last_to_come_that_are_young(seen: list[Any], room: int) -> None:
+    limits, document = Limits(errors=room), history(seen)
+    young = [
+        name
+        for name, entry in document.entries.items()
+        if NOW - (moment_in(entry["last_seen"]) or NOW) <= limits.error_age
+    ]
+    gone = document.trim(limits, NOW)
+    assert list(document.entries) == young[-room:]
+    assert gone == len({name for name, _ in seen}) - len(document.entries)
 
 
 @given(
@@ -90,42 +131,31 @@ def test_kept_errors_are_the_newest_comers_that_are_young(seen: list[Any], room:
 )
 @QUICK
 def test_merging_endpoints_keeps_the_limit_and_the_frequent_ones(seen: list[tuple[str, int]], room: int) -> None:
-    entries = tuple(Endpoint(endpoint=f"GET {path}", seen=count, last_seen=NOW) for path, count in seen)
-    schema = merged_schema(ApiSchema(), ApiSchema(endpoints=entries))
-    kept = kept_endpoints(schema, Limits(endpoints=room)).endpoints
-    assert len(kept) <= room
-    if len(schema.endpoints) <= room:
-        assert kept == schema.endpoints
+    document = Document(API_SCHEMA)
+    for path, count in seen:
+        [entry] = understand(API_SCHEMA, "schema", {"endpoint": f"GET {path}", "count": count}, NOW).entries
+        document.add(entry, session=1, limits=Limits())
+    before = dict(document.entries)
+    document.trim(Limits(endpoints=room), NOW)
+    assert len(document.entries) <= room
+    if len(before) <= room:
+        assert document.entries == before
     else:
-        assert max(entry.seen for entry in kept) >= max(entry.seen for entry in schema.endpoints)
+        most = max(entry["seen"] for entry in before.values())
+        assert max(entry["seen"] for entry in document.entries.values()) >= most
 
 
-@given(
-    st.lists(st.tuples(ages, ages), max_size=12),
-    st.integers(1, 5),
-    st.sampled_from(["baselines", "errors", "free"]),
-)
+@pytest.mark.parametrize("namespace", list(DOCUMENTS))
+@given(likely | values)
 @QUICK
-def test_eviction_leaves_no_more_than_fit_and_takes_no_more_than_it_must(
-    saved: list[tuple[datetime, datetime]], room: int, namespace: str
-) -> None:
-    stored = [Stored(Name(namespace, str(n)), 1, at, max(at, used)) for n, (at, used) in enumerate(saved)]
-    limits = Limits(baselines=room, errors=room)
-    gone = set(evicted(namespace, stored, limits, NOW))
-    kept = [entry for entry in stored if entry.name not in gone]
-    if namespace == "free":
-        assert not gone
-    elif namespace == "baselines":
-        assert len(kept) == min(room, len(stored))
-        assert all(entry.used_at <= other.used_at for entry in stored if entry.name in gone for other in kept)
-    else:
-        assert len(kept) <= room
-        assert all(NOW - entry.saved_at <= limits.error_age for entry in kept)
-
-
-@given(values)
-@QUICK
-def test_any_document_can_be_read_and_is_not_touched_without_need(value: Any) -> None:
-    read_document(ErrorHistory, value, seen_at=NOW)
-    kept, gone = trimmed(ERROR_HISTORY, value, Limits(), NOW)
-    assert gone or kept == value
+def test_any_data_is_understood_or_named_as_ignored_and_never_fails(namespace: str, data: Any) -> None:
+    found = understand(namespace, DOCUMENTS[namespace].key, data, NOW)
+    assert all(isinstance(entry[NAMED_BY[namespace]], str) for entry in found.entries)
+    assert len(found.ignored) >= len(found.unread)
+    document = Document.read(namespace, DOCUMENTS[namespace].key, data, NOW)
+    for entry in found.entries:
+        if len(entry[NAMED_BY[namespace]]) < 400:
+            document.add(entry, session=1, limits=Limits())
+    document.trim(Limits(), NOW)
+    again = Document.read(namespace, DOCUMENTS[namespace].key, json.loads(encoded(document.raw())), NOW)
+    assert set(again.entries) == set(document.entries)

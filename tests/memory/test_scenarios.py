@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.adapters.memory import Baseline, Limits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.errors import LimitExceeded, NotFound, StoreUnavailable
+from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener
 
@@ -33,11 +34,12 @@ async def test_scenario_1_the_root_is_found_from_below(open_memory: Opener, proj
     below = project / "src" / "deep"
     below.mkdir(parents=True)
     (project / ".git").mkdir()
-    assert ProjectMemory(below, register=project / "r").project == project
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    assert ProjectMemory(below, state=project / "r").project == project
     async with open_memory():
         pass
-    (project / ".git").rmdir()
-    assert ProjectMemory(below, register=project / "r").project == project
+    shutil.rmtree(project / ".git")
+    assert ProjectMemory(below, state=project / "r").project == project
 
 
 @pytest.mark.requirement("GASOLINE-TEST-02", "GASOLINE-PLACE-GITIGNORE", "GASOLINE-SECURITY-VCS")
@@ -232,8 +234,7 @@ async def test_scenario_12_loaded_noise_rules_are_in_effect(open_memory: Opener)
         await memory.save("noise", "config", {"rules": ["favicon", {"pattern": "[HMR] *ms"}]})
         assert memory.noise_rule("[HMR] updated in 3ms") is not None
     async with open_memory() as memory:
-        context = await memory.load_context()
-        assert context.applied.noise_rules == 2
+        assert (await memory.load_context()).noise_config.rules_count == 2
         assert not await memory.record_error("404 /favicon.ico")
         assert await memory.record_error("500 /api")
         assert len((await memory.load_context()).error_history.unresolved) == 1
@@ -333,13 +334,13 @@ async def test_scenario_16_where_the_disk_refuses_it_goes_on_in_memory(open_memo
 async def test_scenario_16_a_disk_that_fills_up_is_survived(
     open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, data: bytes) -> None:
+    def full(fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     async with open_memory() as memory:
         await memory.save("a", "k", "old")
         with monkeypatch.context() as disk:
-            disk.setattr(files, "replace_file", full)
+            disk.setattr(files, "write_all", full)
             with pytest.raises(StoreUnavailable):
                 await memory.save("a", "k", "new")
             await memory.record_error("E1")
@@ -368,18 +369,22 @@ async def test_scenario_17_the_501st_error_pushes_out_the_first(open_memory: Ope
         kept = [entry["fingerprint"] for entry in (await memory.load("errors", "history"))["entries"]]
         assert kept == [f"E{n}" for n in range(1, 501)]
         saved = await memory.save("errors", "history", {"entries": [{"fingerprint": f"F{n}"} for n in range(501)]})
-        assert saved.trimmed == 1
+        assert saved.trimmed == 501
         assert (await memory.load("errors", "history"))["entries"][0]["fingerprint"] == "F1"
 
 
-async def test_scenario_17_errors_under_their_own_keys_are_counted_too(open_memory: Opener) -> None:
+async def test_scenario_17_errors_saved_under_keys_of_their_own_join_the_history(open_memory: Opener) -> None:
     async with open_memory(limits=Limits(errors=3)) as memory:
         for n in range(3):
             await memory.save("errors", f"e{n}", {"message": "boom"})
-        assert (await memory.save("errors", "e3", {"message": "boom"})).evicted == ("errors/e0",)
-        assert list(await memory.list("errors")) == ["e1", "e2", "e3"]
+        assert (await memory.save("errors", "e3", {"message": "boom"})).trimmed == 1
+        assert list(await memory.list("errors")) == ["history"]
+        assert (await memory.load("errors", "e3"))["message"] == "boom"
         context = await memory.load_context()
         assert sorted(e.fingerprint for e in context.error_history.unresolved) == ["e1", "e2", "e3"]
+        await memory.delete("errors", "e3")
+        with pytest.raises(NotFound):
+            await memory.load("errors", "e3")
 
 
 @pytest.mark.requirement("GASOLINE-TEST-18", "GASOLINE-ERROR-AGE", "GASOLINE-LIMIT-EVICT")

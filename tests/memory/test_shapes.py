@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.adapters.memory import Baseline, shape_of
-from snapshot_plugin.adapters.memory.shapes import with_shapes
+from snapshot_plugin.memory import Baseline, shape_of
+from snapshot_plugin.memory.shapes import with_shapes
 from tests.memory.opening import Opener, stored_text
 
 USERS = {

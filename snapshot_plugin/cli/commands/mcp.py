@@ -26,7 +26,10 @@ __all__ = ["command"]
     section="Run",
     examples=(
         ("asnap mcp", "serve the memory of this project on stdin and stdout"),
-        ("asnap mcp --project ~/code/shop --store ./sessions", "of another project, with the sessions of a store"),
+        (
+            "asnap mcp --project ~/code/shop --store ./sessions",
+            "serve exactly this project, and a store of sessions",
+        ),
         ("ASNAP_MCP_TOKEN=… asnap mcp --http 8765", "over HTTP, on this machine only"),
     ),
     exits=(7, 10),
@@ -35,34 +38,37 @@ __all__ = ["command"]
 @click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    help="A directory of the project whose memory it is; default: here.",
+    help="The project's directory, taken as it is; default: the client's root, or the repository here.",
 )
+@click.option("--all-projects", is_flag=True, help="Let the agent see stored sessions of all projects.")
 @click.option(
     "--http", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve HTTP on loopback instead."
 )
-def command(*, store: str | None, project: Path, port: int | None) -> None:
+def command(*, store: str | None, project: Path | None, all_projects: bool, port: int | None) -> None:
     """Give an agent a memory that survives restarts, over MCP.
 
     Speaks MCP on standard input and output: add it to any MCP client's configuration. With --http it listens on
-    127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or one that is made up and shown.
+    127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or a new one that is shown.
     """
     try:
-        from snapshot_plugin.adapters.mcp.serve import serve_http, serve_stdio
+        from snapshot_plugin.memory.server.serve import serve_http, serve_stdio
     except ImportError as error:
         raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
-    from snapshot_plugin.adapters.memory import ProjectMemory
+    from snapshot_plugin.memory.server.project import ServedProject
 
-    memory = ProjectMemory(project)
+    served = ServedProject(
+        project, asks_roots=port is None, say=lambda line: click.echo(f"asnap mcp: {line}", err=True)
+    )
     if port is None:
         if sys.stdin.isatty():
             click.echo(
                 "asnap mcp speaks MCP here; add it to an MCP client's configuration. Ctrl-C ends it.", err=True
             )
-        anyio.run(serve_stdio, memory, _opened(store))
+        anyio.run(functools.partial(serve_stdio, served, _opened(store), all_projects=all_projects))
         return
     token = os.environ.get("ASNAP_MCP_TOKEN") or _new_token()  # never an option: others see command lines
-    anyio.run(functools.partial(serve_http, memory, _opened(store), port=port, token=token, ready=_say))
+    serve = functools.partial(serve_http, port=port, token=token, ready=_say, all_projects=all_projects)
+    anyio.run(serve, served, _opened(store))
 
 
 def _new_token() -> str:

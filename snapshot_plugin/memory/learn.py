@@ -1,0 +1,129 @@
+"""Failed tool calls of an agent become errors in the history of the project it works in (``asnap run --learn``).
+
+For hosts without an event loop: `ErrorLearner` never blocks its caller on a disk, and never fails it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.manager.places import user_state_dir
+from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.memory.batch import Change
+from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.lock import HeldElsewhere
+from snapshot_plugin.memory.names import DOCUMENTS, ERRORS
+from snapshot_plugin.memory.place import find_project
+from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.usage import ProjectSizes
+from snapshot_plugin.model.times import rfc3339
+
+__all__ = ["ErrorLearner", "error_in"]
+
+INTERVAL: Final = 2.0
+_MOST_CALLS: Final = 1000
+_LONGEST: Final = 2000
+_log = logging.getLogger(__name__)
+
+
+def error_in(update: Mapping[str, Any], title: str | None = None) -> dict[str, Any] | None:
+    """What a tool call's update says about an error, as `ProjectMemory.save` takes it; None if it did not fail."""
+    if update.get("status") != "failed":
+        return None
+    title = str(update.get("title") or title or update.get("kind") or "a tool call")
+    said = "\n".join(filter(None, map(_text, update.get("content") or ())))[:_LONGEST].strip()
+    return {"message": said or f"{title} failed", "tool": title[:200], "source_of_error": "tool call"}
+
+
+def _text(block: Any) -> str:
+    content = block.get("content") if isinstance(block, Mapping) else None
+    text = content.get("text") if isinstance(content, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+class ErrorLearner:
+    """Records failed tool calls. `observe` from any thread, `close` at the end.
+
+    What was observed is written every *interval* seconds by a thread of its own. Where another process writes the
+    project's memory, the errors are left in its ``.pending``, and taken with its next flush.
+    """
+
+    def __init__(self, *, state: Path | None = None, clock: Clock = utc_now, interval: float = INTERVAL) -> None:
+        self._state = state or user_state_dir(os.environ)
+        self._clock, self._interval = clock, interval
+        self._titles: OrderedDict[str, str] = OrderedDict()
+        self._engines: dict[Path, MemoryEngine | None] = {}
+        self._guard = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def observe(self, cwd: str | None, update: Mapping[str, Any]) -> bool:
+        """Take in one ``session/update`` of a session that works in *cwd*; True if it was a failed tool call."""
+        if update.get("sessionUpdate") not in ("tool_call", "tool_call_update") or not cwd:
+            return False
+        call, title = str(update.get("toolCallId")), update.get("title")
+        if isinstance(title, str):
+            self._titles[call] = title
+            while len(self._titles) > _MOST_CALLS:
+                self._titles.popitem(last=False)
+        found = error_in(update, self._titles.get(call))
+        engine = self._engine(Path(cwd)) if found else None
+        if found is None or engine is None:
+            return False
+        clean, _ = without_secrets(found)
+        document = DOCUMENTS[ERRORS]
+        engine.queue.append(Change("save", *document, clean, engine.session, rfc3339(self._clock())))
+        return True
+
+    def flush(self) -> None:
+        """Write what was observed, as well as the disk allows. Never raises."""
+        for engine in [engine for engine in self._engines.values() if engine is not None and engine.queue]:
+            try:
+                engine.write(())
+            except HeldElsewhere:
+                with contextlib.suppress(SnapshotError):
+                    engine.hand_over(())
+            except SnapshotError as error:
+                _log.warning("failed tool calls are not stored: %s", error.message)
+            finally:
+                engine.close()  # an agent's own memory server may write in between
+
+    def close(self) -> None:
+        """Write the rest and stop."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(10)
+        self.flush()
+
+    def _engine(self, cwd: Path) -> MemoryEngine | None:
+        with self._guard:
+            if cwd not in self._engines:
+                self._engines[cwd] = self._opened(cwd)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep_flushing, name="asnap-learn", daemon=True)
+                self._thread.start()
+            return self._engines[cwd]
+
+    def _opened(self, cwd: Path) -> MemoryEngine | None:
+        try:
+            project = find_project(cwd).directory
+        except InvalidInput:
+            return None
+        known = next((engine for engine in self._engines.values() if engine and engine.project == project), None)
+        sizes = ProjectSizes(self._state / "projects", project)
+        engine = known or MemoryEngine(project, limits=Limits(), sizes=sizes, clock=self._clock)
+        engine.session = engine.session or engine.view().meta["session_count"]
+        return engine
+
+    def _keep_flushing(self) -> None:
+        while not self._ended.wait(self._interval):
+            self.flush()

@@ -1,0 +1,456 @@
+"""The memory of a project, for programs: what one session learns, the next one knows.
+
+::
+
+    async with ProjectMemory(".") as memory:
+        context = await memory.load_context()               # what earlier sessions left
+        await memory.save("decisions", "database", {"choice": "sqlite"})
+        await memory.record_error("TypeError_app.js:42", message="x is undefined")
+
+`save`, `delete`, `save_baseline`, `set_noise` and `resolve_error` are on disk when they return. `record_error`,
+`observe_endpoint` and `record_timing` are collected and written every `flush_interval` seconds and at the end, so a
+crash costs at most that much of them; with ``durable=True`` they are written at once.
+
+The first process that writes keeps the right to until it ends. Others hand their changes to it over a local
+socket. Where it cannot be reached, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``) and is
+applied as soon as some process can. Where the disk refuses, a save raises `StoreUnavailable`; it is kept in
+memory, can be loaded, and is written as soon as the disk allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from pydantic import model_validator
+
+from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.manager.places import user_state_dir
+from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.memory.batch import Change, Persistence, Saved
+from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
+from snapshot_plugin.memory.documents import matching_rule
+from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.files import encoded
+from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.names import (
+    API_SCHEMA,
+    BASELINES,
+    DOCUMENTS,
+    ERRORS,
+    GLOBAL,
+    NOISE,
+    PERFORMANCE,
+    Name,
+    name_of,
+    namespace_of,
+)
+from snapshot_plugin.memory.place import Place, find_project
+from snapshot_plugin.memory.preferences import Preferences
+from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.shapes import Difference, differences, with_shapes
+from snapshot_plugin.memory.sharing import Doorbell
+from snapshot_plugin.memory.understand import moment_in
+from snapshot_plugin.memory.usage import ProjectSizes
+from snapshot_plugin.model.frozen import FrozenDict, freeze
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.model.value import JsonObject, Timestamp, Value
+
+__all__ = ["FLUSH_INTERVAL", "Baseline", "NoiseRule", "ProjectMemory"]
+
+FLUSH_INTERVAL: Final = 30.0
+"""Seconds between two flushes: what a crash may cost of what is collected."""
+_MOST_COLLECTED: Final = 500
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Baseline(Value):
+    """How a feature behaves when it is right. Of what is under ``response`` or ``body`` the shape is stored."""
+
+    _refused_as: ClassVar[type[InvalidInput]] = InvalidInput
+    name: str
+    data: JsonObject = FrozenDict()
+    saved_at: Timestamp | None = None
+
+
+class NoiseRule(Value):
+    """What is not worth looking at: any text that contains `pattern`, in which ``*`` stands for anything."""
+
+    _refused_as: ClassVar[type[InvalidInput]] = InvalidInput
+    pattern: str
+    auto: bool = False
+    reason: str | None = None
+    filtered: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_text(cls, data: Any) -> Any:
+        return {"pattern": data} if isinstance(data, str) else data
+
+    def matches(self, text: str) -> bool:
+        """Whether *text* is noise by this rule."""
+        return matching_rule({self.pattern: {}}, text) is not None
+
+
+class ProjectMemory:
+    """One session's access to its project's memory. An async context manager; use it from one event loop.
+
+    Args:
+        start: a directory of the project, whose root is then looked for (`find_project`), or a `Place`.
+        limits: how much may be stored.
+        flush_interval: seconds between two flushes of what is collected.
+        state: where the sizes of all projects and ``global`` are kept; default: the user's state directory.
+        clock: the time of day.
+        lazy: count the session with the first call, not on entering.
+    """
+
+    def __init__(
+        self,
+        start: str | os.PathLike[str] | Place = ".",
+        *,
+        limits: Limits | None = None,
+        flush_interval: float = FLUSH_INTERVAL,
+        state: Path | None = None,
+        clock: Clock = utc_now,
+        lazy: bool = False,
+    ) -> None:
+        self.place = start if isinstance(start, Place) else find_project(start)
+        self.session_count = 0
+        """Which session of the project this is."""
+        self._limits = limits or Limits()
+        self._interval, self._clock, self._lazy = flush_interval, clock, lazy
+        state = state or user_state_dir(os.environ)
+        sizes = ProjectSizes(state / "projects", self.project)
+        self._other_projects = sizes.others
+        self._engine = MemoryEngine(self.project, limits=self._limits, sizes=sizes, clock=clock)
+        self._preferences = Preferences(state, self._limits)
+        self._doorbell = Doorbell(self._engine)
+        self._previous: str | None = None
+        self._is_open = False
+        self._begun = anyio.Lock()
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    # Life --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._is_open = True
+        if not self._lazy:
+            await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._tasks is not None  # noqa: S101 — entered before
+        with anyio.CancelScope(shield=True):
+            await self.aclose()
+        self._tasks.cancel_scope.cancel()
+        if isinstance(error, Exception):  # the caller's own: not for our task group to wrap or to swallow
+            await self._tasks.__aexit__(None, None, None)
+            return None
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    async def aclose(self) -> None:
+        """Write what is only in memory, and let the next process write. Never raises; twice is fine."""
+        if not self._is_open:
+            return
+        try:
+            if self.session_count:
+                await self._doorbell.submit([self._change("end")])
+        except SnapshotError as error:
+            _log.warning("the project memory could not be written at the end: %s", error.message)
+        finally:
+            self._is_open = False
+            await anyio.to_thread.run_sync(self._engine.close)
+
+    async def flush(self) -> None:
+        """Write what is only in memory.
+
+        Raises:
+            StoreUnavailable: it could not be written, and is still in memory.
+        """
+        await self._begin()
+        await self._doorbell.submit([])
+
+    async def _begin(self) -> None:
+        if not self._is_open or self._tasks is None:
+            raise StoreUnavailable("the project memory is not open", hint="use it inside its async with block")
+        async with self._begun:
+            if self.session_count:
+                return
+            await self._doorbell.listen(self._tasks)
+            seen = await anyio.to_thread.run_sync(lambda: self._engine.view().meta)
+            self.session_count, self._previous = seen["session_count"] + 1, seen["last_session"]
+            self._tasks.start_soon(self._keep_flushing)
+            with contextlib.suppress(StoreUnavailable):  # every answer says so
+                [receipt] = await self._doorbell.submit([self._change("begin")])
+                if isinstance(receipt, Saved) and receipt.session:
+                    self.session_count, self._previous = receipt.session, receipt.previous
+                    self._engine.session = receipt.session
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("session %d: %s", self.session_count, (await self.load_context()).start_line)
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await anyio.sleep(self._interval)
+            with contextlib.suppress(SnapshotError):  # every answer says so; the next flush tries again
+                await self.flush()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        await self._begin()
+        return await anyio.to_thread.run_sync(work)
+
+    def _change(self, op: Any, name: Name | None = None, data: Any = None) -> Change:
+        namespace, key = name or ("", "")
+        return Change(op, namespace, key, data, self.session_count, rfc3339(self._clock()))
+
+    async def _submit(self, change: Change) -> Saved:
+        await self._begin()
+        try:
+            [outcome] = await self._doorbell.submit([change])
+        except StoreUnavailable as error:
+            name = f"{change.namespace}/{change.key}"
+            kept = (
+                "deleted in memory only" if change.op == "delete" else "kept in memory only, until the disk allows"
+            )
+            raise StoreUnavailable(f"{name} is {kept}: {error.message}", hint=error.hint) from error
+        if isinstance(outcome, SnapshotError):
+            raise outcome
+        return outcome
+
+    # Standing ----------------------------------------------------------------------------------------------
+
+    @property
+    def project(self) -> Path:
+        """The project's directory."""
+        return self.place.directory
+
+    @property
+    def persistence(self) -> Persistence:
+        """``disk``: saves last. ``memory``: the disk refuses. ``read-only``: the writer cannot be reached."""
+        return self._engine.persistence
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a caller should be told: why saves wait, what is damaged and where it is kept, what is not read."""
+        return self._engine.notices
+
+    # Entries -----------------------------------------------------------------------------------------------
+
+    async def save(self, namespace: str | None, key: str, data: Any) -> Saved:
+        """Store JSON *data*; on disk when it returns. Secrets are taken out first.
+
+        In ``errors``, ``api_schema``, ``performance`` and ``noise`` what is in *data* is added to what is known.
+
+        Raises:
+            InvalidInput: a name or the data cannot be stored.
+            LimitExceeded: it is too large, or there is no room.
+            StoreUnavailable: the disk refused; the entry is kept in memory.
+        """
+        name = name_of(namespace, key)
+        try:
+            clean, redacted = await self._run(lambda: without_secrets(data))
+        except RecursionError:
+            raise InvalidInput(f"{name} is nested too deeply", hint="flatten it") from None
+        if name.namespace == GLOBAL:
+            saved = await self._run(lambda: self._preferences.save(key, clean))
+        else:
+            saved = await self._submit(self._change("save", name, clean))
+        return saved.evolve(redacted={**redacted, **saved.redacted})
+
+    async def load(self, namespace: str | None, key: str) -> Any:
+        """The data of an entry, or one entry of a document by its name (``errors``, ``TypeError_app.js:42``).
+
+        Raises:
+            NotFound: there is none.
+            SnapshotCorrupted: its file is damaged; it is then set aside.
+        """
+        name = name_of(namespace, key)
+        if name.namespace == GLOBAL:
+            return await self._run(lambda: self._preferences.load(key))
+        data = await self._run(lambda: self._engine.load(name))
+        if name.namespace == BASELINES:
+            self._collect(self._change("touch", name))
+        return data
+
+    async def list(self, namespace: str | None) -> Sequence[str]:
+        """The keys of a namespace, in order; none for a namespace nobody has used."""
+        return (await self.namespaces()).get(namespace_of(namespace), [])
+
+    async def namespaces(self) -> Mapping[str, Sequence[str]]:
+        """Every namespace that holds something, with its keys."""
+
+        def work() -> dict[str, list[str]]:
+            found: dict[str, list[str]] = {}
+            for name in sorted(self._engine.view().entries):
+                found.setdefault(name.namespace, []).append(name.key)
+            keys = self._preferences.keys()
+            return found | ({GLOBAL: keys} if keys else {})
+
+        return await self._run(work)
+
+    async def delete(self, namespace: str | None, key: str) -> None:
+        """Remove an entry, or one entry of a document; `NotFound`, and otherwise as `save`."""
+        name = name_of(namespace, key)
+        if name.namespace == GLOBAL:
+            await self._run(lambda: self._preferences.delete(key))
+        else:
+            await self._submit(self._change("delete", name))
+
+    async def clear(self) -> None:
+        """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
+        await self._begin()
+        await self._submit(self._change("clear"))
+        self.session_count, self._previous, self._engine.session = 1, None, 1
+
+    async def stats(self) -> MemoryStats:
+        """How much is stored, by namespace."""
+
+        def work() -> MemoryStats:
+            known = stats_of(self._engine.view())
+            return MemoryStats(
+                project=str(self.project), limit_bytes=self._limits.project_bytes, persistence=self.persistence,
+                other_projects_bytes=self._other_projects(), notices=self.notices, **known,
+            )  # fmt: skip
+
+        return await self._run(work)
+
+    async def load_context(self) -> SessionContext:
+        """What earlier sessions left, in short; stored noise rules are in effect from now on."""
+        return await self._run(self._context)
+
+    async def preferences(self) -> dict[str, Any]:
+        """The entries of the namespace ``global``; damaged ones are left out."""
+
+        def work() -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for key in self._preferences.keys():  # noqa: SIM118 — no dict
+                with contextlib.suppress(SnapshotError):
+                    found[key] = self._preferences.load(key)
+            return found
+
+        return await self._run(work)
+
+    def peek(self) -> SessionContext:
+        """The context without being a session: nothing is counted or written. Blocks for a moment."""
+        return self._context()
+
+    def _context(self) -> SessionContext:
+        batch = self._engine.view()
+        session = batch.meta["session_count"]
+        known = context_of(
+            batch, project=str(self.project), session=session, limits=self._limits, now=self._clock()
+        )
+        return SessionContext(
+            **known, last_session=moment_in(self._previous), preferences=tuple(self._preferences.keys()),
+            persistence=self.persistence, notices=self.notices,
+        )  # fmt: skip
+
+    # Baselines and noise -----------------------------------------------------------------------------------
+
+    async def save_baseline(self, baseline: Baseline) -> Saved:
+        """Store a baseline under its name. Of more than fifty, the least recently used one goes."""
+        stamped = baseline.evolve(saved_at=self._clock())
+        return await self.save(BASELINES, baseline.name, stamped.raw())
+
+    async def load_baseline(self, name: str) -> Baseline:
+        """A baseline; reading it counts as use. `NotFound`, `SnapshotCorrupted`."""
+        raw = await self.load(BASELINES, name)
+        if not isinstance(raw, dict):
+            raise SnapshotCorrupted(f"the baseline {name!r} is not an object", hint="load() gives its raw data")
+        known = raw if isinstance(raw.get("data"), dict) else {"data": raw}
+        return Baseline(name=name, data=known["data"], saved_at=moment_in(known.get("saved_at")))
+
+    async def compare_baseline(self, name: str, observed: Any) -> Sequence[Difference]:
+        """How *observed* differs from the baseline *name*: shapes of responses, and other values. Counts as use.
+
+        Raises:
+            NotFound: there is no such baseline.
+        """
+        try:
+            stored = await self.load(BASELINES, name)
+        except NotFound as error:
+            names = await self.list(BASELINES)
+            raise NotFound(
+                f"there is no baseline {name!r}", hint=f"there are: {', '.join(names)}" if names else ""
+            ) from error
+        if isinstance(stored, dict) and set(stored) <= {"name", "data", "saved_at"} and "data" in stored:
+            stored = stored["data"]
+        return await self._run(lambda: _compared(stored, observed))
+
+    async def set_noise(self, *rules: NoiseRule) -> Saved:
+        """Make these the noise rules: stored, and in effect at once."""
+        data, redacted = without_secrets([rule.raw() for rule in rules])
+        return (await self._submit(self._change("set", DOCUMENTS[NOISE], data))).evolve(redacted=redacted)
+
+    def noise_rule(self, text: str) -> NoiseRule | None:
+        """The rule by which *text* is noise; None if it is worth looking at."""
+        pattern = matching_rule(self._engine.noise, text)
+        return None if pattern is None else NoiseRule.model_validate(self._engine.noise[pattern])
+
+    # Observations ------------------------------------------------------------------------------------------
+
+    async def record_error(self, fingerprint: str, *, message: str | None = None, durable: bool = False) -> bool:
+        """An error was seen. False when a noise rule filters it. An error that was resolved is open again.
+
+        A long message is cut, with a mark. `LimitExceeded` for a very long fingerprint.
+        """
+        await self._begin()
+        data = {"fingerprint": self._named(fingerprint), **({"message": message} if message else {})}
+        is_noise = self.noise_rule(f"{fingerprint} {message or ''}") is not None
+        await self._observe(ERRORS, data, durable=durable)
+        return not is_noise
+
+    async def resolve_error(self, fingerprint: str) -> Saved:
+        """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one."""
+        await self._begin()
+        return await self._submit(self._change("resolve", Name(ERRORS, self._named(fingerprint))))
+
+    async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
+        """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers.
+
+        `LimitExceeded` for a very long name or shape.
+        """
+        self._limits.check_shape(endpoint, len(encoded(shape)))
+        data = {"endpoint": self._named(endpoint), **({} if shape is None else {"shape": shape})}
+        await self._observe(API_SCHEMA, data, durable=durable)
+
+    async def record_timing(self, endpoint: str, milliseconds: float, *, durable: bool = False) -> None:
+        """A request to an endpoint took this long."""
+        await self._observe(PERFORMANCE, {"endpoint": self._named(endpoint), "ms": milliseconds}, durable=durable)
+
+    def _named(self, name: str) -> str:
+        clean = str(without_secrets(name)[0])
+        self._limits.check_name(clean)
+        return clean
+
+    async def _observe(self, namespace: str, data: dict[str, Any], *, durable: bool) -> None:
+        await self._begin()
+        if durable:
+            await self.save(namespace, DOCUMENTS[namespace].key, data)
+            return
+        change = self._change("save", DOCUMENTS[namespace], without_secrets(freeze(data, "data"))[0])
+        self._collect(change)
+        if len(self._engine.queue) > _MOST_COLLECTED:
+            with contextlib.suppress(StoreUnavailable):
+                await self.flush()
+
+    def _collect(self, change: Change) -> None:
+        self._engine.queue.append(change)
+
+
+def _compared(stored: Any, observed: Any) -> list[Difference]:
+    clean, _ = without_secrets(observed)
+    return differences(stored, with_shapes(clean)[0])

@@ -1,0 +1,124 @@
+"""Which project a server serves, and its memory, which is opened when a tool first needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resolve import ListRoots, Resolve
+from mcp_types import ListRootsResult
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.memory.memory import ProjectMemory
+from snapshot_plugin.memory.place import Place, find_project, literal_project
+
+__all__ = ["Served", "ServedProject"]
+
+Open = Callable[[Place], ProjectMemory]
+
+
+class ServedProject:
+    """The project of one server: named by the user, or else by the client's roots, or else found from *start*.
+
+    `run` owns the memory and must run beside the server; `memory` gives it to the tools.
+    """
+
+    def __init__(
+        self,
+        named: str | os.PathLike[str] | None = None,
+        *,
+        start: str | os.PathLike[str] = ".",
+        asks_roots: bool = False,
+        opened: Open = lambda place: ProjectMemory(place, lazy=True),
+        say: Callable[[str], None] = lambda _line: None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self.place = literal_project(named) if named is not None else None
+        self.asks_roots = asks_roots and named is None
+        """Whether the client still has to be asked for its roots."""
+        self.now = clock
+        self._start, self._opened, self._say = start, opened, say
+        self._chosen, self._ready, self._over = anyio.Event(), anyio.Event(), anyio.Event()
+        self._memory: ProjectMemory | None = None
+
+    @classmethod
+    def of(cls, memory: ProjectMemory) -> ServedProject:
+        """The project of a memory that is open already."""
+        served = cls(memory.project)
+        served._memory = memory
+        served._ready.set()
+        return served
+
+    def announce(self) -> None:
+        """Say which project is served and what its memory holds, without counting a session."""
+        try:
+            place = self.place or find_project(self._start)
+        except InvalidInput as error:
+            self._say(f"no project yet: {error}")
+            return
+        self._say(f"project {place.directory} ({place.why}). {self._opened(place).peek().start_line}")
+
+    def choose(self, roots: Sequence[Path] = ()) -> Place:
+        """Decide for a project, once; `InvalidInput` if there is none."""
+        self.asks_roots = False
+        if self.place is None:
+            self.place = find_project(self._start, roots=roots)
+            if roots:
+                self.announce()
+        self._chosen.set()
+        return self.place
+
+    async def run(self) -> None:
+        """Open the memory as soon as a project was chosen, and close it when the server ends."""
+        await self._chosen.wait()
+        assert self.place is not None  # noqa: S101 — set by `choose`
+        async with self._opened(self.place) as memory:
+            self._memory = memory
+            self._ready.set()
+            await self._over.wait()
+
+    async def memory(self) -> ProjectMemory:
+        """The open memory; `InvalidInput` if there is no project."""
+        if self._memory is None:
+            self.choose()
+            await self._ready.wait()
+        assert self._memory is not None  # noqa: S101 — set by `run` before `_ready`
+        return self._memory
+
+    async def aclose(self) -> None:
+        """Write what is only in memory, and let `run` end."""
+        if self._memory is not None:
+            await self._memory.aclose()
+        self._over.set()
+
+
+async def _ask_roots(ctx: Context[Any, Any]) -> ListRoots | ListRootsResult | None:
+    project, can = _project(ctx), ctx.client_capabilities
+    return ListRoots() if project.asks_roots and can is not None and can.roots is not None else None
+
+
+async def _served(
+    ctx: Context[Any, Any], roots: Annotated[ListRootsResult | None, Resolve(_ask_roots)]
+) -> ServedProject:
+    project = _project(ctx)
+    if project.asks_roots and roots is not None:
+        urls = [urlsplit(str(root.uri)) for root in roots.roots]
+        with contextlib.suppress(InvalidInput):  # the tool says so
+            project.choose([Path(unquote(url.path)) for url in urls if url.scheme == "file"])
+    return project
+
+
+def _project(ctx: Context[Any, Any]) -> ServedProject:
+    project: ServedProject = ctx.mcp_server.project  # type: ignore[attr-defined]
+    return project
+
+
+Served = Annotated[ServedProject, Resolve(_served)]
+"""A parameter of tools: the server's project, for which the client was asked for its roots where that is needed."""

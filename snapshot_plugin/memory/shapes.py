@@ -1,0 +1,183 @@
+"""The shape of a response (its fields and their kinds, no values), and how two shapes differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+__all__ = ["Difference", "differences", "shape_of", "with_shapes"]
+
+_STRING: Final = "<string>"
+_KINDS: Final = frozenset({_STRING, "<number>", "<boolean>", "<null>"})
+_ANY_KEY: Final = "<key>"
+_FIELD = re.compile(r"(?!.*\d{4})[@$_]?[A-Za-z][A-Za-z0-9_-]{0,39}")
+"""The name of a field. Other keys are data: ids, addresses, dates."""
+_VARIETY: Final = 8
+"""The largest number of different shapes kept for one list."""
+
+_BODIES: Final = frozenset({"body", "responsebody", "responsetext"})
+_STATUSES: Final = frozenset({"status", "statuscode"})
+
+
+def shape_of(response: Any) -> Any:
+    """What *response* looks like: of ``{"id": 7, "tags": ["a"]}``, ``{"id": "<number>", "tags": ["<string>"]}``.
+
+    Items of a list with the same shape are listed once. Keys that are data (ids, dates) become one, ``<key>``. The
+    shape of a shape is itself.
+    """
+    if isinstance(response, str):
+        return response if response in _KINDS else _STRING
+    if isinstance(response, bool):
+        return "<boolean>"
+    if response is None:
+        return "<null>"
+    if isinstance(response, Mapping):
+        return _shape_of_fields(response)
+    if isinstance(response, Sequence):
+        return _different(response)
+    return "<number>"
+
+
+def _shape_of_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    shape = {name: shape_of(value) for name, value in fields.items() if _FIELD.fullmatch(name)}
+    under_data = [value for name, value in fields.items() if name != _ANY_KEY and not _FIELD.fullmatch(name)]
+    told = fields.get(_ANY_KEY, ())
+    if under_data or told:
+        shape[_ANY_KEY] = _different([*told, *under_data] if isinstance(told, Sequence) else under_data)
+    return shape
+
+
+def _different(items: Sequence[Any]) -> list[Any]:
+    shapes: list[Any] = []
+    for item in items:
+        shape = shape_of(item)
+        if shape not in shapes:
+            shapes.append(shape)
+        if len(shapes) == _VARIETY:
+            break
+    return shapes
+
+
+def with_shapes(data: Any) -> tuple[Any, int]:
+    """JSON *data* with the shape of each response in its place, and how many that changed.
+
+    A response is what stands under ``response``, where its status stays, and what stands under ``body``.
+    """
+    if isinstance(data, list):
+        items = [with_shapes(item) for item in data]
+        return [item for item, _ in items], sum(count for _, count in items)
+    if not isinstance(data, dict):
+        return data, 0
+    parts = {name: _part(_plain(name), item) for name, item in data.items()}
+    return {name: item for name, (item, _) in parts.items()}, sum(count for _, count in parts.values())
+
+
+def _part(name: str, item: Any) -> tuple[Any, int]:
+    if name == "response":
+        shape = _with_status(item)
+    elif name in _BODIES:
+        shape = shape_of(item)
+    else:
+        return with_shapes(item)
+    return shape, int(shape != item)
+
+
+def _with_status(response: Any) -> Any:
+    shape = shape_of(response)
+    if isinstance(response, dict):
+        shape |= {name: value for name, value in response.items() if _is_status(name, value)}
+    return shape
+
+
+def _is_status(name: str, value: Any) -> bool:
+    return _plain(name) in _STATUSES and isinstance(value, int) and 100 <= value < 600  # noqa: PLR2004 — HTTP's own
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+class Difference(NamedTuple):
+    """One place where an observation is not as its baseline. Only ``added`` is no regression."""
+
+    path: str
+    kind: Literal["missing", "added", "type", "value", "slower"]
+    was: Any
+    now: Any
+
+    def __str__(self) -> str:
+        if self.kind in ("missing", "added"):
+            return f"{self.path}: {self.kind}"
+        unit = "ms" if self.kind == "slower" else ""
+        return f"{self.path}: was {_short(self.was)}{unit}, now {_short(self.now)}{unit}"
+
+
+def differences(was: Any, now: Any, path: str = "", *, slower: float = 1.5) -> list[Difference]:
+    """How *now* differs from *was*; responses of both should have been replaced by their shapes.
+
+    Fields are compared by presence and kind, other values by value. A number that is a time (``load_ms``) differs
+    only when it grew by more than the factor *slower*; counters and dates are compared by kind alone.
+    """
+    if isinstance(was, dict) and isinstance(now, dict):
+        return _fields_differ(was, now, path, slower)
+    if isinstance(was, list) and isinstance(now, list):
+        return _items_differ(was, now, path, slower)
+    here = path or "(all of it)"
+    if _kind(was) != _kind(now):
+        return [Difference(here, "type", _kind(was), _kind(now))]
+    name = path.rpartition(".")[2].partition("[")[0]
+    if was == now or was in _KINDS or now in _KINDS or _VARYING.fullmatch(_plain(name)):
+        return []
+    if _TIMES.search(name) and isinstance(was, int | float):
+        return [Difference(here, "slower", was, now)] if now > slower * was else []
+    return [Difference(here, "value", was, now)]
+
+
+_TIMES = re.compile(r"(?i)(?:^|_)(?:ms|millis|seconds|latency|duration|time|took|elapsed|p\d\d)(?:$|_)|Ms$|Time$")
+_VARYING = re.compile(r".*(?:timestamp|date|savedat|createdat|updatedat|validatedat|lastvalidated)|id|count|total")
+
+
+def _fields_differ(was: dict[str, Any], now: dict[str, Any], path: str, slower: float) -> list[Difference]:
+    found: list[Difference] = []
+    for name in [*was, *(name for name in now if name not in was)]:
+        here = f"{path}.{name}" if path else name
+        if name not in now:
+            found.append(Difference(here, "missing", was[name], None))
+        elif name not in was:
+            found.append(Difference(here, "added", None, now[name]))
+        else:
+            found += differences(was[name], now[name], here, slower=slower)
+    return found
+
+
+def _items_differ(was: list[Any], now: list[Any], path: str, slower: float) -> list[Difference]:
+    """Lists of plain values are compared as sets; each other item with the one it resembles most."""
+    if all(not isinstance(item, dict | list) for item in (*was, *now)):
+        gone = [Difference(f"{path}[]", "missing", item, None) for item in was if item not in now and now]
+        gone = [each._replace(path=f"{path}[{_short(each.was)}]") for each in gone]
+        new = [Difference(f"{path}[{_short(item)}]", "added", None, item) for item in now if item not in was]
+        return gone + new
+    found: list[Difference] = []
+    for item in now if was else ():
+        candidates = [differences(other, item, f"{path}[]", slower=slower) for other in was]
+        found += [each for each in min(candidates, key=_weight) if each not in found]
+    return found
+
+
+def _weight(found: list[Difference]) -> int:
+    return sum(1 if each.kind == "added" else 3 for each in found)
+
+
+def _kind(value: Any) -> str:
+    shape = value if isinstance(value, str) and value in _KINDS else shape_of(value)
+    if isinstance(shape, str):
+        return shape.strip("<>")
+    return "object" if isinstance(shape, dict) else "list"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"  # noqa: PLR2004 — fits a line

@@ -1,0 +1,319 @@
+"""Calls as an agent makes them that knows only the tool descriptions: every shape is understood, and answered.
+
+The issue behind it: of these shapes 2 of 9 for errors, 2 of 5 for endpoints, 0 of 7 for timings, 2 of 4 for noise
+had any effect on the context.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp.servers import connected, refused, told
+
+pytestmark = pytest.mark.anyio
+
+NAME = "TypeError_app.js:42"
+MESSAGE = "TypeError: x is undefined at app.js:42"
+
+
+def save(namespace: str, data: Any, key: str | None = None) -> tuple[str, dict[str, Any]]:
+    named = {} if key is None else {"key": key}
+    return "session_store", {"action": "save", "namespace": namespace, "data": data, **named}
+
+
+ERRORS = {
+    "a message": save("errors", MESSAGE),
+    "an object": save("errors", {"message": MESSAGE, "count": 1}),
+    "with error and occurrences": save("error_history", {"error": MESSAGE, "occurrences": 1}, "latest"),
+    "with type, file and line": save("errors", {"type": "TypeError", "file": "src/app.js", "line": 42}),
+    "under its fingerprint": save("errors", {"message": "x is undefined"}, NAME),
+    "a list": save("errors", [{"fingerprint": NAME, "message": "x is undefined"}], "history"),
+    "a list below errors": save("errors", {"errors": [{"fingerprint": NAME, "status": "open"}]}, "list"),
+    "a map by fingerprint": save("errors", {NAME: {"message": "x is undefined", "first_seen": "2026-01-20"}}),
+    "a map of counts": save("errors", {NAME: 1}),
+    "camel case and dates": save("errors", {"id": NAME, "firstSeen": "2026-01-20", "lastSeen": "2026-01-22"}),
+    "the tool, with a message": ("record_error", {"error": MESSAGE}),
+    "the tool, with fields": ("record_error", {"message": "x is undefined", "type": "TypeError", "file": "app.js", "line": 42}),
+    "the tool, with an object": ("record_error", {"error": {"fingerprint": NAME, "msg": "x is undefined"}}),
+}  # fmt: skip
+
+ENDPOINTS = {
+    "a list of names": save("api_schema", ["GET /api/users"]),
+    "method and path": save("api_schema", {"method": "get", "path": "/api/users", "response": {"id": 7}}),
+    "a list below endpoints": save("api_schema", {"endpoints": [{"method": "GET", "url": "http://x.test/api/users?a=1"}]}),
+    "a map by name": save("api_schema", {"GET /api/users": {"id": "number"}}, "schema"),
+    "a map by path and method": save("api_schema", {"paths": {"/api/users": {"get": {"summary": "All users"}}}}),
+    "a map by method": save("api_schema", {"GET": ["/api/users"]}),
+    "under its own name": save("api_schema", {"status": 200, "fields": ["id"]}, "GET /api/users"),
+    "the tool, with a name": ("observe_endpoint", {"endpoint": "GET /api/users"}),
+    "the tool, with method and path": ("observe_endpoint", {"method": "GET", "path": "/api/users", "status": 200}),
+}  # fmt: skip
+
+TIMINGS = {
+    "avg_ms": save("performance", {"endpoint": "GET /api/users", "avg_ms": 380}),
+    "p95": save("performance", {"endpoint": "GET /api/users", "p95": 380}),
+    "latency in words": save("performance", {"endpoint": "GET /api/users", "latency": "380ms"}),
+    "method, path and duration": save("performance", {"method": "GET", "path": "/api/users", "duration": 380}),
+    "a map of numbers": save("performance", {"GET /api/users": 380}),
+    "a map of objects": save("performance", {"GET /api/users": {"mean": 380, "samples": 10}}, "endpoints"),
+    "a list": save("performance", [{"endpoint": "GET /api/users", "response_time_ms": 380}]),
+    "below endpoints": save("performance", {"endpoints": {"GET /api/users": {"p50": 380, "p95": 900}}}),
+    "a number under the endpoint": save("performance", 380, "GET /api/users"),
+    "seconds": save("performance", {"endpoint": "GET /api/users", "seconds": 0.38}),
+    "the tool, with ms": ("observe_endpoint", {"endpoint": "GET /api/users", "ms": 380}),
+    "the tool, with latency": ("observe_endpoint", {"method": "GET", "path": "/api/users", "latency_ms": "380"}),
+}
+
+NOISE = {
+    "a pattern": save("noise", "ResizeObserver"),
+    "a list": save("noise", ["ResizeObserver"]),
+    "an object": save("noise", {"pattern": "ResizeObserver", "reason": "browser noise"}, "resize"),
+    "below rules": save("noise", {"rules": [{"match": "ResizeObserver"}]}, "config"),
+    "a regular expression": save("noise", {"regex": "^ResizeObserver.*"}),
+    "a map": save("noise", {"ResizeObserver": "browser noise"}),
+    "a switch": save("noise", {"ResizeObserver": True}),
+    "below ignore": save("noise", {"ignore": ["ResizeObserver"]}),
+    "the tool": ("set_noise", {"pattern": "ResizeObserver*", "why": "browser noise"}),
+    "the tool, with a list": ("set_noise", {"pattern": ["ResizeObserver", "favicon"]}),
+}
+
+
+async def called(project: Path, call: tuple[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    tool, arguments = call
+    async with connected(project, clock=_january) as (client, _):
+        receipt = await told(client, tool, **arguments)
+        return receipt, await told(client, "load_session_context")
+
+
+@pytest.mark.parametrize("call", ERRORS.values(), ids=ERRORS)
+async def test_errors_in_natural_shapes_are_listed(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+    receipt, context = await called(project, call)
+    assert [line for line in receipt["understood"] if NAME in line]
+    [error] = context["error_history"]["unresolved"]
+    assert (error["fingerprint"], error["occurrences"]) == (NAME, 1)
+
+
+@pytest.mark.parametrize("call", ENDPOINTS.values(), ids=ENDPOINTS)
+async def test_endpoints_in_natural_shapes_are_known(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+    receipt, context = await called(project, call)
+    assert [line for line in receipt["understood"] if "'GET /api/users'" in line]
+    assert context["api_schema"]["coverage"] == "1/1 endpoints observed in last 3 sessions"
+
+
+@pytest.mark.parametrize("call", TIMINGS.values(), ids=TIMINGS)
+async def test_timings_in_natural_shapes_show_what_became_slow(
+    project: Path, call: tuple[str, dict[str, Any]]
+) -> None:
+    async with connected(project, clock=_january) as (client, _):
+        await told(client, "observe_endpoint", endpoint="GET /api/users", ms=150)
+    receipt, context = await called(project, call)  # the next session, which does not know the old value
+    assert [line for line in receipt["understood"] if "was 150 ms, now 380 ms: DEGRADED" in line]
+    performance = context["performance_baselines"]
+    assert performance["degraded_since_last"] == ["GET /api/users (was 150ms, now 380ms)"]
+
+
+@pytest.mark.parametrize("call", NOISE.values(), ids=NOISE)
+async def test_noise_rules_in_natural_shapes_are_in_effect(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+    receipt, _ = await called(project, call)
+    assert [line for line in receipt["understood"] if "ResizeObserver" in line and "in effect" in line]
+    async with connected(project) as (client, _):
+        recorded = await told(client, "record_error", error="ResizeObserver loop limit exceeded")
+        assert "noise" in recorded["understood"][0]
+        context = await told(client, "load_session_context")
+        assert context["error_history"]["unresolved"] == []
+        assert context["noise_config"]["entries_filtered_lifetime"] == 1
+
+
+# Receipts that teach -----------------------------------------------------------------------------------------
+
+
+async def test_a_receipt_says_what_was_ignored_and_why_and_what_would_be_better(project: Path) -> None:
+    async with connected(project) as (client, _):
+        data = [{"message": MESSAGE, "stack": "at app.js:42", "dump": "x" * 1000}, 17, {"colour": "red"}]
+        receipt = await told(client, "session_store", action="save", namespace="errors", data=data)
+        assert receipt["understood"] == [f"error '{NAME}': new"]
+        ignored = " / ".join(receipt["ignored"])
+        for word in ("'stack'", "'dump'", "17", "red", "expected a message"):
+            assert word in ignored
+        assert "fingerprint" in receipt["better"][0]
+        lonely = await told(client, "session_store", action="save", key="a", data=1)
+        assert (lonely["namespace"], len(lonely["better"])) == ("default", 1)
+        assert (
+            await refused(client, "session_store", action="save", namespace="errors", data={"x": [1]})
+            == "invalid_input"
+        )
+        note = await told(client, "session_store", action="save", namespace="errors", key="notes", data={"x": [1]})
+        assert "expected a message" in note["ignored"][0]
+        kept = await told(client, "session_store", action="load", namespace="errors", key="notes")
+        assert kept["data"] == {"x": [1]}
+
+
+async def test_saving_again_accumulates_and_never_resets(project: Path) -> None:
+    first = {"fingerprint": NAME, "count": 3, "first_seen": "2026-01-20", "last_seen": "2026-01-20"}
+    async with connected(project, clock=_january) as (client, _):
+        await told(client, "session_store", action="save", namespace="errors", data=first)
+    async with connected(project, clock=_january) as (client, _):
+        again = await told(
+            client, "session_store", action="save", namespace="errors", data=[{"id": NAME, "count": 4}, "new"]
+        )
+        assert "7 occurrences since 2026-01-20, unresolved" in again["understood"][0]
+        document = (await told(client, "session_store", action="load", namespace="errors"))["data"]
+        await told(
+            client, "session_store", action="save", namespace="errors", data=document
+        )  # a round trip adds nothing
+        errors = (await told(client, "load_session_context"))["error_history"]["unresolved"]
+    assert {(error["fingerprint"], error["first_seen"], error["occurrences"]) for error in errors} == {
+        (NAME, "2026-01-20", 7),
+        ("new", "2026-01-22", 1),
+    }
+
+
+def _january() -> Any:
+    from datetime import UTC, datetime  # noqa: PLC0415 — for this clock only
+
+    return datetime(2026, 1, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "resolved",
+    [{"resolved": True}, {"status": "fixed"}, {"resolved": "2026-01-22"}, {"resolved_at": "2026-01-22T11:00:00Z"}],
+)
+async def test_a_resolved_error_says_how_many_sessions_it_took(project: Path, resolved: dict[str, Any]) -> None:
+    async with connected(project, clock=_january) as (client, _):
+        await told(client, "record_error", fingerprint=NAME, first_seen="2026-01-20", last_seen="2026-01-20")
+    async with connected(project, clock=_january) as (client, _):
+        receipt = await told(client, "record_error", fingerprint=NAME, **resolved)
+        assert "resolved" in receipt["understood"][0]
+        history = (await told(client, "load_session_context"))["error_history"]
+        [fixed] = history["resolved_recently"]
+        assert (fixed["fingerprint"], fixed["resolved"], fixed["sessions_to_fix"]) == (NAME, "2026-01-22", 2)
+        assert history["unresolved"] == []
+        unknown = await client.call_tool("record_error", {"fingerprint": "never seen", "resolved": True})
+        assert unknown.is_error
+
+
+async def test_a_noise_rule_hides_errors_that_are_known_already_and_can_be_removed(project: Path) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "record_error", error="favicon.ico 404", count=3)
+        await told(client, "set_noise", pattern="favicon", auto=True)
+        context = await told(client, "load_session_context")
+        assert (context["error_history"]["unresolved"], context["error_history"]["hidden_as_noise"]) == ([], 1)
+        assert context["noise_config"]["auto_detected"] == 1
+        assert "removed" in (await told(client, "set_noise", pattern="favicon", remove=True))["understood"][0]
+        assert len((await told(client, "load_session_context"))["error_history"]["unresolved"]) == 1
+
+
+# Comparing ---------------------------------------------------------------------------------------------------
+
+LOGIN = {"status": 200, "load_ms": 200, "response": {"token": "t", "user": {"id": 7, "roles": ["admin"]}}}
+
+
+@pytest.mark.requirement("GASOLINE-P-PROOF-REGRESSION", "GASOLINE-P-BOOT-BASELINES")
+async def test_every_planted_regression_is_reported_in_the_next_session(project: Path) -> None:
+    async with connected(project) as (client, _):
+        for name in ("login", "cart"):
+            await told(client, "session_store", action="save", namespace="baselines", key=name, data=LOGIN)
+    planted: dict[str, dict[str, Any]] = {
+        "status: was 200, now 500": {**LOGIN, "status": 500},
+        "load_ms: was 200ms, now 900ms": {**LOGIN, "load_ms": 900},
+        "response.token: missing": {**LOGIN, "response": {"user": {"id": 7, "roles": ["admin"]}}},
+        "response.user.id: was number, now string": {**LOGIN, "response": {"token": "t", "user": {"id": "7", "roles": ["x"]}}},
+        "response.user: was object, now null": {**LOGIN, "response": {"token": "t", "user": None}},
+        "response: missing": {"status": 200, "load_ms": 200},
+    }  # fmt: skip
+    async with connected(project) as (client, _):
+        for expected, observed in planted.items():
+            found = await told(client, "compare_baseline", name="login", observed=observed)
+            assert (found["is_regression"], found["regressions"]) == (True, [expected])
+        other_values = {
+            "status": 200,
+            "load_ms": 210,
+            "response": {"token": "u", "user": {"id": 9, "roles": ["a", "b"]}},
+        }
+        assert (await told(client, "compare_baseline", name="login", observed=other_values))["same"] is True
+        more = await told(client, "compare_baseline", name="login", observed={**LOGIN, "new": 1})
+        assert (more["is_regression"], more["added"]) == (False, ["new: added"])
+        assert await refused(client, "compare_baseline", name="nobody", observed={}) == "not_found"
+        assert await refused(client, "compare_baseline", name="login") == "invalid_input"
+
+
+@pytest.mark.requirement("GASOLINE-P-EVICT-BASELINES")
+async def test_comparing_keeps_a_baseline_from_being_evicted(project: Path) -> None:
+    from snapshot_plugin.memory import Limits  # noqa: PLC0415 — for this test only
+
+    async with connected(project, limits=Limits(baselines=2)) as (client, _):
+        for name in ("a", "b"):
+            await told(client, "session_store", action="save", namespace="baselines", key=name, data=LOGIN)
+        await told(client, "compare_baseline", name="a", observed=LOGIN)
+        saved = await told(client, "session_store", action="save", namespace="baselines", key="c", data=LOGIN)
+        assert saved["evicted"] == ["baselines/b"]
+
+
+# Context -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_context_of_a_full_memory_is_bounded_and_says_how_to_get_the_rest(project: Path) -> None:
+    async with connected(project) as (client, _):
+        errors = [{"fingerprint": f"Error{n}_{'x' * 100}", "message": "m" * 900} for n in range(500)]
+        await told(client, "session_store", action="save", namespace="errors", data=errors)
+        for n in range(50):
+            data = {"status": 200}
+            await told(
+                client,
+                "session_store",
+                action="save",
+                namespace="baselines",
+                key=f"feature-{n}-{'y' * 90}",
+                data=data,
+            )
+        for n in range(60):
+            await told(client, "session_store", action="save", namespace=f"space{n}", key="k" * 100, data=1)
+        result = await client.call_tool("load_session_context", {})
+        [text] = result.content
+        assert result.structured_content is None, "the same is not sent twice"
+        size = len(text.text.encode())  # type: ignore[union-attr]
+        assert 3000 < size <= 8192
+        context = await told(client, "load_session_context")
+        assert (context["error_history"]["unresolved_count"], context["baselines"]["count"]) == (500, 50)
+        listed = len(context["error_history"]["unresolved"])
+        assert context["left_out"]["error_history.unresolved"].startswith(f"{500 - listed} more: session_store(")
+        page = await told(client, "session_store", action="load", namespace="errors", start=490, limit=50)
+        assert (len(page["data"]["entries"]), page["total"]) == (10, 500)
+
+
+async def test_preferences_in_the_global_namespace_hold_in_every_project(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    async with connected(tmp_path / "one") as (client, _):
+        await told(client, "session_store", action="save", namespace="global", key="style", data={"indent": 2})
+    assert not list((tmp_path / "one/.asnap").glob("global*"))
+    async with connected(tmp_path / "two") as (client, _):
+        assert (await told(client, "load_session_context"))["preferences"] == {"style": '{"indent": 2}'}
+        loaded = await told(client, "session_store", action="load", namespace="global", key="style")
+        assert loaded["data"] == {"indent": 2}
+        await told(client, "session_store", action="delete", namespace="global", key="style")
+        assert await refused(client, "session_store", action="load", namespace="global", key="style") == "not_found"
+
+
+async def test_secret_fields_are_redacted(project: Path) -> None:
+    data = {
+        "api_key": "abc123xyz",
+        "clientSecret": "s3cr3t",
+        "token": "zzz",
+        "tokens": 12,
+        "shape": {"token": "string"},
+    }
+    async with connected(project) as (client, _):
+        saved = await told(client, "session_store", action="save", namespace="config", key="prod", data=data)
+        loaded = await told(client, "session_store", action="load", namespace="config", key="prod")
+    assert saved["redacted"] == {"field": 3}
+    assert loaded["data"] == {
+        "api_key": "[redacted:field]",
+        "clientSecret": "[redacted:field]",
+        "token": "[redacted:field]",
+        "tokens": 12,
+        "shape": {"token": "string"},
+    }

@@ -1,0 +1,131 @@
+"""Several agents on one project, each with a server of its own, as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from tests.mcp.servers import command, connected, refused, told
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+
+
+@asynccontextmanager
+async def agents(project: Path, count: int) -> AsyncIterator[list[Client]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Client(command(project))) for _ in range(count)]
+
+
+async def save(client: Client, key: str) -> str:
+    answer = await told(client, "session_store", action="save", namespace="notes", key=key, data=key)
+    return str(answer["persistence"])
+
+
+def holder(project: Path) -> int:
+    """The process that writes, as the lock's file names it."""
+    return int(json.loads((project / ".asnap/.lease").read_text())["pid"])
+
+
+def kept(project: Path) -> set[str]:
+    return {file.stem for file in (project / ".asnap/notes").glob("*.json")}
+
+
+@pytest.mark.requirement("GASOLINE-SECURITY-SECOND", "GASOLINE-P-EDGE-LOCK")
+async def test_three_agents_with_five_saves_each_keep_fifteen(project: Path) -> None:
+    async def work(client: Client, name: str) -> None:
+        for n in range(5):
+            assert await save(client, f"{name}{n}") == "disk"
+            await told(client, "record_error", fingerprint="shared")
+
+    async with agents(project, 3) as clients:
+        async with anyio.create_task_group() as tasks:
+            for name, client in zip("abc", clients, strict=True):
+                tasks.start_soon(work, client, name)
+        context = await told(clients[2], "load_session_context")
+        assert context["error_history"]["unresolved"][0]["occurrences"] == 15
+        assert context["session_count"] == 3
+        assert kept(project) == {f"{name}{n}" for name in "abc" for n in range(5)}
+
+
+async def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(project: Path) -> None:
+    acknowledged: set[str] = set()
+
+    async def work(client: Client, name: str) -> None:
+        for n in range(6):
+            if await save(client, f"{name}{n}") in ("disk", "read-only"):
+                acknowledged.add(f"{name}{n}")
+            if name == "a" and n == 2:
+                os.kill(holder(project), signal.SIGKILL)
+
+    async with agents(project, 3) as [writer, *others]:
+        assert await save(writer, "w") == "disk"
+        async with anyio.create_task_group() as tasks:
+            for name, client in zip("ab", others, strict=True):
+                tasks.start_soon(work, client, name)
+        assert await save(others[0], "last") == "disk"
+    assert acknowledged == {f"{name}{n}" for name in "ab" for n in range(6)}
+    assert kept(project) == acknowledged | {"w", "last"}
+    assert not list((project / ".asnap/.pending").iterdir())
+
+
+async def test_a_writer_that_cannot_be_reached_is_named_and_the_save_is_delivered_later(project: Path) -> None:
+    async with agents(project, 2) as (writer, other):
+        assert await save(writer, "w") == "disk"
+        pid = holder(project)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            answer = await told(other, "session_store", action="save", namespace="notes", key="o", data=1)
+            assert answer["persistence"] == "read-only"
+            assert str(pid) in answer["notices"][0]
+            loaded = await told(other, "session_store", action="load", namespace="notes", key="o")
+            assert loaded["data"] == 1, "what was kept can be read"
+            assert kept(project) == {"w"}
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert await save(other, "later") == "disk"
+        assert kept(project) == {"w", "o", "later"}
+
+
+async def test_an_idle_writer_blocks_nobody_and_a_start_that_only_lists_tools_is_no_session(project: Path) -> None:
+    async with agents(project, 2) as (idle, busy):
+        await idle.list_tools()
+        assert not (project / ".asnap").exists()
+        context = await told(busy, "load_session_context")
+        assert (context["session_count"], await save(busy, "b")) == (1, "disk")
+        assert (await told(idle, "load_session_context"))["session_count"] == 2
+
+
+async def test_refusals_of_the_writer_reach_the_agent_that_asked(project: Path) -> None:
+    async with connected(project) as (first, _), connected(project) as (second, _):
+        await told(first, "session_store", action="save", namespace="a", key="k", data=1)
+        assert await refused(second, "session_store", action="delete", namespace="a", key="nobody") == "not_found"
+        taught = await told(second, "session_store", action="save", namespace="errors", data="TypeError at a.js:1")
+        assert taught["understood"] == ["error 'TypeError_a.js:1': new"]
+        await told(second, "session_store", action="delete", namespace="*", confirm=True)
+        assert await refused(first, "session_store", action="load", namespace="a", key="k") == "not_found"
+
+
+async def test_after_a_full_disk_was_freed_the_next_save_is_stored(project: Path) -> None:
+    async with agents(project, 1) as [client]:
+        assert await save(client, "before") == "disk"
+        pid = holder(project)
+        _, most = resource.prlimit(
+            pid, resource.RLIMIT_FSIZE, (8, resource.RLIM_INFINITY)
+        )  # no file may grow: as full
+        code = await refused(client, "session_store", action="save", namespace="notes", key="kept", data="x" * 100)
+        assert code == "store_unavailable"
+        loaded = await told(client, "session_store", action="load", namespace="notes", key="kept")
+        assert (loaded["data"], loaded["persistence"], len(loaded["notices"])) == ("x" * 100, "memory", 1)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+        answer = await told(client, "session_store", action="save", namespace="notes", key="after", data=1)
+        assert (answer["persistence"], answer["notices"]) == ("disk", [])
+        assert kept(project) == {"before", "kept", "after"}

@@ -1,0 +1,64 @@
+"""`asnap run --learn`: failed tool calls become errors in the project's history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.memory.learn import ErrorLearner, error_in
+from tests.memory.opening import Opener
+
+
+def update(status: str, text: str = "", **more: Any) -> dict[str, Any]:
+    content = [{"type": "content", "content": {"type": "text", "text": text}}] if text else []
+    return {"sessionUpdate": "tool_call_update", "toolCallId": "t1", "status": status, "content": content, **more}
+
+
+CALL = {"sessionUpdate": "tool_call", "toolCallId": "t1", "title": "npm test", "status": "pending"}
+FAILED = update("failed", "TypeError: x is undefined\n    at run (src/app.js:42)")
+
+
+def test_only_failed_calls_are_errors() -> None:
+    assert error_in(update("completed", "fine")) is None
+    assert error_in(update("failed"), "npm test") == {
+        "message": "npm test failed",
+        "tool": "npm test",
+        "source_of_error": "tool call",
+    }
+
+
+@pytest.mark.anyio
+async def test_failed_tool_calls_are_in_the_context_of_the_next_session(open_memory: Opener, project: Path) -> None:
+    learner = ErrorLearner(state=project.parent / "state", interval=60)
+    assert not learner.observe(str(project), CALL)
+    for _ in range(3):
+        assert learner.observe(str(project), FAILED)
+    assert not learner.observe(str(project), update("completed", "ok"))
+    assert not learner.observe(None, FAILED)
+    assert not learner.observe("/", FAILED), "the root directory is no project"
+    learner.close()
+    async with open_memory() as memory:
+        [error] = (await memory.load_context()).error_history.unresolved
+        assert (error.fingerprint, error.occurrences) == ("TypeError_app.js:42", 3)
+        assert (await memory.load("errors", error.fingerprint))["tool"] == "npm test"
+
+
+@pytest.mark.anyio
+async def test_errors_reach_the_process_that_writes_the_memory(open_memory: Opener, project: Path) -> None:
+    learner = ErrorLearner(state=project.parent / "state", interval=60)
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        assert learner.observe(str(project), update("failed", "token ghp_" + "a1B2" * 10 + " refused"))
+        learner.close()
+        await memory.flush()
+        [error] = (await memory.load_context()).error_history.unresolved
+        assert error.message == "token [redacted:github-token] refused"
+
+
+def test_a_disk_that_refuses_fails_nobody(project: Path) -> None:
+    (project / ".asnap").write_text("a file where the directory should be")
+    learner = ErrorLearner(state=project.parent / "state", interval=60)
+    assert learner.observe(str(project), FAILED)
+    learner.close()
