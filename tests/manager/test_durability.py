@@ -14,11 +14,12 @@ import pytest
 
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
+from snapshot_plugin.live.lease import ended_without_stop, owner_of
+from snapshot_plugin.live.place import FileHold
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
-from snapshot_plugin.manager.lease import ended_without_stop, owner_of
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.operations import Operation
-from snapshot_plugin.manager.spool import Spool, read_spool
 from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -42,11 +43,12 @@ def spooled(store: FilesystemStore, session_id: str = "chat") -> list[int]:
 
 def die(manager: SnapshotManager) -> None:
     """Leave everything as ``kill -9`` does: the lock gone, no last save, no proper stop."""
-    for claim in manager._claims._held.values():
-        assert claim._lease is not None
-        claim._lease._leave_to_parent()
-        claim._lease = None
-    manager._attached._by_id.clear()
+    for managed in manager._sessions._held.values():
+        hold = managed.live._spool._hold
+        assert isinstance(hold, FileHold)
+        hold.lease._leave_to_parent()
+        managed.live._spool._hold = None
+    manager._auto._by_id.clear()
 
 
 @pytest.fixture(params=[None, _KEY], ids=["plain", "encrypted"])

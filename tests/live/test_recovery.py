@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
-from snapshot_plugin.manager.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.messages import reduce_messages
+from snapshot_plugin.live.spool import Record, Spool, read_spool
 from snapshot_plugin.manager.recovery import Recovered, recover, recover_session, upto_of, with_upto
-from snapshot_plugin.manager.reduce import reduce_messages
-from snapshot_plugin.manager.spool import Spool, SpoolRecord, read_spool
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -88,9 +88,9 @@ async def triggers(store: FilesystemStore, session_id: str = "s") -> list[str]:
 VICTIM = """
     import pathlib, sys, anyio
     from datetime import UTC, datetime
-    from snapshot_plugin.manager.lease import Lease, Owner
+    from snapshot_plugin.live.lease import Lease, Owner
     from snapshot_plugin.manager.recovery import with_upto
-    from snapshot_plugin.manager.spool import Spool
+    from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
     from snapshot_plugin.store.filesystem import FilesystemStore
 
@@ -182,7 +182,7 @@ CRASHING_RECOVERY = """
     import functools, itertools, json, os, pathlib, signal, sys, anyio
     from datetime import UTC, datetime
     from snapshot_plugin.manager.recovery import recover
-    from snapshot_plugin.manager.spool import Spool
+    from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.store.filesystem import FilesystemStore
 
     now = datetime(2026, 11, 16, tzinfo=UTC)
@@ -289,15 +289,15 @@ async def test_stores_without_a_local_place_and_empty_stores_have_nothing_to_rec
 # --- what goes wrong ---------------------------------------------------------------------------------------------
 
 
-def explode(_snapshot: SessionSnapshot, _records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def explode(_snapshot: SessionSnapshot, _records: Sequence[Record]) -> SessionSnapshot:
     raise RuntimeError("a bug in a reducer")
 
 
-def misname(found: SessionSnapshot, _records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def misname(found: SessionSnapshot, _records: Sequence[Record]) -> SessionSnapshot:
     return found.evolve(session_id="another")
 
 
-def forget(_snapshot: SessionSnapshot, _records: Sequence[SpoolRecord]) -> Any:
+def forget(_snapshot: SessionSnapshot, _records: Sequence[Record]) -> Any:
     return None
 
 
@@ -439,7 +439,7 @@ async def test_a_cancelled_recovery_lets_go_of_the_session(plain: FilesystemStor
 # --- reducers ----------------------------------------------------------------------------------------------------
 
 
-def count(found: SessionSnapshot, records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def count(found: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
     return found.evolve(title=f"{len(records)} records")
 
 
@@ -456,7 +456,7 @@ async def test_the_first_record_or_else_the_session_says_which_reducer_applies(p
 
 
 def reduced(*records: dict[str, Any], start: SessionSnapshot | None = None) -> SessionSnapshot:
-    return reduce_messages(start or snapshot(), [SpoolRecord(n, data) for n, data in enumerate(records, 1)])
+    return reduce_messages(start or snapshot(), [Record(n, data) for n, data in enumerate(records, 1)])
 
 
 def test_messages_appends_and_state_are_applied_in_order() -> None:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
+from snapshot_plugin.live.spool import Record, Spool, read_spool, set_aside
 from snapshot_plugin.live.spool_format import Layout, RawRecord
 from snapshot_plugin.manager import spool as spool_module
-from snapshot_plugin.manager.spool import Spool, SpoolRecord, read_spool, set_aside
 from tests.manager.processes import PATIENCE, heard, output_of, python
 
 SID = "session-1"
@@ -38,9 +38,9 @@ def keys(request: pytest.FixtureRequest) -> SessionKeys | None:
     return keys_of(SID) if request.param == "sealed" else None
 
 
-def filled(directory: Path, count: int, keys: SessionKeys | None = None) -> list[SpoolRecord]:
+def filled(directory: Path, count: int, keys: SessionKeys | None = None) -> list[Record]:
     spool = Spool.open(directory, session_id=SID, keys=keys)
-    records = [SpoolRecord(spool.append({"i": i}), {"i": i}) for i in range(count)]
+    records = [Record(spool.append({"i": i}), {"i": i}) for i in range(count)]
     spool.close()
     return records
 
@@ -60,7 +60,7 @@ def test_records_come_back_as_they_were_appended(tmp_path: Path, keys: SessionKe
     spool = Spool.open(tmp_path, session_id=SID, keys=keys)
     assert [spool.append(value) for value in values] == [1, 2, 3, 4]
     contents = read_spool(tmp_path, session_id=SID, keys=keys)
-    assert contents.records == tuple(SpoolRecord(n, value) for n, value in enumerate(values, 1))
+    assert contents.records == tuple(Record(n, value) for n, value in enumerate(values, 1))
     assert (contents.torn, contents.damage, contents.base) == (False, None, 0)
     spool.close()
 
@@ -216,7 +216,7 @@ def test_threads_that_append_flush_and_truncate_at_once_lose_nothing(tmp_path: P
 def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None:
     code = """
         import itertools, sys, pathlib
-        from snapshot_plugin.manager.spool import Spool
+        from snapshot_plugin.live.spool import Spool
         spool = Spool.open(pathlib.Path(sys.argv[1]), session_id="session-1")
         for i in itertools.count(1):
             print(spool.append({"i": i, "text": "x" * (i % 5000)}), flush=True)
@@ -235,7 +235,7 @@ def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None
 
 CRASHING_TRUNCATE = """
     import itertools, json, os, pathlib, shutil, signal, sys
-    from snapshot_plugin.manager.spool import Spool, read_spool
+    from snapshot_plugin.live.spool import Spool, read_spool
 
     root, upto, ahead = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
@@ -522,7 +522,7 @@ def test_records_sealed_before_a_key_rotation_are_read_after_it(tmp_path: Path) 
 FULL_DISK = """
     import json, os, pathlib, resource, sys
     from snapshot_plugin.errors import StoreUnavailable
-    from snapshot_plugin.manager.spool import Spool, read_spool
+    from snapshot_plugin.live.spool import Spool, read_spool
 
     directory = pathlib.Path(sys.argv[1])
     spool = Spool.open(directory, session_id="session-1")
