@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
 from snapshot_plugin.live.lease import Lease, Owner, owner_of
 from snapshot_plugin.live.messages import reduce_messages
+from snapshot_plugin.live.place import FilePlace
+from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.spool import Record, Spool, read_spool
-from snapshot_plugin.manager.recovery import Recovered, recover, recover_session, upto_of, with_upto
+from snapshot_plugin.live.steps import run_async
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -89,7 +91,7 @@ VICTIM = """
     import pathlib, sys, anyio
     from datetime import UTC, datetime
     from snapshot_plugin.live.lease import Lease, Owner
-    from snapshot_plugin.manager.recovery import with_upto
+    from snapshot_plugin.live.recovery import with_upto
     from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
     from snapshot_plugin.store.filesystem import FilesystemStore
@@ -181,7 +183,7 @@ async def test_numbers_go_on_after_recovery_so_that_new_records_count(store: Fil
 CRASHING_RECOVERY = """
     import functools, itertools, json, os, pathlib, signal, sys, anyio
     from datetime import UTC, datetime
-    from snapshot_plugin.manager.recovery import recover
+    from snapshot_plugin.live.recovery import recover
     from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.store.filesystem import FilesystemStore
 
@@ -364,11 +366,11 @@ async def test_a_spool_of_another_session_or_a_newer_release_does_not_stop_the_o
 
 
 async def owned(store: FilesystemStore, **options: Any) -> Recovered | None:
-    lease = Lease.acquire(store.session_dir("s"), Owner.this_process(since=NOW))
+    hold = FilePlace(store).take("s", Owner.this_process(since=NOW))
     try:
-        return await recover_session(store, "s", lease=lease, now=NOW, **options)
+        return await run_async(recover_hold("s", hold, options.get("reducers", {}), NOW), store)
     finally:
-        lease.release()
+        hold.release()
 
 
 async def test_an_owner_recovers_before_it_goes_on(store: FilesystemStore) -> None:

@@ -221,7 +221,7 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Chat("chat")
-    real = Spool.append
+    real = Spool.append_all
 
     def full(_spool: Spool, _record: dict[str, Any]) -> int:
         raise StoreUnavailable("no space left")
@@ -229,10 +229,10 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
         await manager.start_auto_snapshot(chat)
         await diary.wait_for(SnapshotCreated)
-        monkeypatch.setattr(Spool, "append", full)
+        monkeypatch.setattr(Spool, "append_all", full)
         assert not manager.record("chat", said("lost?"))
         chat.say("lost?")
-        monkeypatch.setattr(Spool, "append", real)
+        monkeypatch.setattr(Spool, "append_all", real)
         assert not manager.record("chat", said("after the gap"))
         chat.say("after the gap")
         assert spooled(store) == []
@@ -249,7 +249,7 @@ async def test_a_record_that_was_refused_during_a_save_is_not_forgotten_by_it(
 ) -> None:
     """The snapshot on its way does not hold it: recovered with what came after it, it would be a word left out."""
     chat = Chat("chat")
-    real, real_append = store.save, Spool.append
+    real, real_append = store.save, Spool.append_all
 
     def full(_spool: Spool, _record: dict[str, Any]) -> int:
         raise StoreUnavailable("no space left")
@@ -260,17 +260,17 @@ async def test_a_record_that_was_refused_during_a_save_is_not_forgotten_by_it(
 
     async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
         if gap_is == "new":
-            monkeypatch.setattr(Spool, "append", full)
+            monkeypatch.setattr(Spool, "append_all", full)
         assert not say("refused meanwhile")
-        monkeypatch.setattr(Spool, "append", real_append)
+        monkeypatch.setattr(Spool, "append_all", real_append)
         return await real(snapshot, **options)
 
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
         if gap_is == "old":
-            monkeypatch.setattr(Spool, "append", full)
+            monkeypatch.setattr(Spool, "append_all", full)
             assert not say("refused before")
-            monkeypatch.setattr(Spool, "append", real_append)
+            monkeypatch.setattr(Spool, "append_all", real_append)
         store.save = save  # type: ignore[method-assign]
         await manager.snapshot(chat)
         store.save = real  # type: ignore[method-assign]
@@ -299,15 +299,15 @@ async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Refusing("chat")
-    real = Spool.append
+    real = Spool.append_all
 
     def refused() -> None:
         def full(_spool: Spool, _record: dict[str, Any]) -> int:
             raise StoreUnavailable("no space left")
 
-        monkeypatch.setattr(Spool, "append", full)
+        monkeypatch.setattr(Spool, "append_all", full)
         assert not manager.record("chat", said("late"))
-        monkeypatch.setattr(Spool, "append", real)
+        monkeypatch.setattr(Spool, "append_all", real)
 
     async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
         chat.record = refused
