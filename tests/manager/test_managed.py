@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease
 from snapshot_plugin.live.spool import Record, Spool
@@ -111,3 +112,26 @@ async def test_asyncio_may_cancel_whoever_takes_a_session_and_nothing_stays_take
     async with SnapshotManager(store).leasing("s") as again:
         await again.secure()
         assert again.is_held
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_is_not_swallowed_by_the_error_of_the_work_under_it(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    """The disk refuses the lease just when the caller's time is up: the caller still sees its cancellation."""
+    _ = anyio_backend
+    begun, go_on = threading.Event(), threading.Event()
+
+    def refuse(*_args: object, **_options: object) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        raise StoreUnavailable("read-only")
+
+    monkeypatch.setattr(Lease, "acquire", refuse)
+    async with SnapshotManager(store).leasing("s") as managed:
+        task = asyncio.create_task(managed.take())
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
