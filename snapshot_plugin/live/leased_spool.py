@@ -139,19 +139,14 @@ class LeasedSpool:
             yield Do(self._hold.truncate, (taken.upto,))
         self._made_good = taken.refused
 
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the lease guards nothing any more: the session was deleted, or another owner has it."""
-        return self._hold is not None and self._hold.is_fenced
-
     def taking_again(self) -> Steps[bool]:
-        """If the lease is fenced, take a new one; whether it was.
+        """If the session was deleted, or another owner has it, take a new lease; whether it was so.
 
         Raises:
             SessionLocked: another process has the session now.
         """
         old = self._hold
-        if old is None or self.place is None or not old.is_fenced:
+        if old is None or self.place is None or not (yield Do(lambda: old.is_fenced)):
             return False
         self._hold = yield Do(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
         self.gap()  # what was appended to the old spool is in no spool now

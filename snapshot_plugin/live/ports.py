@@ -116,7 +116,7 @@ class LivePlace(Protocol):
 class Reducer(Protocol):
     """A session as it is being recorded: events in, snapshot out. Pure: no I/O, no clock.
 
-    Besides its own events it understands ``{"label": {…}}`` (title, tags, pinned, note), ``{"current_task": …}``
+    Besides its own events it understands ``{"label": {…}}`` (title, tags, pinned, note), ``{"current_task": text}``
     and ``{"interrupted": why}`` (the turn under way ends without an answer), each with ``t``, the time. `apply`
     never raises.
     """

@@ -321,7 +321,7 @@ class LiveSession:
 
     def set_current_task(self, task: str | None) -> None:
         """Say what the session is working on; every snapshot carries it until the next call."""
-        self._keep({"current_task": task}, {"current_task": task})
+        self._keep({"current_task": task or ""}, {"current_task": task})
 
     def _keep_label(self, label: Mapping[str, Any], *, durable: bool = False) -> None:
         self._keep({"label": dict(label)}, label, durable=durable)
@@ -440,18 +440,20 @@ class LiveSession:
 
     def _storing(self, snapshot: SessionSnapshot, options: Mapping[str, Any]) -> Steps[_Stored]:
         base = self._ref.seq if self._ref else None
-        if not self._spool.is_fenced:
+        was_fenced = yield from self._spool.taking_again()
+        if not was_fenced:
             try:
                 return (yield Ask("save", (snapshot,), {**options, "base": base})), snapshot
             except Conflict:
                 is_ours = self.is_held or (self._context.place is None and base is not None)
                 if not is_ours:
                     raise
-        return (yield from self._storing_on_top(snapshot, options))
+        return (yield from self._storing_on_top(snapshot, options, was_fenced=was_fenced))
 
-    def _storing_on_top(self, snapshot: SessionSnapshot, options: Mapping[str, Any]) -> Steps[_Stored]:
+    def _storing_on_top(
+        self, snapshot: SessionSnapshot, options: Mapping[str, Any], *, was_fenced: bool
+    ) -> Steps[_Stored]:
         """Save although another process wrote, deleted or damaged what this session built on."""
-        was_fenced = yield from self._spool.taking_again()
         try:
             head: StoredSnapshot = yield Ask("read", (self.session_id,))
         except SnapshotNotFound:

@@ -30,6 +30,8 @@ class Said:
             self._base = self._base.append(Message(role="assistant", content=text))
         if "label" in event:
             self._base = apply_label(self._base, event["label"])
+        if "current_task" in event:
+            self._base = self._base.evolve(current_task=event["current_task"] or None)
 
     def snapshot(self, now: datetime) -> SessionSnapshot:
         return self._base.evolve(updated_at=now)

@@ -9,7 +9,9 @@ import anyio
 import pytest
 
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
+from snapshot_plugin.live.place import FilePlace
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.predeploy import answer_request
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -111,6 +113,23 @@ async def test_an_owner_that_does_not_answer_is_reported_as_not_reachable(tmp_pa
     assert _fates(report) == {"far": "not_reachable", "unsaved": "not_reachable"}
     assert [outcome.owner.pid for outcome in report.not_saved if outcome.owner] == [process.pid] * 2
     assert f"far: not reachable (process {process.pid} on" in str(report)
+
+
+async def test_a_lease_that_cannot_be_looked_at_is_reported_and_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(place: FilePlace, session_id: str) -> Owner | None:
+        if session_id == "odd":
+            raise StoreUnavailable("permission denied")
+        return owner(place, session_id)
+
+    owner = FilePlace.owner
+    async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
+        await store.save(Chat("odd", "one").snapshot())
+        await manager.start_auto_snapshot(Chat("near", "one"))
+        monkeypatch.setattr(FilePlace, "owner", refuse)
+        report = await manager.snapshot_all(timeout=PATIENCE)
+    assert _fates(report) == {"near": "saved", "odd": "not_reachable"}
 
 
 async def test_a_dead_owner_is_nobody_to_ask(tmp_path: Path) -> None:
