@@ -17,8 +17,8 @@ from snapshot_plugin.adapters.acp import reduce, wire
 from snapshot_plugin.adapters.acp.flusher import Flusher
 from snapshot_plugin.codec import frame
 from snapshot_plugin.exchange import reading
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager import lease
-from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot

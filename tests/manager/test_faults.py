@@ -193,7 +193,7 @@ async def test_a_second_manager_is_told_who_has_the_session(tmp_path: Path) -> N
     assert len(await FilesystemStore(tmp_path).history("chat")) == 2
 
 
-async def test_the_owner_goes_on_saving_after_somebody_edited_its_record(tmp_path: Path) -> None:
+async def test_a_live_session_that_a_script_renames_is_saved_on_top_and_keeps_its_new_name(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
         chat = Chat("chat", "one")
         await manager.start_auto_snapshot(chat)
@@ -201,11 +201,42 @@ async def test_the_owner_goes_on_saving_after_somebody_edited_its_record(tmp_pat
         async with FilesystemStore(tmp_path) as elsewhere:
             edited = (await elsewhere.load("chat")).evolve(title="edited")
             await elsewhere.save(edited)
+        for seq in (3, 4):
+            chat.say("more")
+            assert (await manager.snapshot(chat)).seq == seq
+        history = await store.history("chat")
+    assert [meta.title for meta in history] == ["edited", "edited", "edited", None]
+    notices = [event.notices for event in diary.of(SnapshotCreated)]
+    assert notices == [(), ("snapshot 2 is by another writer; saved on top of it",), ()]
+
+
+async def test_a_live_session_that_another_process_deletes_is_saved_again_from_memory(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
+        chat = Chat("chat", "one")
+        await manager.start_auto_snapshot(chat)
+        await diary.wait_for(SnapshotCreated)
+        async with FilesystemStore(tmp_path) as elsewhere:
+            await elsewhere.delete("chat")
+        chat.say("two")
+        await manager.snapshot(chat)
+        async with FilesystemStore(tmp_path) as elsewhere, managing(elsewhere) as (other, _):
+            assert len((await elsewhere.load("chat")).messages) == 2
+            with pytest.raises(SessionLocked):
+                await other.start_auto_snapshot(Chat("chat", "intruder"))
+    assert "deleted" in diary.of(SnapshotCreated)[-1].notices[0]
+
+
+async def test_without_leases_a_foreign_write_does_not_stop_the_saves_either() -> None:
+    """A store without a live place cannot tell a rename from a second owner: it says so, and keeps both."""
+    store = MemoryStore()
+    async with managing(store, snapshot_interval=600) as (manager, diary):
+        chat = Chat("chat", "one")
+        await manager.start_auto_snapshot(chat)
+        await diary.wait_for(SnapshotCreated)
+        await store.save((await store.load("chat")).evolve(title="edited"))
         chat.say("two")
         ref = await manager.snapshot(chat)
-        history = await store.history("chat")
-    assert ref.seq == 3
-    assert [meta.title for meta in history] == [None, "edited", None]
+    assert (ref.seq, [meta.title for meta in await store.history("chat")]) == (3, ["edited", "edited", None])
 
 
 @pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")

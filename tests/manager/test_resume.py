@@ -16,6 +16,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
 )
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, SnapshotSkipped
+from snapshot_plugin.manager.ports import Grade, RestoredAs
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.store import engine
@@ -130,8 +131,56 @@ async def test_a_provider_that_can_only_tell_is_told() -> None:
     assert (report.grade, report.resumed) == ("context", True)
 
 
+class Restorer(Starter):
+    """Finds out only after a start what its agent can do."""
+
+    grade: Grade = "context"
+
+    async def restore_session(
+        self, session_id: str, config: Any, snapshot: SessionSnapshot, /, *, require_load: bool
+    ) -> RestoredAs[Chat]:
+        self.log.append("start")
+        if require_load and self.grade == "context":
+            raise AgentNoLoadSupport("this agent cannot load")
+        if self.grade == "context":
+            told = Chat(session_id, f"[{len(snapshot.messages)} earlier messages]")
+            return RestoredAs(told, "context", "this agent cannot load")
+        return RestoredAs(Chat(session_id, snapshot=snapshot), self.grade)
+
+
+async def test_a_fallback_starts_the_agent_once_and_report_event_metric_and_log_agree(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, provider = MemoryStore(), Restorer()
+    await _saved(store, "one", "two")
+    async with managing(store, **_SLOW) as (manager, diary):
+        session, report = await create_or_resume_session(provider, "chat", None, manager)
+    assert provider.log == ["start"]
+    assert session.said == ["[2 earlier messages]"]
+    assert (report.grade, report.fell_back) == ("context", "this agent cannot load")
+    assert [(event.grade, event.fell_back) for event in diary.of(SessionRestored)] == [
+        ("context", report.fell_back)
+    ]
+    assert manager.metrics.snapshot().restored == {"context": 1}
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("resume")]
+    assert told == [f"session {report.evolve(attached=False)}"]
+    assert "told its 2 messages because this agent cannot load" in told[0]
+
+
+async def test_an_agent_that_resumes_by_itself_is_restored_as_such_and_not_saved_again() -> None:
+    store, provider = MemoryStore(), Restorer()
+    provider.grade = "native-resume"
+    await _saved(store, "one", "two")
+    async with managing(store, **_SLOW) as (manager, diary):
+        _, report = await create_or_resume_session(provider, "chat", None, manager, require_load=True)
+    assert (report.grade, report.resumed, report.fell_back) == ("native-resume", True, None)
+    assert str(report).startswith("chat: resumed with 2 messages")
+    assert [event.grade for event in diary.of(SessionRestored)] == ["native-resume"]
+    assert len(await store.history("chat")) == 1
+
+
 @pytest.mark.requirement("MANAGER-RESUME-DEMAND", "ORBIT-ERROR-NO-LOAD")
-@pytest.mark.parametrize("provider", [Starter(), Loader(), Teller()])
+@pytest.mark.parametrize("provider", [Starter(), Loader(), Teller(), Restorer()])
 async def test_who_demands_a_load_gets_one_or_an_error_and_no_agent(provider: Starter) -> None:
     if isinstance(provider, Loader):
         provider.error = AgentNoLoadSupport("no")
@@ -141,7 +190,7 @@ async def test_who_demands_a_load_gets_one_or_an_error_and_no_agent(provider: St
         with pytest.raises(AgentNoLoadSupport):
             await create_or_resume_session(provider, "chat", None, manager, require_load=True)
         assert manager.live == ()
-    assert [line for line in provider.log if not line.startswith("load")] == []
+    assert [line for line in provider.log if line not in ("load None", "start")] == []
     assert len(await store.history("chat")) == 1
 
 

@@ -22,9 +22,9 @@ from snapshot_plugin.model.frozen import FrozenDict, freeze
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.secret_shapes import RULES, Rule
 from snapshot_plugin.model.snapshot import McpServer, Message, Parent, SessionConfig, SessionSnapshot
-from tests.unknown_fields import with_unknown
 from tests.model.secret_corpus import LOOK_ALIKES, Secret
 from tests.model.secret_corpus import SECRETS as CORPUS
+from tests.unknown_fields import with_unknown
 
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7"
 BASE64_LINES = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDabcdefgh+/AB"] * 3 + ["Zw=="])

@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.search.find import Found, Question

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from subprocess import Popen
 import pytest
 
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
-from snapshot_plugin.manager.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
 from tests.manager.processes import PATIENCE, heard, python, tell
 
 SINCE = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
@@ -22,7 +23,7 @@ HOLDER = """
     import pathlib, sys
     from datetime import UTC, datetime
     from snapshot_plugin.errors import SessionLocked
-    from snapshot_plugin.manager.lease import Lease, Owner
+    from snapshot_plugin.live.lease import Lease, Owner
     directory = pathlib.Path(sys.argv[1])
     owner = Owner.this_process(since=datetime(2026, 1, 1, tzinfo=UTC))
     print("ready", flush=True)
@@ -155,7 +156,7 @@ def test_a_forked_child_does_not_keep_the_session_of_its_killed_parent(tmp_path:
     code = """
         import os, pathlib, signal, sys
         from datetime import UTC, datetime
-        from snapshot_plugin.manager.lease import Lease, Owner
+        from snapshot_plugin.live.lease import Lease, Owner
         lease = Lease.acquire(pathlib.Path(sys.argv[1]), Owner.this_process(since=datetime.now(UTC)))
         if os.fork():
             signal.pause()
@@ -203,3 +204,56 @@ def test_files_are_private_and_a_missing_directory_is_an_unavailable_store(tmp_p
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
     with pytest.raises(StoreUnavailable):
         Lease.acquire(tmp_path / "nowhere", ME)
+
+
+# --- what it says about its process ------------------------------------------------------------------------------
+
+
+def test_a_lease_of_an_older_release_is_understood_and_its_command_line_is_not_written_again(
+    tmp_path: Path,
+) -> None:
+    """Version 0.1.0 stored the whole command line, in encrypted stores too."""
+    line = '{"pid":4000000,"host":"here","since":"2026-11-01T00:00:00Z","command":["python","--key","secret"]}\n'
+    (tmp_path / ".lease").write_text(line)
+    died = ended_without_stop(tmp_path)
+    assert died is not None
+    assert died.pid == 4_000_000
+    lease = Lease.acquire(tmp_path, Owner.this_process(since=SINCE))
+    assert "secret" not in (tmp_path / ".lease").read_text()
+    lease.hand_back()
+    assert "secret" not in (tmp_path / ".lease").read_text()
+    assert ended_without_stop(tmp_path) is not None
+
+
+def test_a_lease_keeps_no_more_of_its_process_than_a_short_name(tmp_path: Path) -> None:
+    owner = Owner.this_process(since=SINCE, control="/run/x.sock")
+    lease = Lease.acquire(tmp_path, owner)
+    stored = json.loads((tmp_path / ".lease").read_text())
+    assert set(stored) == {"pid", "host", "since", "program", "control"}
+    assert len(stored["program"]) <= 40
+    assert "/" not in stored["program"]
+    lease.release()
+
+
+def test_the_epoch_grows_over_proper_stops_and_deaths(tmp_path: Path) -> None:
+    epochs = []
+    for end in ("release", "hand_back", "_leave_to_parent", "release"):
+        lease = Lease.acquire(tmp_path, Owner.this_process(since=SINCE))
+        epochs.append(lease.epoch)
+        getattr(lease, end)()
+    assert epochs == [1, 2, 3, 4]
+
+
+def test_a_lease_whose_directory_was_moved_away_is_not_in_place(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    lease = Lease.acquire(tmp_path / "s", Owner.this_process(since=SINCE))
+    assert lease.is_in_place
+    (tmp_path / "s").rename(tmp_path / "trash")
+    assert not lease.is_in_place
+    (tmp_path / "s").mkdir()
+    other = Lease.acquire(tmp_path / "s", Owner.this_process(since=SINCE))
+    assert not lease.is_in_place
+    lease.release()
+    assert owner_of(tmp_path / "s") == other.owner
+    other.release()
+    assert not other.is_in_place
