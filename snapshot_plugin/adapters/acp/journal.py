@@ -19,8 +19,8 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.adapters.acp.flusher import Flusher
-from snapshot_plugin.adapters.acp.parts import plain
-from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
+from snapshot_plugin.acp.parts import plain
+from snapshot_plugin.acp.reducer import Recording, reduce_events
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.labels import typed_label
 from snapshot_plugin.manager.lease import Lease, Owner

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
-from snapshot_plugin.adapters.acp.compare import Verdict, compare
-from snapshot_plugin.adapters.acp.notes import lost_note, transcript_note
+from snapshot_plugin.acp.compare import Verdict, compare
+from snapshot_plugin.acp.notes import lost_note, transcript_note
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot

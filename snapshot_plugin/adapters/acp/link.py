@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Collect, Updates
-from snapshot_plugin.adapters.acp.offers import can
-from snapshot_plugin.adapters.acp.requests import Waiter
-from snapshot_plugin.adapters.acp.state import stored_setup
-from snapshot_plugin.adapters.acp.traffic import is_echoed_note, with_note
-from snapshot_plugin.adapters.acp.wire import Message, request
+from snapshot_plugin.acp.offers import can
+from snapshot_plugin.acp.messages import Waiter
+from snapshot_plugin.acp.state import stored_setup
+from snapshot_plugin.acp.events import is_echoed_note, with_note
+from snapshot_plugin.acp.messages import Message, request
 from snapshot_plugin.model.snapshot import AgentInfo
 
 __all__ = ["Link"]

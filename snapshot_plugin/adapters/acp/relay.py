@@ -18,9 +18,9 @@ from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journals, stamp
 from snapshot_plugin.adapters.acp.launch import AgentProcess
 from snapshot_plugin.adapters.acp.link import Link
-from snapshot_plugin.adapters.acp.offers import offered
-from snapshot_plugin.adapters.acp.requests import Pending, key_of
-from snapshot_plugin.adapters.acp.traffic import (
+from snapshot_plugin.acp.offers import offered
+from snapshot_plugin.acp.messages import Pending, key_of
+from snapshot_plugin.acp.events import (
     Entry,
     answered_by_agent,
     answered_by_client,
@@ -28,7 +28,7 @@ from snapshot_plugin.adapters.acp.traffic import (
     prompted,
     updated,
 )
-from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, notification, parse
+from snapshot_plugin.acp.messages import Lines, Message, encode, notification, parse
 
 __all__ = ["Relay"]
 

@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any, NamedTuple
 
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.messages import Message
 
 __all__ = ["Pending", "Waiter", "key_of"]
 

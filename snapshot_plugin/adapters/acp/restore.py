@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored, climb
 from snapshot_plugin.adapters.acp.link import Link
 from snapshot_plugin.adapters.acp.settings import missing_settings, with_setting
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
 __all__ = ["Record", "restore"]

@@ -10,9 +10,9 @@ from snapshot_plugin.adapters.acp.chain import ChainLink
 from snapshot_plugin.adapters.acp.journal import Journal, stamp
 from snapshot_plugin.adapters.acp.ladder import AgentRefused
 from snapshot_plugin.adapters.acp.launch import AgentProcess
-from snapshot_plugin.adapters.acp.requests import Pending
+from snapshot_plugin.acp.messages import Pending
 from snapshot_plugin.adapters.acp.sessions import Sessions
-from snapshot_plugin.adapters.acp.wire import INTERNAL_ERROR, encode, failure, notification
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, encode, failure, notification
 from snapshot_plugin.errors import AgentUnavailable, SnapshotError
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.repair import repair

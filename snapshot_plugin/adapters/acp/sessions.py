@@ -8,13 +8,13 @@ from typing import Any
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored
-from snapshot_plugin.adapters.acp.offers import BadCursor, can, merged_list, page
+from snapshot_plugin.acp.offers import BadCursor, can, merged_list, page
 from snapshot_plugin.adapters.acp.relay import Relay
-from snapshot_plugin.adapters.acp.replay import replay
-from snapshot_plugin.adapters.acp.requests import Pending
+from snapshot_plugin.acp.replay import replay
+from snapshot_plugin.acp.messages import Pending
 from snapshot_plugin.adapters.acp.restore import restore
-from snapshot_plugin.adapters.acp.state import stored_setup
-from snapshot_plugin.adapters.acp.wire import (
+from snapshot_plugin.acp.state import stored_setup
+from snapshot_plugin.acp.messages import (
     AUTH_REQUIRED,
     INTERNAL_ERROR,
     INVALID_PARAMS,

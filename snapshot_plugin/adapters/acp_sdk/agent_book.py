@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.adapters.acp.state import stored_setup
+from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.model.snapshot import AgentInfo
 
 __all__ = ["Book"]

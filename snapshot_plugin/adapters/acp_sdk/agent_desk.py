@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals, recover_all
-from snapshot_plugin.adapters.acp.traffic import Entry
+from snapshot_plugin.acp.events import Entry
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place

@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVarTuple, Unpack
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, Journal, Journals
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Grade, Restored
-from snapshot_plugin.adapters.acp.offers import BadCursor, merged_list, page
-from snapshot_plugin.adapters.acp.replay import replay
-from snapshot_plugin.adapters.acp.requests import Pending
+from snapshot_plugin.acp.offers import BadCursor, merged_list, page
+from snapshot_plugin.acp.replay import replay
+from snapshot_plugin.acp.messages import Pending
 from snapshot_plugin.adapters.acp.settings import missing_settings, with_setting
-from snapshot_plugin.adapters.acp.state import stored_setup
-from snapshot_plugin.adapters.acp.traffic import Entry
-from snapshot_plugin.adapters.acp.wire import INTERNAL_ERROR, INVALID_PARAMS, Message, failure, success
+from snapshot_plugin.acp.state import stored_setup
+from snapshot_plugin.acp.events import Entry
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, INVALID_PARAMS, Message, failure, success
 from snapshot_plugin.adapters.acp_sdk.agent_book import Book
 from snapshot_plugin.adapters.acp_sdk.agent_desk import Desk
 from snapshot_plugin.adapters.acp_sdk.agent_transport import Answer

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from snapshot_plugin.adapters.acp.ladder import AgentRefused
-from snapshot_plugin.adapters.acp.requests import Pending
-from snapshot_plugin.adapters.acp.wire import INTERNAL_ERROR, Message, failure, request
+from snapshot_plugin.acp.messages import Pending
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, failure, request
 
 __all__ = ["Answer", "TappedTransport", "Transport"]
 

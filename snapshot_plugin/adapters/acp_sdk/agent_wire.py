@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from snapshot_plugin.adapters.acp.journal import stamp
-from snapshot_plugin.adapters.acp.offers import offered
-from snapshot_plugin.adapters.acp.requests import Pending, key_of
-from snapshot_plugin.adapters.acp.state import STATE_UPDATES
-from snapshot_plugin.adapters.acp.traffic import (
+from snapshot_plugin.acp.offers import offered
+from snapshot_plugin.acp.messages import Pending, key_of
+from snapshot_plugin.acp.state import STATE_UPDATES
+from snapshot_plugin.acp.events import (
     answered_by_agent,
     answered_by_client,
     asked_by_agent,
@@ -25,7 +25,7 @@ from snapshot_plugin.adapters.acp.traffic import (
     updated,
     with_note,
 )
-from snapshot_plugin.adapters.acp.wire import (
+from snapshot_plugin.acp.messages import (
     RESOURCE_NOT_FOUND,
     Message,
     failure,

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.adapters.acp_sdk.contact import (
     Contact,
     Handshake,

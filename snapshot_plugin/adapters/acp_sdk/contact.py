@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Grade
-from snapshot_plugin.adapters.acp.replay import replay
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.replay import replay
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.adapters.acp_sdk.observe import Transport, tap_connection
 from snapshot_plugin.adapters.acp_sdk.recorded import RecordedSession
 from snapshot_plugin.adapters.acp_sdk.recorder import Recorder

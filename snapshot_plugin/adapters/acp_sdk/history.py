@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from snapshot_plugin.adapters.acp.ladder import NOTE_LIMIT
-from snapshot_plugin.adapters.acp.notes import lost_note, transcript_note
-from snapshot_plugin.adapters.acp.parts import plain
-from snapshot_plugin.adapters.acp.state import HISTORY
-from snapshot_plugin.adapters.acp.turns import turns
+from snapshot_plugin.acp.notes import lost_note, transcript_note
+from snapshot_plugin.acp.parts import plain
+from snapshot_plugin.acp.state import HISTORY
+from snapshot_plugin.acp.turns import turns
 from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot

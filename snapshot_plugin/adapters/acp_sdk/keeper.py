@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from snapshot_plugin.adapters.acp.traffic import Entry
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.events import Entry
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.adapters.acp_sdk.recorded import RecordedSession
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.manager.manager import SnapshotManager

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.errors import InvalidInput, MissingExtra
 
 __all__ = ["Listener", "Tap", "Transport", "tap_connection"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from snapshot_plugin.adapters.acp.wire import Lines, encode, parse
+from snapshot_plugin.acp.messages import Lines, encode, parse
 from snapshot_plugin.errors import AgentUnavailable
 
 __all__ = ["StdioAgent"]

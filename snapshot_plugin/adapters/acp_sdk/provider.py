@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.adapters.acp_sdk.contact import (
     Contact,
     Handshake,

@@ -10,8 +10,8 @@ from typing import Any
 from anyio import from_thread
 
 from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
-from snapshot_plugin.adapters.acp.reduce import Recording
-from snapshot_plugin.adapters.acp.traffic import Entry
+from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.events import Entry
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.manager.claim import Claim
 from snapshot_plugin.manager.manager import SnapshotManager

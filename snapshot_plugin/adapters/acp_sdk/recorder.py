@@ -13,10 +13,10 @@ from anyio import from_thread
 from snapshot_plugin.adapters.acp.journal import PROVIDER
 from snapshot_plugin.adapters.acp.ladder import AgentRefused, Restored
 from snapshot_plugin.adapters.acp.link import Link
-from snapshot_plugin.adapters.acp.requests import Pending, key_of
+from snapshot_plugin.acp.messages import Pending, key_of
 from snapshot_plugin.adapters.acp.restore import restore
-from snapshot_plugin.adapters.acp.state import STATE_UPDATES
-from snapshot_plugin.adapters.acp.traffic import (
+from snapshot_plugin.acp.state import STATE_UPDATES
+from snapshot_plugin.acp.events import (
     Entry,
     answered_by_agent,
     answered_by_client,
@@ -24,7 +24,7 @@ from snapshot_plugin.adapters.acp.traffic import (
     prompted,
     updated,
 )
-from snapshot_plugin.adapters.acp.wire import Message
+from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.adapters.acp_sdk.keeper import Keeper
 from snapshot_plugin.adapters.acp_sdk.observe import Tap
 from snapshot_plugin.adapters.acp_sdk.recorded import FromThread, RecordedSession

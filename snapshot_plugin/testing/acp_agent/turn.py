@@ -137,7 +137,8 @@ class Performance:
 
     def notice(self, text: str) -> None:
         """Words that the user sees and the agent does not keep."""
-        self._notify([{"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}])
+        content = {"type": "text", "text": f"{text}\n\n"}
+        self._notify([{"sessionUpdate": "agent_message_chunk", "content": content}])
 
     @property
     def misbehaves(self) -> frozenset[str]:

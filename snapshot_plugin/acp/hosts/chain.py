@@ -12,7 +12,7 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
-from snapshot_plugin.adapters.acp.wire import Lines, Message, encode, parse
+from snapshot_plugin.acp.messages import Lines, Message, encode, parse
 
 __all__ = ["ChainLink"]
 

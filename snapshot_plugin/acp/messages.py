@@ -1,9 +1,9 @@
-"""JSON-RPC, one message per line: cutting lines, reading them once, and the messages we make ourselves."""
+"""JSON-RPC, one message per line: cutting lines, parsing them once, and building messages of our own."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
@@ -16,8 +16,10 @@ __all__ = [
     "RESOURCE_NOT_FOUND",
     "Lines",
     "Message",
+    "Pending",
     "encode",
     "failure",
+    "key_of",
     "notification",
     "parse",
     "request",
@@ -34,14 +36,37 @@ RESOURCE_NOT_FOUND = -32002
 Message = dict[str, Any]
 
 
+class Pending(NamedTuple):
+    """A request that one side made of the other and that is not answered yet."""
+
+    id: Any
+    method: str
+    session_id: str | None
+    params: Message
+
+    @classmethod
+    def of(cls, message: Message, session_id: str | None = None) -> Pending:
+        """The request in *message*; *session_id* where the client knows the session under another id."""
+        raw = message.get("params")
+        params: Message = raw if isinstance(raw, dict) else {}
+        named = params.get("sessionId")
+        named = named if isinstance(named, str) else None
+        return cls(message.get("id"), message["method"], session_id or named, params)
+
+
+def key_of(request_id: Any) -> str:
+    """Tells request ids apart: ``1`` and ``"1"`` are two."""
+    return json.dumps(request_id)
+
+
 class Lines:
-    """Cuts a byte stream at newlines. A line may be of any length, and cutting it takes time in proportion."""
+    """Splits a byte stream at newlines. A line may be of any length; the cost is linear in it."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that *data* completes, each with its newline."""
+        """Return the lines that *data* completes, each with its newline."""
         end = data.rfind(b"\n") + 1
         if not end:
             self._parts.append(data)
@@ -51,7 +76,7 @@ class Lines:
         return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
 
     def rest(self) -> bytes:
-        """What came after the last newline."""
+        """Return what came after the last newline."""
         return b"".join(self._parts)
 
 
@@ -61,9 +86,9 @@ def _at_newlines(whole: bytes) -> list[bytes]:
 
 
 def parse(line: bytes) -> Message | None:
-    """The message a line holds; None for what is not a JSON object.
+    """Parse one line; None if it is not a JSON object.
 
-    ``NaN`` and the like, which are no JSON but which some write, become their names as strings.
+    ``NaN`` and ``Infinity``, which some agents write although they are not JSON, become strings.
     """
     try:
         message = from_json(line, allow_inf_nan=False)
@@ -73,7 +98,7 @@ def parse(line: bytes) -> Message | None:
 
 
 def _parse_patiently(line: bytes) -> Any:
-    """The standard library also takes lone surrogates in escapes, deeper nesting, and ``NaN``."""
+    """The standard library also accepts lone surrogates, deeper nesting, and ``NaN``."""
     try:
         return json.loads(line.decode(), parse_constant=str)
     except (ValueError, RecursionError):
@@ -81,26 +106,26 @@ def _parse_patiently(line: bytes) -> Any:
 
 
 def encode(message: Message) -> bytes:
-    """A message as one line."""
+    """Serialize a message as one line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def request(request_id: str, method: str, params: Message) -> Message:
-    """A request of ours."""
+    """Build a request."""
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
 
 def notification(method: str, params: Message) -> Message:
-    """A notification of ours."""
+    """Build a notification."""
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
 def success(request_id: Any, result: Any) -> Message:
-    """Our answer to a request."""
+    """Build the answer to a request."""
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
 def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
-    """Our refusal of a request. Its message is one line, whatever the agent or the client put into *text*."""
+    """Build an error answer. Its text is one line, whatever agent or client put into *text*."""
     error = {"code": code, "message": " ".join(text.splitlines())}
     return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}

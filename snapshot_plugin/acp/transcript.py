@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from snapshot_plugin.adapters.acp.parts import Draft, merged
+from snapshot_plugin.acp.parts import Draft, merged
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
-__all__ = ["Transcript"]
+__all__ = ["Transcript", "without_terminals"]
+
+_TOLD = ("terminal_info", "terminal_output", "terminal_output_delta", "terminal_exit")
+_OUTPUT_LIMIT = 1 << 20
 
 
 class Transcript:
@@ -92,6 +95,15 @@ class Transcript:
             if call := self._call(call_id):
                 self._replace(call)
 
+    def terminal_of(self, call_id: str, terminal_id: str, seen: dict[str, Any]) -> None:
+        """What an update of a call tells of a terminal of the agent's own; output is added to what there is."""
+        before = self._terminals.get(terminal_id, {})
+        output = str(before.get("output", "")) + seen.pop("output", "")
+        self._terminals[terminal_id] = {**before, **seen, "meta": True, "output": output[-_OUTPUT_LIMIT:]}
+        if call := self._call(call_id):
+            told = {**_terminals_told(call), terminal_id: self._terminals[terminal_id]}
+            self._replace(call.evolve(terminals=told))
+
     def unshown_terminals(self) -> dict[str, Any]:
         """Terminals that no tool call shows or tells of, and what is known of them."""
         return {name: seen for name, seen in self._terminals.items() if name not in self._shown_by}
@@ -152,3 +164,21 @@ def _terminals_in(call: ToolCallBlock) -> Iterator[str]:
     for item in call.content if isinstance(call.content, list) else ():
         if isinstance(item, dict) and item.get("type") == "terminal" and isinstance(item.get("terminalId"), str):
             yield item["terminalId"]
+
+
+def without_terminals(update: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The update of a call without what its ``_meta`` tells of terminals, and that, by terminal."""
+    meta = update.get("_meta")
+    told = {name: meta[name] for name in _TOLD if isinstance(meta.get(name), dict)} if isinstance(meta, dict) else {}
+    if not told or not isinstance(meta, dict):
+        return update, {}
+    terminals: dict[str, dict[str, Any]] = {}
+    for name, value in told.items():
+        seen = terminals.setdefault(str(value.get("terminal_id", update["toolCallId"])), {})
+        if isinstance(value.get("data"), str) and "output" in name:
+            seen["output"] = seen.get("output", "") + value["data"]
+        if name == "terminal_exit":
+            seen["exitStatus"] = {"exitCode": value.get("exit_code"), "signal": value.get("signal")}
+    rest = {key: value for key, value in meta.items() if key not in told}
+    kept = {key: value for key, value in update.items() if key != "_meta"}
+    return ({**kept, "_meta": rest} if rest else kept), terminals

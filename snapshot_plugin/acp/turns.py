@@ -1,13 +1,14 @@
-"""The turns of a record, and how each of them ended."""
+"""The turns of a record, and how each ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import Message
 
-__all__ = ["Turn", "turns", "was_cut_off"]
+__all__ = ["Turn", "settled_tools", "turns", "was_cut_off", "was_interrupted"]
 
 _WELL = ("end_turn", "max_tokens", "max_turn_requests")
 
@@ -19,14 +20,14 @@ class Turn(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether it was answered to its end, so that an agent has no excuse for having forgotten it."""
+        """Whether it was answered to its end: the agent can be expected to remember it."""
         answers = [message for message in self.messages if message.role == "assistant"]
         has_prompt = self.messages[0].role == "user"
         return has_prompt and bool(answers) and not any(was_cut_off(answer) for answer in answers)
 
     @property
     def refused(self) -> bool:
-        """Whether the agent refused it: the protocol has it drop such a turn from what the model is told."""
+        """Whether the agent refused it: the protocol drops such a turn from the model's context."""
         return any(_acp(message).get("stopReason") == "refusal" for message in self.messages)
 
 
@@ -41,12 +42,40 @@ def turns(messages: Sequence[Message]) -> Iterator[Turn]:
         yield Turn(tuple(messages[start:]))
 
 
+def settled_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """*messages* with the tool calls of finished turns finished: some agents never say that a tool is done."""
+    return tuple(
+        _with_settled_tools(message) if turn.settled else message
+        for turn in turns(messages)
+        for message in turn.messages
+    )
+
+
+def _with_settled_tools(message: Message) -> Message:
+    if not any(isinstance(block, ToolCallBlock) and block.is_open for block in message.content):
+        return message
+    content = tuple(
+        block.evolve(status="completed") if isinstance(block, ToolCallBlock) and _is_done(block) else block
+        for block in message.content
+    )
+    return message.evolve(content=content)
+
+
+def _is_done(call: ToolCallBlock) -> bool:
+    return call.is_open and bool(call.content or call.raw_output is not None)
+
+
 def was_cut_off(answer: Message) -> bool:
     """Whether an answer ended before its time: a crash, an error, a refusal, or the user's wish."""
     end = _acp(answer)
     if "interrupted" in end or "error" in end:
         return True
     return "stopReason" in end and end["stopReason"] not in _WELL
+
+
+def was_interrupted(message: Message) -> bool:
+    """Whether a crash ended it: nobody told the agent's model."""
+    return "interrupted" in _acp(message)
 
 
 def _acp(message: Message) -> dict[str, Any]:

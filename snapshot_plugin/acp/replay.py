@@ -6,26 +6,31 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from snapshot_plugin.acp.turns import settled_tools
 from snapshot_plugin.model.content import Block, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["replay"]
+__all__ = ["TOOL_BYTES", "replay"]
 
 _NEEDS = {"compaction_update": "compaction", "compaction_summary_chunk": "compaction"}
 _NOTHING = ({"type": "text", "text": ""}, {"type": "thought"})
 _SHORT = 200
+TOOL_BYTES = 1 << 20
+"""What is shown again of each payload of a tool, unless a host says otherwise."""
 
 
-def replay(snapshot: SessionSnapshot, client: Mapping[str, Any], *, tool_bytes: int) -> Iterator[dict[str, Any]]:
+def replay(
+    snapshot: SessionSnapshot, client: Mapping[str, Any], *, tool_bytes: int = TOOL_BYTES, is_running: bool = False
+) -> Iterator[dict[str, Any]]:
     """Every update of the conversation in order, then the last plan, commands, title and usage.
 
-    Tool calls that were open are shown as failed with a note; dead terminals as the text they showed. Of each
-    payload of a tool (content, input, output) *tool_bytes* are shown, and it says so where more is in the record.
-    What the present *client* has not the capability for is left out.
+    Tool calls that were open are shown as failed with a note, unless the turn *is_running*; dead terminals as the
+    text they showed. Of each payload of a tool (content, input, output) *tool_bytes* are shown, and it says so where
+    more is in the record. What the present *client* lacks the capability for is left out.
     """
-    mended, _ = repair(snapshot)
+    mended = snapshot if is_running else repair(snapshot.evolve(messages=settled_tools(snapshot.messages)))[0]
     for number, message in enumerate(mended.messages, 1):
         for block in message.content:
             if isinstance(block, ToolCallBlock):
@@ -80,8 +85,10 @@ def _tool_call(block: ToolCallBlock, tool_bytes: int) -> dict[str, Any]:
     terminals = raw.pop("terminals", {})
     raw.pop("permission", None)
     del raw["type"]
-    if isinstance(raw.get("content"), list):
-        raw["content"] = [_inline(item, terminals) for item in raw["content"]]
+    content = raw.get("content")
+    if isinstance(content, list) or terminals:
+        items = content if isinstance(content, list) else []
+        raw["content"] = [*(_inline(item, terminals) for item in items), *_unshown(items, terminals)]
     for name in ("content", "rawInput", "rawOutput"):
         if name in raw:
             raw[name] = _Budget(tool_bytes).cut(raw[name])
@@ -96,6 +103,14 @@ def _inline(item: Any, terminals: Mapping[str, Any]) -> Any:
     output = known.get("output")
     text = output if isinstance(output, str) else "(the output of this terminal was not captured)"
     return {"type": "content", "content": _text(text)}
+
+
+def _unshown(items: list[Any], terminals: Mapping[str, Any]) -> Iterator[Any]:
+    """The output of terminals that the agent only told of in ``_meta``."""
+    shown = {str(item.get("terminalId")) for item in items if isinstance(item, dict)}
+    for name, seen in terminals.items():
+        if name not in shown and isinstance(seen, dict) and seen.get("meta") and isinstance(seen.get("output"), str):
+            yield {"type": "content", "content": _text(seen["output"])}
 
 
 class _Budget:

@@ -1,6 +1,6 @@
-"""From raw ACP messages to the session model: a reducer without I/O, fed live by the relay and again by recovery.
+"""From ACP messages to the session model: a reducer without I/O, fed by the hosts and again by recovery.
 
-An event is what the journal writes ahead: one JSON object with one or more of the keys below, and ``t`` (when) and
+An event is what is spooled: one JSON object with one or more of the keys below, and ``t`` (when) and
 ``n`` (which permission request). Applying the same events to the same snapshot always gives the same snapshot, and
 a snapshot may be taken anywhere between two events: a recording that goes on from it ends with the same session.
 
@@ -22,30 +22,32 @@ a snapshot may be taken anywhere between two events: a recording that goes on fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from snapshot_plugin.adapters.acp.notes import is_note
-from snapshot_plugin.adapters.acp.parts import foreign_block, plain
-from snapshot_plugin.adapters.acp.state import (
+from snapshot_plugin.acp.notes import is_note
+from snapshot_plugin.acp.parts import foreign_block, plain
+from snapshot_plugin.acp.state import (
     STATE_UPDATES,
     noted,
     with_agent,
     with_config,
     with_history,
+    with_restored,
     with_setup,
     with_usage,
 )
-from snapshot_plugin.adapters.acp.transcript import Transcript
+from snapshot_plugin.acp.transcript import Transcript, without_terminals
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.manager.labels import apply_label
+from snapshot_plugin.live.label import apply_label
+from snapshot_plugin.live.spool import Record
 from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = ["Recording", "reduce_events"]
+__all__ = ["Recording", "reduce_events", "reduce_spool"]
 
 _OF_A_TERMINAL = ("command", "args", "cwd", "output", "truncated", "exitStatus", "exitCode", "signal")
 """What is kept of a terminal; its environment is not."""
@@ -144,7 +146,7 @@ class Recording:
 
     def _on_restored(self, value: Any, _event: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
-            self._base = noted(self._base, "restored", value)
+            self._base = with_restored(self._base, value, len(self._transcript.messages()))
 
     def _on_history(self, value: Any, _event: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
@@ -167,7 +169,10 @@ class Recording:
             self._base = STATE_UPDATES[kind](self._base, update)
         elif kind in ("tool_call", "tool_call_update") and isinstance(update.get("toolCallId"), str):
             begins = kind == "tool_call"
+            update, terminals = without_terminals(update)
             (self._transcript.begin_call if begins else self._transcript.update_call)(update)
+            for terminal_id, seen in terminals.items():
+                self._transcript.terminal_of(update["toolCallId"], terminal_id, seen)
         else:
             self._transcript.draft("assistant").keep(update)
 
@@ -248,3 +253,10 @@ def reduce_events(base: SessionSnapshot, events: Iterable[Mapping[str, Any]], no
     for event in events:
         recording.apply(event)
     return recording.snapshot(now)
+
+
+def reduce_spool(snapshot: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
+    """The snapshot after the records of a killed process; what recovery calls. A turn without its answer was cut off."""
+    events = [record.data for record in records]
+    cut = {"interrupted": "the recorder was killed"}
+    return reduce_events(snapshot.evolve(provider_type="acp"), [*events, cut], snapshot.updated_at)

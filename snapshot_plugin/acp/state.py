@@ -14,11 +14,14 @@ from snapshot_plugin.model.snapshot import AgentInfo, McpServer, PlanEntry, Sess
 __all__ = [
     "HISTORY",
     "STATE_UPDATES",
+    "agent_names",
     "noted",
     "stored_setup",
+    "told_messages",
     "with_agent",
     "with_config",
     "with_history",
+    "with_restored",
     "with_setup",
     "with_usage",
 ]
@@ -65,13 +68,38 @@ def with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
         known = {name: able[name] for name in ("load", "resume") if isinstance(able.get(name), bool)}
         snapshot = noted(snapshot, "capabilities", known)
     session_id = value.get("sessionId")
-    return snapshot.evolve(agent_session_id=session_id) if isinstance(session_id, str) else snapshot
+    if not isinstance(session_id, str):
+        return snapshot
+    names = [name for name in agent_names(snapshot) if name != session_id]
+    return noted(snapshot.evolve(agent_session_id=session_id), "names", [*names, session_id] if names else None)
+
+
+def agent_names(snapshot: SessionSnapshot) -> tuple[str, ...]:
+    """Every id under which an agent has had this session, the present one last."""
+    names = _acp(snapshot).get("names")
+    known = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    now = snapshot.agent_session_id
+    return (*(name for name in known if name != now), now) if now is not None else tuple(known)
+
+
+def told_messages(snapshot: SessionSnapshot) -> int:
+    """How many messages a restoration note told the agent, since it began the session anew."""
+    told = _acp(snapshot).get("told")
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else 0
+
+
+def with_restored(snapshot: SessionSnapshot, report: Raw, messages: int) -> SessionSnapshot:
+    """The session was brought back like this, with *messages* messages. A note replaces what was told before."""
+    snapshot = noted(snapshot, "restored", report)
+    return noted(snapshot, "told", messages) if report.get("grade") == "context" else snapshot
 
 
 def with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
     """A response that brought modes, options, or both."""
     if isinstance(modes := value.get("modes"), dict):
         snapshot = _with_mode(snapshot, modes)
+    if isinstance(models := value.get("models"), dict):
+        snapshot = _with_model(snapshot, models)
     return _with_options(snapshot, value)
 
 
@@ -102,7 +130,9 @@ def _with_plan(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     entries = update.get("entries")
     if not isinstance(entries, list):
         return snapshot
-    return snapshot.evolve(plan=tuple(_entry(entry) for entry in entries if _words(entry, "content")))
+    plan = tuple(_entry(entry) for entry in entries if _words(entry, "content"))
+    running = next((entry.content for entry in plan if entry.status == "in_progress"), None)
+    return snapshot.evolve(plan=plan, current_task=running)
 
 
 def _entry(raw: Raw) -> PlanEntry:
@@ -121,6 +151,15 @@ def _with_mode(snapshot: SessionSnapshot, modes: Raw) -> SessionSnapshot:
     snapshot = noted(snapshot, "modes", {**(before if isinstance(before, dict) else {}), **known})
     mode = modes.get("currentModeId")
     return snapshot.evolve(config=snapshot.config.evolve(mode=mode)) if isinstance(mode, str) else snapshot
+
+
+def _with_model(snapshot: SessionSnapshot, models: Raw) -> SessionSnapshot:
+    """The model by the unstable method that many agents still have."""
+    known = {key: models[key] for key in ("currentModelId", "availableModels") if models.get(key) is not None}
+    before = _acp(snapshot).get("models")
+    snapshot = noted(snapshot, "models", {**(before if isinstance(before, dict) else {}), **known})
+    model = models.get("currentModelId")
+    return snapshot.evolve(config=snapshot.config.evolve(model=model)) if isinstance(model, str) else snapshot
 
 
 def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
