@@ -181,7 +181,7 @@ def who_has(presence: Presence | None) -> dict[str, Any]:
 
 def holder_of(owner: Owner) -> Holder:
     """What is shown of a session's owner."""
-    return Holder(pid=owner.pid, host=owner.host, since=owner.since, command=owner.command)
+    return Holder(pid=owner.pid, host=owner.host, since=owner.since, command=(owner.program,) if owner.program else ())
 
 
 def marks(row: SessionRow) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from snapshot_plugin.live.outcome import describe
 from snapshot_plugin.manager.events import (
     EventBus,
     SessionRecovered,
@@ -11,7 +12,6 @@ from snapshot_plugin.manager.events import (
     SnapshotCreated,
     SnapshotFailed,
     SnapshotSkipped,
-    describe,
 )
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.manager.recovery import Recovered

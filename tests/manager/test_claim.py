@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.manager import spool
+from snapshot_plugin.live import spool
 from snapshot_plugin.manager.lease import Lease
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.spool import Spool, SpoolRecord

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
+from snapshot_plugin.live.spool_format import Layout, RawRecord
 from snapshot_plugin.manager import spool as spool_module
 from snapshot_plugin.manager.spool import Spool, SpoolRecord, read_spool, set_aside
-from snapshot_plugin.manager.spool_format import Layout, RawRecord
 from tests.manager.processes import PATIENCE, heard, output_of, python
 
 SID = "session-1"

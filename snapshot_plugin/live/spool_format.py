@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from snapshot_plugin.codec.frame import MAX_FRAME
@@ -147,7 +148,7 @@ class Bodies:
         self._keys = keys
         self._random = random
 
-    def encode(self, record: dict[str, Any]) -> bytes:
+    def encode(self, record: Mapping[str, Any]) -> bytes:
         """*record* as JSON; `InvalidInput` if it is none, for what cannot be read back must not be acknowledged."""
         if not isinstance(record, dict):
             raise InvalidInput(f"a spool record must be a dict, not a {type(record).__name__}")
