@@ -27,12 +27,12 @@ async def recover_first(call: Call, store: SnapshotStore) -> None:
     if root is None or not await anyio.to_thread.run_sync(abandoned, root):
         return
 
-    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
-    from snapshot_plugin.manager.recovery import LocalStore, recover
+    from snapshot_plugin.live.ports import LocalStore
+    from snapshot_plugin.live.recovery import recover
 
     if not isinstance(store, LocalStore):
         return
-    for found in await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now):
+    for found in await recover(store, now=call.now):
         if found.ref:
             changes = several(found.records, "update")
             call.out.note(f"session {plain(found.session_id)} ended unexpectedly; {changes} recovered", fg="yellow")

@@ -1,8 +1,8 @@
-"""A place in a proxy chain: the agent is not our child, but whoever the conductor puts behind us.
+"""A link of a proxy chain: the agent is not our child but what the conductor puts behind us.
 
-A conductor starts us without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``). What we
-say to our successor goes to the conductor in a ``_proxy/successor`` envelope, and what the successor says comes
-in one. `ChainLink` looks like an agent's process to the relay, so that nothing else has to know.
+A conductor starts the proxy without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``).
+Messages to our successor go to the conductor in a ``_proxy/successor`` envelope, and messages of the successor come in
+one. `ChainLink` has the interface of `process.AgentProcess`, so the rest of the proxy does not know the difference.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ class ChainLink:
         self._numbers = itertools.count(1)
         self._asked: dict[str, Any] = {}
 
-    # What the relay sends to "the agent" ------------------------------------------------------------------
+    # What the proxy sends to "the agent" ------------------------------------------------------------------
 
     def send(self, data: bytes) -> bool:
-        """Pass lines on to the successor, each in an envelope; answers to its requests go as they are."""
+        """Pass lines on to the successor, each in an envelope; answers to its requests go as they are.
+
+        Nothing is written here that could block: `to_conductor` only adds to the client's outbox.
+        """
         for line in self._lines.feed(data):
             message = parse(line)
             if message is not None:
@@ -57,17 +60,18 @@ class ChainLink:
     # What the conductor sends us --------------------------------------------------------------------------
 
     def unwrapped(self, message: Message) -> Message | None:
-        """What the predecessor says, as plain ACP; None when it was the successor who spoke."""
+        """The predecessor's message as plain ACP; None if it was the successor's."""
         method = message.get("method")
         if method in _INITIALIZE:
             self._prefix = method.removesuffix("initialize")
             return {**message, "method": "initialize"}
         if method in _SUCCESSOR:
-            params = message.get("params") or {}
+            raw = message.get("params")
+            params = raw if isinstance(raw, dict) else {}
             inner = {key: params[key] for key in ("method", "params") if key in params}
             self._said.put(encode({**{k: v for k, v in message.items() if k not in ("method", "params")}, **inner}))
             return None
-        if method is None and message.get("id") in self._asked:
+        if method is None and isinstance(message.get("id"), str) and message["id"] in self._asked:
             self._said.put(encode({**message, "id": self._asked.pop(message["id"])}))
             return None
         return message
