@@ -287,18 +287,18 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     is_able = core.capabilities.get("loadSession") is True if method == "session/load" else core.can("resume")
     if not is_able:
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-    first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
-    yield Do(lambda sessions: _begin(sessions, session_id, first))
-    core.open.add(session_id)
-    core.closed.discard(session_id)
-    try:
-        result = yield Ask(method, pending.params)
-    except AgentRefused as refused:
-        core.drop(session_id)
-        yield Do(lambda sessions: sessions.delete(session_id))
-        if refused.code is None or refused.wants_login:
-            raise
-        raise AgentRefused(str(refused), {**refused.error, "code": RESOURCE_NOT_FOUND}) from refused
+    with core.making_sessions():
+        with core.withholding(session_id) as held:
+            try:
+                result = yield Ask(method, pending.params)
+            except AgentRefused as refused:
+                if refused.code is None or refused.wants_login:
+                    raise
+                raise AgentRefused(str(refused), {**refused.error, "code": RESOURCE_NOT_FOUND}) from refused
+        first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
+        yield Do(lambda sessions: _begin(sessions, session_id, first))
+        yield from core.show(session_id, held)
+        yield from core.bind(session_id, session_id)
     core.setups[session_id] = _setup(pending.params)
     yield Record(session_id, {"stop": {}, "config": result}, durable=True)
     yield Checkpoint(session_id)

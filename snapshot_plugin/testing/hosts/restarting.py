@@ -93,7 +93,7 @@ class Restarting(HostStage):
         with self.start(tmp_path, *self.remembering(tmp_path)) as client:
             session_id = client.new_session()
             client.prompt(session_id, "say one")
-            self.kill_agent(client)
+            self.restart_agent(client)
             assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
             listed = client.request("session/list", {})["sessions"]
             assert [info["sessionId"] for info in listed] == [session_id]
@@ -126,7 +126,7 @@ class Restarting(HostStage):
             log_in(client)
             session_id = client.new_session()
             client.prompt(session_id, "say one")
-            self.kill_agent(client)
+            self.restart_agent(client)
             assert client.prompt(session_id, "say two") == "two"
         everything = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
         assert b"key-1" not in everything, "a login is never stored"
@@ -139,7 +139,7 @@ class Restarting(HostStage):
             session_id = client.new_session()
             client.prompt(session_id, "say one")
             login_file(tmp_path, "key-2")
-            self.kill_agent(client)
+            self.restart_agent(client)
             for _ in range(2):
                 with pytest.raises(RpcError) as refused:
                     client.prompt(session_id, "say two")
@@ -155,7 +155,7 @@ class Restarting(HostStage):
             session_id = client.new_session()
             client.prompt(session_id, "say one")
             refuse.touch()
-            self.kill_agent(client)
+            self.restart_agent(client)
             for _ in range(2):
                 with pytest.raises(RpcError, match="not today"):
                     client.prompt(session_id, "say two")

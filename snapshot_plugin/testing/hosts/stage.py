@@ -83,11 +83,20 @@ class HostStage:
         """``kill -9`` of the agent alone."""
         _kill(self.agent_pid(client))
 
+    def restart_agent(self, client: Client) -> None:
+        """``kill -9`` of the agent alone; returns once the host has started it again."""
+        before = self.agent_pid(client)
+        _kill(before)
+        wait_until(lambda: self._agents(client) not in ([], [before]), "a restart of the agent")
+
     def agent_pid(self, client: Client) -> int:
         """The process of the scripted agent."""
-        pids = [pid for pid in descendants(client.process.pid) if "acp_agent" in _command_line(pid)]
+        pids = self._agents(client)
         assert pids, "the host has no agent"
         return pids[-1]
+
+    def _agents(self, client: Client) -> list[int]:
+        return [pid for pid in descendants(client.process.pid) if "acp_agent" in _command_line(pid)]
 
 
 def load(client: Client, session_id: str) -> tuple[Json, list[Json]]:

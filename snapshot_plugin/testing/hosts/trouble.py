@@ -71,14 +71,15 @@ class Trouble(HostStage):
     def test_a_full_disk_at_the_end_keeps_what_was_spooled_and_says_so(self, tmp_path: Path) -> None:
         with self.start(tmp_path, wrapped=_limited) as client:
             session_id = client.new_session()
-            for n in range(4):
-                assert client.prompt(session_id, f"say {n}" + "x" * 15_000) == f"{n}" + "x" * 15_000
+            for n in range(2):
+                assert client.prompt(session_id, f"say {n}" + "x" * 25_000) == f"{n}" + "x" * 25_000
+                wait_until(lambda: n or _is_stored(tmp_path, session_id), "the first snapshot")
             client.hang_up()
             assert client.exit_status() != 0
             assert session_id in client.stderr
         with self.start(tmp_path) as client:
             said = [text for who, text in words(load(client, session_id)[1]) if who == "agent"]
-            assert [text[0] for text in said] == ["0", "1", "2", "3"]
+            assert [text[0] for text in said] == ["0", "1"]
 
 
 def _is_stored(place: Path, session_id: str) -> bool:
