@@ -131,14 +131,15 @@ Steps = Generator[Step, Any, _T]
 class AgentRefused(Exception):
     """The agent answered a request of ours with an error, or not in time."""
 
-    def __init__(self, text: str, error: Any = None) -> None:
+    def __init__(self, text: str, error: Any = None, *, code: int | None = None) -> None:
         super().__init__(text)
         self.error: Message = error if isinstance(error, dict) else {}
+        self._code = code
 
     @property
     def code(self) -> int | None:
-        """The agent's own error code; None if it gave none."""
-        code = self.error.get("code")
+        """The code the client is given; the agent's own unless another was named. None if there is none."""
+        code = self.error.get("code") if self._code is None else self._code
         return code if isinstance(code, int) and not isinstance(code, bool) else None
 
     @property

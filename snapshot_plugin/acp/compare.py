@@ -192,7 +192,10 @@ class _Shown:
 
     def has_foreign_turn(self, record: SessionSnapshot, *, skip_first: bool) -> bool:
         """Whether it shows a prompt and an answer that are both not of this session."""
-        ours = {side: [_squeezed(m.text) for m in record.messages if m.role == side] for side in _ROLES.values()}
+        ours = {
+            side: [piece for message in record.messages if message.role == side for piece in _pieces(message)]
+            for side in _ROLES.values()
+        }
         joined = {side: "\n".join(texts) for side, texts in ours.items()}
         candidates = list(_exchanges(self._runs))[1 if skip_first else 0 :]
         return any(

@@ -43,6 +43,7 @@ from snapshot_plugin.acp.events import (
 from snapshot_plugin.acp.ids import IdMap
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
     Message,
     Pending,
@@ -167,7 +168,7 @@ class Core:
         try:
             method = message.get("method")
             if not isinstance(method, str):
-                return [PASS] if "method" in message else self._client_answers(message)
+                return self._client_answers(message) if "method" not in message else _no_method(message)
             if "id" not in message:
                 return self._passed(message, self.ids.for_agent(message)) if self.is_up else []
             return self._client_asks(message)
@@ -303,8 +304,8 @@ class Core:
         if asked is not None:
             return self._advance(asked.job, *_outcome(message))
         pending = self._from_client.pop(key_of(number), None)
-        if pending is None:
-            return []  # a second answer, or one that came too late
+        if pending is None:  # about a line that was no message; or a second answer, or one that came too late
+            return [PASS] if number is None else []
         actions = self._answered(pending, message)
         return [*actions, *self._checked_waits()] if self._waits else actions
 
@@ -542,6 +543,12 @@ class Core:
         """Take in the messages that waited for the agent."""
         waiting, self._queue = self._queue, []
         return [action for message in waiting for action in self.again(message)]
+
+
+def _no_method(message: Message) -> Actions:
+    if "id" not in message:
+        return []
+    return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]
 
 
 def _is_withheld(kind: Any, update: Message) -> bool:

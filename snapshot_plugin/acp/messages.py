@@ -12,6 +12,7 @@ __all__ = [
     "CANCELLED",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
+    "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "RESOURCE_NOT_FOUND",
     "Lines",
@@ -26,6 +27,7 @@ __all__ = [
     "success",
 ]
 
+INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603

@@ -205,7 +205,7 @@ class SessionMethods:
         session_id = _named(pending)
         yield from _settled(core, session_id)
         names = yield Do(lambda sessions: _names(sessions, session_id))
-        trashed = yield Do(lambda sessions: sessions.delete(session_id))
+        trashed = yield Do(lambda sessions: _deleted(sessions, session_id))
         _forget(core, session_id)
         if trashed is not None:
             yield Do(lambda _sessions: self._on_deleted(trashed))
@@ -294,7 +294,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
             except AgentRefused as refused:
                 if refused.code is None or refused.wants_login:
                     raise
-                raise AgentRefused(str(refused), {**refused.error, "code": RESOURCE_NOT_FOUND}) from refused
+                raise AgentRefused(str(refused), refused.error, code=RESOURCE_NOT_FOUND) from refused
         first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
         yield Do(lambda sessions: _begin(sessions, session_id, first))
         yield from core.show(session_id, held)
@@ -378,6 +378,11 @@ def _is_taken(sessions: LiveSessions, session_id: str) -> bool:
 def _ensure_recorded(live: Any) -> None:
     if live.trouble is not None:
         raise live.trouble
+
+
+def _deleted(sessions: LiveSessions, session_id: str) -> Trashed | None:
+    sessions.finish(session_id)  # with its last save: what is in the trash can be undone
+    return sessions.delete(session_id)
 
 
 def _names(sessions: LiveSessions, session_id: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.times import rfc3339
 
@@ -19,7 +20,7 @@ _CURSOR = "asnap"
 PAGE = 50
 
 
-class BadCursor(ValueError):
+class BadCursor(InvalidInput):
     """A cursor we did not give out."""
 
 
@@ -108,7 +109,7 @@ def _decoded(cursor: Any) -> tuple[str, str]:
     try:
         mark, moment, session_id = json.loads(base64.urlsafe_b64decode(cursor))
     except (ValueError, TypeError, RecursionError) as error:
-        raise BadCursor(str(cursor)) from error
+        raise BadCursor("that cursor is not one of ours") from error
     if mark != _CURSOR or not isinstance(moment, str) or not isinstance(session_id, str):
-        raise BadCursor(str(cursor))
+        raise BadCursor("that cursor is not one of ours")
     return moment, session_id
