@@ -21,17 +21,14 @@ __all__ = ["recover_first"]
 
 async def recover_first(call: Call, store: SnapshotStore) -> None:
     """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
-    from snapshot_plugin.manager.presence import abandoned
+    from snapshot_plugin.live.owners import abandoned
 
     root = getattr(store, "path", None)  # a store elsewhere has no spools
     if root is None or not await anyio.to_thread.run_sync(abandoned, root):
         return
 
-    from snapshot_plugin.live.ports import LocalStore
     from snapshot_plugin.live.recovery import recover
 
-    if not isinstance(store, LocalStore):
-        return
     for found in await recover(store, now=call.now):
         if found.ref:
             changes = several(found.records, "update")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,14 @@ class FilePlace:
 
     def owners(self) -> Mapping[str, Owner]:
         """See `LivePlace`."""
-        found = {session_id: self.owner(session_id) for session_id in self._sessions()}
+        found = {session_id: self._owner_as_far_as_known(session_id) for session_id in self._sessions()}
         return {session_id: owner for session_id, owner in found.items() if owner is not None}
+
+    def _owner_as_far_as_known(self, session_id: str) -> Owner | None:
+        try:
+            return self.owner(session_id)
+        except SnapshotError:  # its lease cannot be looked at: it may be live
+            return Owner(pid=0, host="unknown", since=datetime.now(UTC))
 
     def abandoned(self) -> Sequence[str]:
         """See `LivePlace`."""

@@ -116,8 +116,9 @@ class LivePlace(Protocol):
 class Reducer(Protocol):
     """A session as it is being recorded: events in, snapshot out. Pure: no I/O, no clock.
 
-    Besides its own events it understands ``{"label": {…}, "t": …}`` (title, tags, pinned, note) and
-    ``{"interrupted": why, "t": …}`` (the turn under way ends without an answer). `apply` never raises.
+    Besides its own events it understands ``{"label": {…}}`` (title, tags, pinned, note), ``{"current_task": …}``
+    and ``{"interrupted": why}`` (the turn under way ends without an answer), each with ``t``, the time. `apply`
+    never raises.
     """
 
     @property
@@ -143,7 +144,7 @@ class Reports(Protocol):
     def failed(
         self, session_id: str, operation: str, error: Exception, *, failures: int = 1, retry_in: float | None = None
     ) -> None:
-        """*operation* (``lease``, ``spool``, ``save``) failed; it is tried again."""
+        """*operation* (``spool``, ``save``) failed; it is tried again."""
 
     def recovered(self, recovered: Recovered) -> None:
         """What a dead owner had left was made a snapshot, or could not be."""

@@ -95,7 +95,7 @@ def _recover_abandoned(
     except BaseException:
         hold.hand_back()
         raise
-    hold.release()
+    yield Do(hold.release)
     return recovered if recovered != Recovered(session_id=session_id) else None
 
 

@@ -127,9 +127,9 @@ class LiveSession:
         self._is_dirty = self._is_scheduled = self._is_closed = False
         self._ref: SnapshotRef | None = None
         self._restored: SessionSnapshot | None = None
-        self._label: Mapping[str, Any] = {}
+        self._overlay: Mapping[str, Any] = {}
+        self._saved_overlay: Mapping[str, Any] = self._overlay
         self._saved_label: Mapping[str, Any] | None = None
-        self._label_in_store: Mapping[str, Any] = self._label
 
     def continue_from(self, stored: StoredSnapshot, reducer: Reducer | None = None) -> None:
         """The session is now as *stored*: saves build on it and keep its label; *reducer* continues from it."""
@@ -170,9 +170,9 @@ class LiveSession:
         return self._spool.mark
 
     @property
-    def is_label_saved(self) -> bool:
-        """Whether the newest snapshot carries what `relabel` gave a session without a reducer."""
-        return self._label is self._label_in_store
+    def is_overlay_saved(self) -> bool:
+        """Whether the newest snapshot carries what `relabel` and `set_current_task` gave it (without a reducer)."""
+        return self._overlay is self._saved_overlay
 
     def snapshot(self) -> SessionSnapshot:
         """The session as recorded so far."""
@@ -211,7 +211,7 @@ class LiveSession:
         try:
             run(self.taking(), self._store)
         except StoreUnavailable as error:
-            self.failed("lease", error)
+            self.failed("spool", error)
         return self.is_held
 
     def release(self) -> None:
@@ -276,7 +276,7 @@ class LiveSession:
             run(self.taking(), self._context.store)
         except SnapshotError as error:
             if str(error) != str(self.trouble):  # told once, not at every event
-                self.failed("lease", error)
+                self.failed("spool", error)
 
     def _made_durable(self, *, is_spooled: bool) -> bool:
         if is_spooled and self.flush():
@@ -319,11 +319,19 @@ class LiveSession:
         """
         self._keep_label(typed_label(request), durable=True)
 
+    def set_current_task(self, task: str | None) -> None:
+        """Say what the session is working on; every snapshot carries it until the next call."""
+        self._keep({"current_task": task}, {"current_task": task})
+
     def _keep_label(self, label: Mapping[str, Any], *, durable: bool = False) -> None:
+        self._keep({"label": dict(label)}, label, durable=durable)
+
+    def _keep(self, event: dict[str, Any], fields: Mapping[str, Any], *, durable: bool = False) -> None:
+        """An *event* for the reducer; without one, *fields* laid over every snapshot from now on."""
         if self._reducer is not None:
-            self.record({"label": dict(label), "t": self._now()}, durable=durable)
+            self.record({**event, "t": self._now()}, durable=durable)
         else:
-            self._label = {**self._label, **label}
+            self._overlay = {**self._overlay, **fields}
 
     def _now(self) -> str:
         return rfc3339(self._context.clock())
@@ -346,34 +354,38 @@ class LiveSession:
             self._context.touch(self)
 
     def save(self, trigger: str = "event", tags: Sequence[str] = ()) -> Outcome:
-        """Save now, in this thread; the outcome says what became of it. Concurrent saves are coalesced.
+        """`save_or_raise`, but the outcome says what became of it."""
+        if self._is_closed:
+            return Outcome(session_id=self.session_id, status="not_live")
+        try:
+            return Outcome.saved(self.save_or_raise(trigger, tags))
+        except Exception as error:  # noqa: BLE001 — the outcome says it
+            self._context.reports.failed(self.session_id, "save", error)
+            return Outcome.failed(self.session_id, error)
 
-        On failure nothing is lost: the spool keeps everything, and the next save saves everything.
+    def save_or_raise(self, trigger: str = "event", tags: Sequence[str] = ()) -> SnapshotRef:
+        """Save now, in this thread. Concurrent saves are coalesced.
+
+        Raises:
+            SnapshotError: it was not saved. Nothing is lost: the spool keeps everything for the next save.
         """
         with self._lock:
             self._requested += 1
             ticket = self._requested
         with self._saving:
             if self._is_closed:
-                return Outcome(session_id=self.session_id, status="not_live")
+                raise SnapshotError(f"session {self.session_id!r} is not live any more", session_id=self.session_id)
             is_current = self._covered >= ticket or not self._is_dirty
             if is_current and not tags and self._ref is not None:
-                return Outcome.saved(self._ref)
-            return self._save(trigger, tuple(tags))
-
-    def _save(self, trigger: str, tags: tuple[str, ...]) -> Outcome:
-        covers = self._requested
-        try:
-            ref = run(self._saving_now(trigger, tags), self._store)
-        except Exception as error:  # noqa: BLE001 — the outcome says it
-            self._is_dirty = True
-            self._context.reports.failed(self.session_id, "save", error)
-            return Outcome.failed(self.session_id, error)
-        except BaseException:
-            self._is_dirty = True
-            raise
-        self._covered = covers
-        return Outcome.saved(ref)
+                return self._ref
+            covers = self._requested
+            try:
+                ref = run(self._saving_now(trigger, tuple(tags)), self._store)
+            except BaseException:
+                self._is_dirty = True
+                raise
+            self._covered = covers
+            return ref
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
         """`save` for event loops: in a worker thread."""
@@ -406,11 +418,11 @@ class LiveSession:
             SnapshotError: it was not stored. Nothing has changed.
         """
         self._is_scheduled = False
-        label = self._label_for(snapshot)
-        labelled = apply_label(snapshot, label)
-        stamped = labelled if upto_of(labelled) == mark.upto else with_upto(labelled, mark.upto)
+        overlay = self._overlay_for(snapshot)
+        laid_over = _laid_over(snapshot, overlay)
+        stamped = laid_over if upto_of(laid_over) == mark.upto else with_upto(laid_over, mark.upto)
         ref, stamped = yield from self._storing(stamped, {"trigger": trigger, "tags": tags})
-        self._ref, self._saved_label, self._label_in_store = ref, label_of(stamped), label
+        self._ref, self._saved_label, self._saved_overlay = ref, label_of(stamped), overlay
         try:
             yield from self._spool.dropping(mark)
         except SnapshotError as error:
@@ -419,12 +431,12 @@ class LiveSession:
             self._untroubled()
         return ref
 
-    def _label_for(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
-        """The label to save it under. A restored session that does not keep labels itself keeps the stored one."""
+    def _overlay_for(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
+        """What to lay over *snapshot*. A restored session that does not keep labels itself keeps the stored one."""
         if self._restored is not None and self._reducer is None:
-            self._label = {**carried_over(self._restored, snapshot), **self._label}
+            self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
         self._restored = None
-        return self._label
+        return self._overlay
 
     def _storing(self, snapshot: SessionSnapshot, options: Mapping[str, Any]) -> Steps[_Stored]:
         base = self._ref.seq if self._ref else None
@@ -481,3 +493,10 @@ class LiveSession:
             self._is_closed = True
         self.release()
         return outcome
+
+
+def _laid_over(snapshot: SessionSnapshot, overlay: Mapping[str, Any]) -> SessionSnapshot:
+    labelled = apply_label(snapshot, overlay)
+    if overlay.get("current_task", snapshot.current_task) == snapshot.current_task:
+        return labelled
+    return labelled.evolve(current_task=overlay["current_task"])

@@ -148,9 +148,13 @@ class LiveSessions:
     def close(self) -> Sequence[Outcome]:
         """Finish every session and end the background threads."""
         outcomes = self.finish_all()
+        self.stop()
+        return outcomes
+
+    def stop(self) -> None:
+        """End the background threads. Sessions are saved only when told from then on."""
         self._saves.stop()
         self._flushes.stop()
-        return outcomes
 
     def flush(self) -> None:
         """Make what was recorded so far survive a power cut, in every session."""

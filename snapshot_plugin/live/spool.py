@@ -147,8 +147,8 @@ class Spool:
         with disk_errors("opening the spool", session_id=session_id):
             spool._adopt(data, found)
         spool.found, spool.damage = records, found.damage
-        has_stale = bool(found.records) and found.records[0].n <= found.base
-        if has_stale or after > found.base:
+        is_stale = bool(found.records) and found.records[-1].n <= found.base  # a kill left them behind the header
+        if is_stale or after > found.base:
             spool._drop(max(found.base, after))
         return spool
 
@@ -215,11 +215,22 @@ class Spool:
 
     def _drop(self, upto: int) -> None:
         with self._syncing, disk_errors("truncating the spool", session_id=self._session_id):
-            with self._lock:
-                if upto >= self._last and not self._sync_failed:
-                    self._empty(upto)
-                    return
-            self._rewrite(upto)
+            if not self._dropped_in_place(upto):
+                self._rewrite(upto)
+
+    def _dropped_in_place(self, upto: int) -> bool:
+        """Drop in this file, where everything goes or there is too little to give back for a new file."""
+        with self._lock:
+            if self._sync_failed:
+                return False
+            if upto >= self._last:
+                self._empty(upto)
+                return True
+            if self._mark_before(upto) != self._marks[0]:
+                return False
+            os.pwrite(self._open_fd(), self._header(upto), 0)  # records up to its base mean nothing
+            self._base = upto
+            return True
 
     def close(self) -> None:
         """Close the file, which stays. Appending afterwards raises `StoreUnavailable`."""

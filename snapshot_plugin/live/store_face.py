@@ -17,9 +17,14 @@ from snapshot_plugin.store.engine import LogStore
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-__all__ = ["sync_face"]
+__all__ = ["has_sync_face", "sync_face"]
 
 T = TypeVar("T")
+
+
+def has_sync_face(store: SnapshotStore) -> bool:
+    """Whether `sync_face` needs no portal for *store*."""
+    return hasattr(store, "sync") or isinstance(store, LogStore)
 
 
 def sync_face(store: SnapshotStore, portal: BlockingPortal | None = None) -> SyncStore:

@@ -306,7 +306,7 @@ def test_a_disk_that_refuses_the_lease_is_asked_again_at_every_event_and_the_hos
     for text in ("one", "two"):
         assert not live.record({"say": text})
     assert len(asked) == 3
-    assert told.failures == [("lease", "store_unavailable")]
+    assert told.failures == [("spool", "store_unavailable")]
     assert live.trouble is not None
     monkeypatch.setattr(FilePlace, "take", take)
     assert not live.record({"say": "three"})  # leased now, and the first two are in no spool

@@ -17,7 +17,7 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.text import long_ago, plain
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.recovery import Recovered
+    from snapshot_plugin.live.recovery import Recovered
 
 __all__ = ["Recovery", "command"]
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
+from snapshot_plugin.live import spool as spool_module
+from snapshot_plugin.live.spool import Record, Spool, read_spool, set_aside
 from snapshot_plugin.live.spool_format import Layout, RawRecord
-from snapshot_plugin.manager import spool as spool_module
-from snapshot_plugin.manager.spool import Spool, SpoolRecord, read_spool, set_aside
 from tests.manager.processes import PATIENCE, heard, output_of, python
 
 SID = "session-1"
@@ -38,9 +38,9 @@ def keys(request: pytest.FixtureRequest) -> SessionKeys | None:
     return keys_of(SID) if request.param == "sealed" else None
 
 
-def filled(directory: Path, count: int, keys: SessionKeys | None = None) -> list[SpoolRecord]:
+def filled(directory: Path, count: int, keys: SessionKeys | None = None) -> list[Record]:
     spool = Spool.open(directory, session_id=SID, keys=keys)
-    records = [SpoolRecord(spool.append({"i": i}), {"i": i}) for i in range(count)]
+    records = [Record(spool.append({"i": i}), {"i": i}) for i in range(count)]
     spool.close()
     return records
 
@@ -60,7 +60,7 @@ def test_records_come_back_as_they_were_appended(tmp_path: Path, keys: SessionKe
     spool = Spool.open(tmp_path, session_id=SID, keys=keys)
     assert [spool.append(value) for value in values] == [1, 2, 3, 4]
     contents = read_spool(tmp_path, session_id=SID, keys=keys)
-    assert contents.records == tuple(SpoolRecord(n, value) for n, value in enumerate(values, 1))
+    assert contents.records == tuple(Record(n, value) for n, value in enumerate(values, 1))
     assert (contents.torn, contents.damage, contents.base) == (False, None, 0)
     spool.close()
 
@@ -151,9 +151,9 @@ def test_truncating_gives_the_space_back(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
     empty = (tmp_path / "live").stat().st_size
     for _ in range(20):
-        spool.append({"text": "x" * 1000})
+        spool.append({"text": "x" * 100_000})
     spool.truncate(19)
-    assert (tmp_path / "live").stat().st_size < empty + 1100
+    assert (tmp_path / "live").stat().st_size < empty + 110_000
     spool.truncate(20)
     assert (tmp_path / "live").stat().st_size == empty
     spool.close()
@@ -216,7 +216,7 @@ def test_threads_that_append_flush_and_truncate_at_once_lose_nothing(tmp_path: P
 def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None:
     code = """
         import itertools, sys, pathlib
-        from snapshot_plugin.manager.spool import Spool
+        from snapshot_plugin.live.spool import Spool
         spool = Spool.open(pathlib.Path(sys.argv[1]), session_id="session-1")
         for i in itertools.count(1):
             print(spool.append({"i": i, "text": "x" * (i % 5000)}), flush=True)
@@ -235,9 +235,9 @@ def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None
 
 CRASHING_TRUNCATE = """
     import itertools, json, os, pathlib, shutil, signal, sys
-    from snapshot_plugin.manager.spool import Spool, read_spool
+    from snapshot_plugin.live.spool import Spool, read_spool
 
-    root, upto, ahead = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    root, upto, size = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
     def die_before_call(k):
         calls = itertools.count()
@@ -255,9 +255,9 @@ CRASHING_TRUNCATE = """
     for k in itertools.count():
         directory = root / str(k)
         directory.mkdir()
-        spool = Spool.open(directory, session_id="session-1", after=ahead)
+        spool = Spool.open(directory, session_id="session-1")
         for i in range(5):
-            spool.append({"i": i})
+            spool.append({"i": "x" * size})
         child = os.fork()
         if child == 0:
             die_before_call(k)
@@ -277,10 +277,13 @@ CRASHING_TRUNCATE = """
 
 @pytest.mark.requirement("MANAGER-SPOOL-TRUNCATE")
 @pytest.mark.parametrize(("upto", "new"), [(5, []), (3, [4, 5]), (9, [])], ids=["all", "some", "beyond"])
-def test_a_kill_at_any_step_of_truncate_leaves_old_or_new(tmp_path: Path, upto: int, new: list[int]) -> None:
+@pytest.mark.parametrize("size", [10, 100_000], ids=["in place", "in a new file"])
+def test_a_kill_at_any_step_of_truncate_leaves_old_or_new(
+    tmp_path: Path, upto: int, new: list[int], size: int
+) -> None:
     old = [1, 2, 3, 4, 5]
-    runs = [json.loads(line) for line in output_of(CRASHING_TRUNCATE, tmp_path, upto, 0)]
-    assert len(runs) > 2
+    runs = [json.loads(line) for line in output_of(CRASHING_TRUNCATE, tmp_path, upto, size)]
+    assert len(runs) > (5 if new and size > 10 else 1)
     assert runs[-1][:2] == [False, new]
     assert runs[0][:2] == [True, old]
     for _killed, left, torn, damage, n, after in runs:
@@ -522,7 +525,7 @@ def test_records_sealed_before_a_key_rotation_are_read_after_it(tmp_path: Path) 
 FULL_DISK = """
     import json, os, pathlib, resource, sys
     from snapshot_plugin.errors import StoreUnavailable
-    from snapshot_plugin.manager.spool import Spool, read_spool
+    from snapshot_plugin.live.spool import Spool, read_spool
 
     directory = pathlib.Path(sys.argv[1])
     spool = Spool.open(directory, session_id="session-1")
@@ -563,7 +566,7 @@ def test_an_append_beyond_a_size_limit_is_refused_and_taken_back(tmp_path: Path)
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(tmp_path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(tmp_path)]
     try:
         mounted = os.geteuid() == 0 and subprocess.run(mount, check=False, capture_output=True).returncode == 0
     except FileNotFoundError:
@@ -603,8 +606,10 @@ def test_truncating_on_a_full_disk_leaves_the_old_content(small_disk: Path) -> N
     spool = Spool.open(small_disk, session_id=SID)
     full = fill_up(spool)
     with pytest.raises(StoreUnavailable):
-        spool.truncate(1)
+        spool.truncate(20)
     assert numbers(small_disk) == list(range(1, full + 1))
+    spool.truncate(1)  # too little to give back: that needs no room
+    assert numbers(small_disk) == list(range(2, full + 1))
     assert not (small_disk / "live.tmp").exists()
     spool.truncate(full)
     assert numbers(small_disk) == []
@@ -675,7 +680,7 @@ def test_a_new_file_is_synced_together_with_its_directory(tmp_path: Path, monkey
 
     def directory_syncs_of_a_flush() -> int:
         before = len(synced)
-        spool.append({})
+        spool.append({"text": "x" * 100_000})
         spool.append({})
         spool.flush()
         return len(synced) - before

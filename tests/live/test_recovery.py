@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
-from snapshot_plugin.manager.lease import Lease, Owner, owner_of
-from snapshot_plugin.manager.recovery import Recovered, recover, recover_session, upto_of, with_upto
-from snapshot_plugin.manager.reduce import reduce_messages
-from snapshot_plugin.manager.spool import Spool, SpoolRecord, read_spool
+from snapshot_plugin.live.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.messages import reduce_messages
+from snapshot_plugin.live.place import FilePlace
+from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, upto_of, with_upto
+from snapshot_plugin.live.spool import Record, Spool, read_spool
+from snapshot_plugin.live.steps import run_async
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -88,9 +90,9 @@ async def triggers(store: FilesystemStore, session_id: str = "s") -> list[str]:
 VICTIM = """
     import pathlib, sys, anyio
     from datetime import UTC, datetime
-    from snapshot_plugin.manager.lease import Lease, Owner
-    from snapshot_plugin.manager.recovery import with_upto
-    from snapshot_plugin.manager.spool import Spool
+    from snapshot_plugin.live.lease import Lease, Owner
+    from snapshot_plugin.live.recovery import with_upto
+    from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
     from snapshot_plugin.store.filesystem import FilesystemStore
 
@@ -181,8 +183,8 @@ async def test_numbers_go_on_after_recovery_so_that_new_records_count(store: Fil
 CRASHING_RECOVERY = """
     import functools, itertools, json, os, pathlib, signal, sys, anyio
     from datetime import UTC, datetime
-    from snapshot_plugin.manager.recovery import recover
-    from snapshot_plugin.manager.spool import Spool
+    from snapshot_plugin.live.recovery import recover
+    from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.store.filesystem import FilesystemStore
 
     now = datetime(2026, 11, 16, tzinfo=UTC)
@@ -289,15 +291,15 @@ async def test_stores_without_a_local_place_and_empty_stores_have_nothing_to_rec
 # --- what goes wrong ---------------------------------------------------------------------------------------------
 
 
-def explode(_snapshot: SessionSnapshot, _records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def explode(_snapshot: SessionSnapshot, _records: Sequence[Record]) -> SessionSnapshot:
     raise RuntimeError("a bug in a reducer")
 
 
-def misname(found: SessionSnapshot, _records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def misname(found: SessionSnapshot, _records: Sequence[Record]) -> SessionSnapshot:
     return found.evolve(session_id="another")
 
 
-def forget(_snapshot: SessionSnapshot, _records: Sequence[SpoolRecord]) -> Any:
+def forget(_snapshot: SessionSnapshot, _records: Sequence[Record]) -> Any:
     return None
 
 
@@ -364,11 +366,11 @@ async def test_a_spool_of_another_session_or_a_newer_release_does_not_stop_the_o
 
 
 async def owned(store: FilesystemStore, **options: Any) -> Recovered | None:
-    lease = Lease.acquire(store.session_dir("s"), Owner.this_process(since=NOW))
+    hold = FilePlace(store).take("s", Owner.this_process(since=NOW))
     try:
-        return await recover_session(store, "s", lease=lease, now=NOW, **options)
+        return await run_async(recover_hold("s", hold, options.get("reducers", {}), NOW), store)
     finally:
-        lease.release()
+        hold.release()
 
 
 async def test_an_owner_recovers_before_it_goes_on(store: FilesystemStore) -> None:
@@ -439,7 +441,7 @@ async def test_a_cancelled_recovery_lets_go_of_the_session(plain: FilesystemStor
 # --- reducers ----------------------------------------------------------------------------------------------------
 
 
-def count(found: SessionSnapshot, records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def count(found: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
     return found.evolve(title=f"{len(records)} records")
 
 
@@ -456,7 +458,7 @@ async def test_the_first_record_or_else_the_session_says_which_reducer_applies(p
 
 
 def reduced(*records: dict[str, Any], start: SessionSnapshot | None = None) -> SessionSnapshot:
-    return reduce_messages(start or snapshot(), [SpoolRecord(n, data) for n, data in enumerate(records, 1)])
+    return reduce_messages(start or snapshot(), [Record(n, data) for n, data in enumerate(records, 1)])
 
 
 def test_messages_appends_and_state_are_applied_in_order() -> None:

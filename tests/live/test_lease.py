@@ -12,7 +12,7 @@ from subprocess import Popen
 import pytest
 
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
-from snapshot_plugin.manager.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
 from tests.manager.processes import PATIENCE, heard, python, tell
 
 SINCE = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
@@ -22,7 +22,7 @@ HOLDER = """
     import pathlib, sys
     from datetime import UTC, datetime
     from snapshot_plugin.errors import SessionLocked
-    from snapshot_plugin.manager.lease import Lease, Owner
+    from snapshot_plugin.live.lease import Lease, Owner
     directory = pathlib.Path(sys.argv[1])
     owner = Owner.this_process(since=datetime(2026, 1, 1, tzinfo=UTC))
     print("ready", flush=True)
@@ -155,7 +155,7 @@ def test_a_forked_child_does_not_keep_the_session_of_its_killed_parent(tmp_path:
     code = """
         import os, pathlib, signal, sys
         from datetime import UTC, datetime
-        from snapshot_plugin.manager.lease import Lease, Owner
+        from snapshot_plugin.live.lease import Lease, Owner
         lease = Lease.acquire(pathlib.Path(sys.argv[1]), Owner.this_process(since=datetime.now(UTC)))
         if os.fork():
             signal.pause()

@@ -1,4 +1,4 @@
-"""A claim: who waits for a flush waits for the disk; what was recorded comes back by its kind."""
+"""The sessions of a manager: flushes wait for the disk, cancellation leaves nothing taken."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live import spool
-from snapshot_plugin.manager.lease import Lease
+from snapshot_plugin.live.lease import Lease
+from snapshot_plugin.live.spool import Record, Spool
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.spool import Spool, SpoolRecord
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -40,13 +41,13 @@ async def test_who_finds_a_flush_under_way_waits_until_the_disk_has_it(
         files.sync_data(fd)
 
     manager = SnapshotManager(store)
-    async with manager.claiming("s") as claim:
-        await claim.secure()
+    async with manager.leasing("s") as managed:
+        await managed.take()
         monkeypatch.setattr(spool, "sync_data", slow)
         assert manager.record("s", {"n": 1})
 
         async def flush(who: str) -> None:
-            await claim.flush()
+            await managed.flush()
             done.append(who)
 
         with anyio.fail_after(PATIENCE):
@@ -60,21 +61,21 @@ async def test_who_finds_a_flush_under_way_waits_until_the_disk_has_it(
     assert sorted(done) == ["first", "second"]
 
 
-def apply_words(snapshot: SessionSnapshot, records: Sequence[SpoolRecord]) -> SessionSnapshot:
+def apply_words(snapshot: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
     said = tuple(Message(role="user", content=record.data["word"]) for record in records)
     return snapshot.evolve(messages=(*snapshot.messages, *said))
 
 
 async def test_a_manager_learns_how_records_of_a_provider_become_a_snapshot(store: FilesystemStore) -> None:
     first = SnapshotManager(store)
-    async with first.claiming("s") as claim:
-        await claim.secure()
+    async with first.leasing("s") as managed:
+        await managed.take()
         assert first.record("s", {"provider_type": "words", "word": "hello"})
     manager = SnapshotManager(store)
     manager.add_reducer("words", apply_words)
     manager.add_reducer("words", lambda snapshot, _records: snapshot)  # one that is there stays
-    async with manager.claiming("s") as claim:
-        await claim.secure()
+    async with manager.leasing("s") as managed:
+        await managed.take()
         found = await manager.read("s")
     assert [message.text for message in found.snapshot.messages] == ["hello"]
 
@@ -98,16 +99,39 @@ async def test_asyncio_may_cancel_whoever_takes_a_session_and_nothing_stays_take
 
     monkeypatch.setattr(owner, name, slow)
     manager = SnapshotManager(store)
-    async with manager.claiming("s") as claim:
-        task = asyncio.create_task(claim.secure())
+    async with manager.leasing("s") as managed:
+        task = asyncio.create_task(managed.take())
         assert await asyncio.to_thread(begun.wait, PATIENCE)
         task.cancel()
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not claim.is_held
+        assert not managed.is_held
     monkeypatch.undo()
 
-    async with SnapshotManager(store).claiming("s") as again:
+    async with SnapshotManager(store).leasing("s") as again:
         await again.secure()
         assert again.is_held
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_is_not_swallowed_by_the_error_of_the_work_under_it(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    """The disk refuses the lease just when the caller's time is up: the caller still sees its cancellation."""
+    _ = anyio_backend
+    begun, go_on = threading.Event(), threading.Event()
+
+    def refuse(*_args: object, **_options: object) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        raise StoreUnavailable("read-only")
+
+    monkeypatch.setattr(Lease, "acquire", refuse)
+    async with SnapshotManager(store).leasing("s") as managed:
+        task = asyncio.create_task(managed.take())
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
