@@ -212,7 +212,9 @@ class _Shown:
         known = "".join(message.text for message in last[0].messages if message.role == "assistant")
         if role != "assistant" or _squeezed(text) in _squeezed(known):
             return ""
-        if not any(_squeezed(last[0].messages[0].text) in _squeezed(said) for who, said in self._runs if who == "user"):
+        if not any(
+            _squeezed(last[0].messages[0].text) in _squeezed(said) for who, said in self._runs if who == "user"
+        ):
             return ""
         return text.removeprefix(known)
 

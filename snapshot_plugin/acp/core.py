@@ -105,6 +105,8 @@ class Core:
         require: the least grade a restore may have: ``exact``, ``history`` or ``context``.
         note_limit: characters of what the model is told after a restore.
         gives_back: brings a session back instead of the ladder in `restore`.
+        only_known: the agent is asked only about sessions that are open here, and never to load one by itself.
+        name: of an agent that does not say its own.
         now: a monotonic clock.
     """
 
@@ -118,11 +120,14 @@ class Core:
         require: str = "context",
         note_limit: int = NOTE_LIMIT,
         gives_back: GivesBack | None = None,
+        only_known: bool = False,
+        name: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.view, self.now, self.gives_back = view, now, gives_back
         self.patience, self.require, self.note_limit = patience, require, note_limit
-        self.agent = AgentInfo(command=tuple(command))
+        self.only_known = only_known
+        self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
         self.initialize_params: Message | None = None
@@ -203,8 +208,8 @@ class Core:
 
     def _forwarded(self, message: Message, pending: Pending) -> Actions:
         session_id = pending.session_id
-        if session_id in self.closed and session_id not in self.open and pending.method.startswith("session/"):
-            text = f"session {session_id} is closed"
+        if session_id is not None and self._is_unknown(session_id) and pending.method.startswith("session/"):
+            text = f"session {session_id} is not open"
             return [ToClient(failure(pending.id, RESOURCE_NOT_FOUND, text, {"sessionId": session_id}))]
         self._from_client[key_of(pending.id)] = pending
         if pending.method == "initialize":
@@ -218,6 +223,12 @@ class Core:
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         entry = prompted(pending.params)
         return [Record(session_id, *entry), *self._passed(message, self.ids.for_agent(passed))]
+
+    def _is_unknown(self, session_id: str) -> bool:
+        """Whether the agent must not be asked: closed, or an id by which it knows another session of ours."""
+        if session_id in self.open:
+            return False
+        return self.only_known or session_id in self.closed or self.ids.ours(session_id) != session_id
 
     def _client_answers(self, message: Message) -> Actions:
         asked = self._from_agent.pop(key_of(message.get("id")), None)
@@ -333,6 +344,8 @@ class Core:
             return False
         capabilities, info = result.get("agentCapabilities"), result.get("agentInfo")
         self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
+        if self.only_known:
+            self.capabilities = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
         names = info if isinstance(info, dict) else {}
         known = {key: names[key] for key in ("name", "version") if isinstance(names.get(key), str)}
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
@@ -493,13 +506,17 @@ class Core:
         finally:
             del self._held[agent_id]
 
-    def bind(self, session_id: str, agent_id: str) -> Steps[None]:
-        """The agent has the session under this id now. What it said of it meanwhile is recorded and shown."""
+    def bind(self, session_id: str, agent_id: str, *, is_new: bool) -> Steps[None]:
+        """The agent has the session under this id now. What it said of it meanwhile is recorded and shown.
+
+        Of one that is not new only how it is: what an agent says to greet a new session is not part of it.
+        """
         self.ids.bind(session_id, agent_id)
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed.discard(session_id)
-        yield from self.show(session_id, self._strays.pop(agent_id, []))
+        strays = self._strays.pop(agent_id, [])
+        yield from (self.show if is_new else self.show_state)(session_id, strays)
 
     def drop(self, session_id: str) -> None:
         """The session is not open here any more."""

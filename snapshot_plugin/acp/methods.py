@@ -55,7 +55,7 @@ class SessionMethods:
         restores: answer load and resume here; else both are the agent's own.
         only_own: list only sessions of this very agent.
         on_deleted: told what the client deleted, so that it can be undone. May block.
-        names_sessions: name the session in the answer to load and resume, which the protocol does not demand.
+        names_sessions: name a session in the first answer about it; the SDK's HTTP server needs that for its routes.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class SessionMethods:
     ) -> None:
         self._adopt, self._only_stored, self._restores = adopt, only_stored, restores
         self._only_own, self._on_deleted, self._names_sessions = only_own, on_deleted, names_sessions
+        self._named: set[str] = set()
         self._aliases: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def by_name(self) -> dict[str, Method]:
@@ -101,11 +102,12 @@ class SessionMethods:
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
             session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
             core.setups[session_id] = _setup(pending.params)
+            self._named.add(session_id)
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
             yield Answer({**result, "sessionId": session_id, **meta})
             if problem is not None:
                 yield Say(f"session {session_id} is NOT recorded: {problem}")
-            yield from core.bind(session_id, agent_id)
+            yield from core.bind(session_id, agent_id, is_new=True)
         return {}
 
     def _continued(self, core: Core, pending: Pending, session_id: str) -> Steps[Message]:
@@ -145,7 +147,10 @@ class SessionMethods:
         return {}
 
     def _name(self, session_id: str) -> Message:
-        return {"sessionId": session_id} if self._names_sessions else {}
+        if not self._names_sessions or session_id in self._named:
+            return {}
+        self._named.add(session_id)
+        return {"sessionId": session_id}
 
     def _as_it_is(self, session_id: str, snapshot: SessionSnapshot) -> Message:
         acp = snapshot.raw().get("metadata", {}).get("acp") or {}
@@ -158,9 +163,7 @@ class SessionMethods:
         """A new session that begins as a copy; with ``_meta.asnap.at`` a copy of so many messages."""
         parent_id, at = _named(pending), _fork_point(pending)
         parent: StoredSnapshot = yield Do(lambda sessions: sessions.newest(parent_id))
-        child = forked(
-            parent.snapshot, session_id=new_id(), seq=parent.ref.seq, at=at, now=datetime.now(UTC)
-        )
+        child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, at=at, now=datetime.now(UTC))
         setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
         first = {"new": stored_setup({"cwd": parent.snapshot.config.cwd, **setup})}
         child_id = child.session_id
@@ -175,6 +178,7 @@ class SessionMethods:
         if parent_id in core.notes and child_id not in core.notes:
             core.notes[child_id] = core.notes[parent_id]
         yield Checkpoint(child_id)
+        self._named.add(child_id)
         return {**restored.answer(), "sessionId": child_id}
 
     # Ending -----------------------------------------------------------------------------------------------
@@ -228,7 +232,9 @@ class SessionMethods:
         sessions = yield Do(lambda live: self._merged(live, own, cwd, name))
         return page(sessions, cursor)
 
-    def _merged(self, live: LiveSessions, own: Sequence[Message], cwd: str | None, name: str | None) -> list[Message]:
+    def _merged(
+        self, live: LiveSessions, own: Sequence[Message], cwd: str | None, name: str | None
+    ) -> list[Message]:
         metas = [meta for meta in live.list() if meta.provider_type == PROVIDER and name in (None, meta.agent)]
         stored = {meta.session_id for meta in metas}
         known = {}
@@ -285,7 +291,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     """A session we never saw: if the agent has it, its replay becomes our record."""
     method = pending.method
     is_able = core.capabilities.get("loadSession") is True if method == "session/load" else core.can("resume")
-    if not is_able:
+    if not is_able or core.only_known:
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     with core.making_sessions():
         with core.withholding(session_id) as held:
@@ -298,7 +304,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
         first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
         yield Do(lambda sessions: _begin(sessions, session_id, first))
         yield from core.show(session_id, held)
-        yield from core.bind(session_id, session_id)
+        yield from core.bind(session_id, session_id, is_new=True)
     core.setups[session_id] = _setup(pending.params)
     yield Record(session_id, {"stop": {}, "config": result}, durable=True)
     yield Checkpoint(session_id)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 
 from snapshot_plugin.acp.actions import AgentRefused
-from snapshot_plugin.acp.messages import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, Message, Pending, failure
+from snapshot_plugin.acp.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    RESOURCE_NOT_FOUND,
+    Message,
+    Pending,
+    failure,
+)
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
 
 __all__ = ["refusal"]

@@ -109,7 +109,12 @@ def _unshown(items: list[Any], terminals: Mapping[str, Any]) -> Iterator[Any]:
     """The output of terminals that the agent only told of in ``_meta``."""
     shown = {str(item.get("terminalId")) for item in items if isinstance(item, dict)}
     for name, seen in terminals.items():
-        if name not in shown and isinstance(seen, dict) and seen.get("meta") and isinstance(seen.get("output"), str):
+        if (
+            name not in shown
+            and isinstance(seen, dict)
+            and seen.get("meta")
+            and isinstance(seen.get("output"), str)
+        ):
             yield {"type": "content", "content": _text(seen["output"])}
 
 

@@ -110,7 +110,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     with core.making_sessions():
         restored = yield from _climb(core, record, wish)
         yield Record(session_id, core.agent_event(restored.agent_session_id), durable=True)
-        yield from core.bind(session_id, restored.agent_session_id)
+        yield from core.bind(session_id, restored.agent_session_id, is_new=False)
     restored = yield from _reapplied(core, restored)
     if restored.note:
         core.notes[session_id] = restored.note
@@ -136,7 +136,9 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
         )
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
     note = transcript_note(record, limit=core.note_limit) if record.messages else None
-    return Restored(record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record)
+    return Restored(
+        record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record
+    )
 
 
 def _rungs(core: Core, record: SessionSnapshot, wish: Wish) -> Iterator[Any]:

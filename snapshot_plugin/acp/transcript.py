@@ -169,7 +169,9 @@ def _terminals_in(call: ToolCallBlock) -> Iterator[str]:
 def without_terminals(update: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The update of a call without what its ``_meta`` tells of terminals, and that, by terminal."""
     meta = update.get("_meta")
-    told = {name: meta[name] for name in _TOLD if isinstance(meta.get(name), dict)} if isinstance(meta, dict) else {}
+    told = (
+        {name: meta[name] for name in _TOLD if isinstance(meta.get(name), dict)} if isinstance(meta, dict) else {}
+    )
     if not told or not isinstance(meta, dict):
         return update, {}
     terminals: dict[str, dict[str, Any]] = {}

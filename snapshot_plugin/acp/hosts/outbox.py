@@ -87,5 +87,7 @@ class Outbox:
             self.drain()
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._is_over or (bool(self._slots) and self._slots[0].is_ready and not self._is_writing)
+                    lambda: (
+                        self._is_over or (bool(self._slots) and self._slots[0].is_ready and not self._is_writing)
+                    )
                 )

@@ -126,9 +126,7 @@ def _serve(
             restores=resume != "off",
             on_deleted=lambda trashed: portal.call(call.record_deletion, kept, [trashed]),
         )
-        proxy = Proxy(
-            agent, sessions, methods, client_in=0, client_out=1, require=require, patience=patience
-        )
+        proxy = Proxy(agent, sessions, methods, client_in=0, client_out=1, require=require, patience=patience)
         try:
             with _answering(sessions, portal):
                 return proxy.run(process)

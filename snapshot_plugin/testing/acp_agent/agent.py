@@ -44,7 +44,10 @@ class Live:
     def state(self) -> Params:
         """What new, load, resume and fork answer."""
         modes = {"currentModeId": self.mode, "availableModes": _MODES}
-        models = {"currentModelId": self.unstable_model, "availableModels": [{"modelId": "fast"}, {"modelId": "deep"}]}
+        models = {
+            "currentModelId": self.unstable_model,
+            "availableModels": [{"modelId": "fast"}, {"modelId": "deep"}],
+        }
         return {"modes": modes, "models": models, "configOptions": self.options()}
 
     def options(self) -> list[Params]:
@@ -177,7 +180,10 @@ class Agent:
         turn = session.turns[-1] if session.turns else None
         if turn is None or turn.stop is not None or "finishes-on-load" not in self._options.misbehaves:
             return
-        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "Finished by itself."}}
+        update = {
+            "sessionUpdate": "agent_message_chunk",
+            "content": {"type": "text", "text": "Finished by itself."},
+        }
         turn.updates.append(update)
         turn.stop = "end_turn"
         self._sessions.save()

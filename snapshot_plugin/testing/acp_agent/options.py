@@ -60,9 +60,7 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument(
         "--refuse", type=Path, metavar="FILE", help="refuse to make or load sessions while this file exists"
     )
-    parser.add_argument(
-        "--hold", type=Path, metavar="FILE", help="do not answer initialize while this file exists"
-    )
+    parser.add_argument("--hold", type=Path, metavar="FILE", help="do not answer initialize while this file exists")
     parser.add_argument("--name", default="scripted-agent", help="what it calls itself")
     for name in CAPABILITIES:
         parser.add_argument(f"--no-{name}", dest="cannot", action="append_const", const=name, default=[])
@@ -71,5 +69,11 @@ def parse(arguments: Sequence[str]) -> Options:
     given = parser.parse_args(arguments)
     cannot = {*given.cannot, *(["load"] if "fake-load" in given.misbehave else [])}
     return Options(
-        given.state, given.login, given.refuse, given.hold, given.name, frozenset(CAPABILITIES) - cannot, frozenset(given.misbehave)
+        given.state,
+        given.login,
+        given.refuse,
+        given.hold,
+        given.name,
+        frozenset(CAPABILITIES) - cannot,
+        frozenset(given.misbehave),
     )

@@ -33,7 +33,9 @@ class Loading(HostStage):
             load(client, session_id)
             assert client.answer_to(running)["result"] == {"stopReason": "end_turn"}
             everything = "".join(f"part-{n:03}." for n in range(300))
-            before = client.said(session_id)[: len(client.said(session_id)) - len(client.said(session_id, since=mark))]
+            before = client.said(session_id)[
+                : len(client.said(session_id)) - len(client.said(session_id, since=mark))
+            ]
             shown_since = client.said(session_id, since=mark)
             replayed_from = shown_since.index("part-000.")
             assert before + shown_since[:replayed_from] == everything[: len(before) + replayed_from]

@@ -210,8 +210,10 @@ class Notes(HostStage):
             assert _NOTE not in str(client.updates())
 
     def test_it_carries_what_tools_were_given_and_gave_the_newest_first(self, tmp_path: Path) -> None:
-        big = "update " + '{"sessionUpdate":"tool_call","toolCallId":"%s","title":"Read","status":"completed",' + (
-            '"rawInput":{"path":"%s"},"rawOutput":{"text":"%s"}}'
+        big = (
+            "update "
+            + '{"sessionUpdate":"tool_call","toolCallId":"%s","title":"Read","status":"completed",'
+            + ('"rawInput":{"path":"%s"},"rawOutput":{"text":"%s"}}')
         )
         with self.start(tmp_path, "--no-load", "--no-resume") as client:
             session_id = client.new_session()

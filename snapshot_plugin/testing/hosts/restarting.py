@@ -111,7 +111,9 @@ class Restarting(HostStage):
             assert "unknown" in str(closing["content"])
 
     @linux
-    def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_live_connection(self, tmp_path: Path) -> None:
+    def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_live_connection(
+        self, tmp_path: Path
+    ) -> None:
         with self.start(tmp_path, *_UNABLE, "--misbehave", "dies-during-permission") as client:
             session_id = client.new_session()
             assert "error" in client.answer_to(client.begin_prompt(session_id, "ask"))

@@ -53,7 +53,9 @@ class Trouble(HostStage):
             client.prompt(session_id, "say two")
         assert [m.text for m in stored(tmp_path, session_id).messages if m.role == "assistant"] == ["one", "two"]
 
-    def test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told(self, tmp_path: Path) -> None:
+    def test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told(
+        self, tmp_path: Path
+    ) -> None:
         sessions, aside = tmp_path / "store" / "sessions", tmp_path / "aside"
         with self.start(tmp_path) as client:
             client.prompt(client.new_session(), "say the store exists")

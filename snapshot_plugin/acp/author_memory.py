@@ -1,11 +1,10 @@
-"""What an agent itself remembers of a session, and what it therefore has to be told. Pure."""
+"""What the author of an SDK agent keeps of a session, and what the model therefore has to be told. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from snapshot_plugin.adapters.acp.ladder import NOTE_LIMIT
-from snapshot_plugin.acp.notes import lost_note, transcript_note
+from snapshot_plugin.acp.notes import NOTE_LIMIT, lost_note, transcript_note
 from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.acp.state import HISTORY
 from snapshot_plugin.acp.turns import turns
@@ -53,10 +52,10 @@ def kept_history(record: SessionSnapshot, agent: str | None) -> Kept | None:
     return Kept(thaw(kept["value"]), messages)
 
 
-def note_about(record: SessionSnapshot, *, remembered: int) -> str | None:
+def note_about(record: SessionSnapshot, *, remembered: int, limit: int = NOTE_LIMIT) -> str | None:
     """What the model has to be told, if the agent remembers the first *remembered* messages by itself."""
     if not remembered:
-        return transcript_note(record, limit=NOTE_LIMIT) if record.messages else None
+        return transcript_note(record, limit=limit) if record.messages else None
     since = [turn for turn in turns(record.messages[remembered:]) if not turn.refused]
     lost = [message for turn in since for message in turn.messages]
-    return lost_note(lost, limit=NOTE_LIMIT) if lost else None
+    return lost_note(lost, limit=limit) if lost else None

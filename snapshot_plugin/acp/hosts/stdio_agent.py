@@ -1,4 +1,4 @@
-"""An agent's process for an SDK client: the environment that was asked for, a stderr that is read, an end."""
+"""An agent's process as a transport of the SDK: its environment, its stderr, its end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 
+from snapshot_plugin.acp.hosts.process import agent_environment, end_with_parent
 from snapshot_plugin.acp.messages import Lines, encode, parse
 from snapshot_plugin.errors import AgentUnavailable
 
@@ -50,16 +51,22 @@ class StdioAgent:
 
         Args:
             command: the program and its arguments.
-            env: its whole environment, nothing added; None: the one of this process, nothing left out.
+            env: its whole environment; None: that of this process. The keys of a store are left out of either.
             cwd: where it runs; None: where this process does.
 
         Raises:
             AgentUnavailable: it cannot be started.
         """
-        environment = None if env is None else dict(env)
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, cwd=cwd, start_new_session=True
+                *command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=agent_environment(env),
+                cwd=cwd,
+                start_new_session=True,
+                preexec_fn=end_with_parent(),
             )
         except OSError as error:
             raise AgentUnavailable(
