@@ -17,7 +17,7 @@ __all__ = ["KNOWN", "reduced"]
 
 KNOWN: Final = {
     "messages": "snapshot_plugin.live.messages:reduce_messages",
-    "acp": "snapshot_plugin.adapters.acp.journal:reduce_spool",
+    "acp": "snapshot_plugin.acp.reducer:reduce_spool",
 }
 """Provider type to ``module:function``."""
 

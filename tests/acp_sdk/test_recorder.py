@@ -22,7 +22,7 @@ from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from tests.acp.client import Client, Handler, allow
+from snapshot_plugin.testing.acp_client import Client, Handler, allow
 from tests.acp.proxied import proxied
 from tests.acp_sdk.agents.updates import text_block
 from tests.acp_sdk.orchestrator import (
