@@ -32,8 +32,9 @@ changes anything on disk.
 
 **Errors.** Everything raised on purpose is a `SnapshotError`; what the disk refuses is `StoreUnavailable`.
 
-A store object belongs to one event loop. Any number of store objects, in any number of processes, may work
-on the same place.
+**Two faces.** The asynchronous methods run on asyncio and trio. `sync` offers the same methods as plain calls, for
+any thread and without an event loop. One store object may be used through both, by several threads and event loops
+at once. Any number of store objects, in any number of processes, may work on the same place.
 """
 
 from __future__ import annotations
@@ -42,14 +43,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import Timestamp, Value
 
-__all__ = ["CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
+if TYPE_CHECKING:
+    from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["GRACE", "CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
+
+GRACE = timedelta(days=30)
+"""How long a deleted session can be brought back."""
 
 
 class Finding(Value):
@@ -119,6 +126,10 @@ class CheckReport(Value):
 
 class SnapshotStore(Protocol):
     """Where snapshots live. The module docstring is part of this contract."""
+
+    @property
+    def sync(self) -> SyncStore:
+        """The same methods as plain calls: no event loop, any thread."""
 
     async def save(
         self,

@@ -164,10 +164,6 @@ class ObjectLog(TrashObjects):
         own = list(self._own.items())
         return [name for name, seen in own if sum(len(part.data) for part in seen.ledger.parts) >= size]
 
-    def forget(self, session_id: str) -> None:
-        """Have written nothing of this session."""
-        self._own.pop(session_id, None)
-
     def doubt(self) -> None:
         """See `TendedLog`: a key that can be read is durable."""
 

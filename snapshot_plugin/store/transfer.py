@@ -20,7 +20,7 @@ from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCor
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.store.listing import meta_of
-from snapshot_plugin.store.log import FrameLog
+from snapshot_plugin.store.log import FrameLog, tip_of
 from snapshot_plugin.store.reader import check_order, session_items
 
 __all__ = ["Copied", "put_in", "take_out", "verified", "with_roots"]
@@ -113,7 +113,7 @@ def put_in(
         keys,
     )
     with log.exclusively(session_id):
-        if not instead_of and log.tip(session_id) is not None:
+        if not instead_of and tip_of(log.segments(session_id)) is not None:
             raise Conflict(f"there is a session {session_id}", session_id=session_id)
         if instead_of and _roots(take_out(log, session_id, keys)) != _roots(instead_of):
             raise Conflict(f"session {session_id} was changed meanwhile", session_id=session_id)
