@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from snapshot_plugin.model.content import Blocks, TextBlock
 from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.meta import CURRENT_VERSION
+from snapshot_plugin.model.origin import Origin
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Role",
     "SessionConfig",
     "SessionSnapshot",
+    "origin_of",
+    "with_origin",
 ]
 
 Role = Literal["user", "assistant", "system", "tool"]
@@ -145,6 +148,7 @@ class SessionSnapshot(Value):
     plugins: JsonObject = FrozenDict()
     memory: JsonObject = FrozenDict()
     metadata: JsonObject = FrozenDict()
+    _origin: Origin | None = PrivateAttr(default=None)
 
     def append(self, *messages: Message, **changes: Any) -> SessionSnapshot:
         """A copy with *messages* added at the end, and other fields changed as in `evolve`.
@@ -154,3 +158,14 @@ class SessionSnapshot(Value):
         added = self._checked("messages", messages)
         grown = self.model_copy(update={"messages": self.messages + added})
         return grown.evolve(**changes) if changes else grown
+
+
+def origin_of(snapshot: SessionSnapshot) -> Origin | None:
+    """What *snapshot*, or the one it was made from with `append` and `evolve`, was loaded from."""
+    return snapshot._origin  # noqa: SLF001 — the class above
+
+
+def with_origin(snapshot: SessionSnapshot, origin: Origin) -> SessionSnapshot:
+    """Note where *snapshot* was loaded from; returns it."""
+    snapshot._origin = origin  # noqa: SLF001 — as above
+    return snapshot

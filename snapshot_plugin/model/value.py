@@ -82,7 +82,9 @@ class Value(BaseModel):
         A kind with rules over several fields (there are few, and small) is validated whole.
         """
         if type(self).__pydantic_decorators__.model_validators:
-            return type(self)(**{**self.__dict__, **(self.__pydantic_extra__ or {}), **changes})
+            whole = type(self)(**{**self.__dict__, **(self.__pydantic_extra__ or {}), **changes})
+            object.__setattr__(whole, "__pydantic_private__", self.__pydantic_private__)
+            return whole
         fields = _names(type(self))
         known = {fields[name]: value for name, value in changes.items() if name in fields}
         copy = self.model_copy(update={name: self._checked(name, value) for name, value in known.items()})

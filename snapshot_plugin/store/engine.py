@@ -21,11 +21,11 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.core import StoreCore
-from snapshot_plugin.store.head import Step
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.turns import Turns
+from snapshot_plugin.store.writer import Step
 
 __all__ = ["GRACE", "Limits", "LogStore"]
 
@@ -90,6 +90,13 @@ class LogStore:
         self.prepare()
         return work(*args)
 
+    def place_id(self) -> str:
+        """What tells this store's place from others; empty where that is not known."""
+        return ""
+
+    def guard(self, session_id: str) -> None:
+        """Called before a session is deleted. Raises `SessionLocked` while it is live; `live` replaces this."""
+
     def segment_finished(self, session_id: str) -> None:
         """A segment will not grow any more; a store may compress it better now."""
 
@@ -147,25 +154,32 @@ class LogStore:
 
     # Removing --------------------------------------------------------------------------------------------
 
-    async def delete(self, session_id: str) -> Trashed:
+    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
-        return await self._in_turn(session_id, self.core.delete, session_id)
+        return await self._in_turn(session_id, self.core.delete, session_id, purge)
 
     async def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
         return await self._run(self.core.trash)
 
-    async def undelete(self, token: str) -> str:
+    async def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `SnapshotStore.undelete`."""
-        return await self._run(self.core.undelete, token)
+        return await self._run(self.core.undelete, token, session_id)
 
     async def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`."""
         return await self._run(self.core.purge, older_than, now)
 
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
-        return await self._in_turn(session_id, self.core.forget, session_id, policy, dry_run)
+        return await self._in_turn(session_id, self.core.forget, session_id, policy, frozenset(seqs), dry_run)
 
     async def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """Forget just these snapshots, with a copy of the session as it was in the trash; see `copies.drop`."""
@@ -180,6 +194,10 @@ class LogStore:
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._run(self.core.check, session_id, repair)
+
+    async def salvage(self, session_id: str) -> SnapshotRef | None:
+        """See `SnapshotStore.salvage`."""
+        return await self._in_turn(session_id, self.core.salvage, session_id)
 
     async def compact(self, session_id: str) -> None:
         """Compress a session's frames as well as possible, and seal them with the primary key.

@@ -121,6 +121,10 @@ class KeyedStore(LogStore):
         self.prepare()
         return self._store_id or ""
 
+    def place_id(self) -> str:
+        """See `LogStore`."""
+        return self.store_id
+
     @property
     def keychain(self) -> Keychain:
         """The store's keys: add, remove and change ways to open it, rotate the data key."""

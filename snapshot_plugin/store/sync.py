@@ -74,25 +74,32 @@ class SyncStore:
         """See `SnapshotStore.history`."""
         return self._in_turn(session_id, self._core.history, session_id)
 
-    def delete(self, session_id: str) -> Trashed:
+    def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
-        return self._in_turn(session_id, self._core.delete, session_id)
+        return self._in_turn(session_id, self._core.delete, session_id, purge)
 
     def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
         return self._run(self._core.trash)
 
-    def undelete(self, token: str) -> str:
+    def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `SnapshotStore.undelete`."""
-        return self._run(self._core.undelete, token)
+        return self._run(self._core.undelete, token, session_id)
 
     def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`."""
         return self._run(self._core.purge, older_than, now)
 
-    def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
-        return self._in_turn(session_id, self._core.forget, session_id, policy, dry_run)
+        return self._in_turn(session_id, self._core.forget, session_id, policy, frozenset(seqs), dry_run)
 
     def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """See `LogStore.drop`."""
@@ -105,6 +112,10 @@ class SyncStore:
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return self._run(self._core.check, session_id, repair)
+
+    def salvage(self, session_id: str) -> SnapshotRef | None:
+        """See `SnapshotStore.salvage`."""
+        return self._in_turn(session_id, self._core.salvage, session_id)
 
     def compact(self, session_id: str) -> None:
         """See `LogStore.compact`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -140,17 +140,17 @@ class FaultyStore:
         """See `SnapshotStore.history`."""
         return await self._through("history", session_id, lambda: self.inner.history(session_id))
 
-    async def delete(self, session_id: str) -> Trashed:
+    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
-        return await self._through("delete", session_id, lambda: self.inner.delete(session_id))
+        return await self._through("delete", session_id, lambda: self.inner.delete(session_id, purge=purge))
 
     async def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
         return await self._through("trash", None, self.inner.trash)
 
-    async def undelete(self, token: str) -> str:
+    async def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `SnapshotStore.undelete`."""
-        return await self._through("undelete", None, lambda: self.inner.undelete(token))
+        return await self._through("undelete", None, lambda: self.inner.undelete(token, session_id=session_id))
 
     async def purge(self, *, older_than: timedelta | None = None, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`. The grace period is the inner store's unless it is given."""
@@ -158,15 +158,26 @@ class FaultyStore:
             return await self._through("purge", None, lambda: self.inner.purge(now=now))
         return await self._through("purge", None, lambda: self.inner.purge(older_than=older_than, now=now))
 
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
         return await self._through(
-            "forget", session_id, lambda: self.inner.forget(session_id, policy, dry_run=dry_run)
+            "forget", session_id, lambda: self.inner.forget(session_id, policy, seqs=seqs, dry_run=dry_run)
         )
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._through("check", session_id, lambda: self.inner.check(session_id, repair=repair))
+
+    async def salvage(self, session_id: str) -> SnapshotRef | None:
+        """See `SnapshotStore.salvage`."""
+        return await self._through("salvage", session_id, lambda: self.inner.salvage(session_id))
 
     async def aclose(self) -> None:
         """Close the inner store."""

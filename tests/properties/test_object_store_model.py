@@ -212,7 +212,7 @@ def everything_in(world: World) -> set[str]:
         found.update(texts)
         assert store.prepared(store.core.check, (None, False)).ok
         store.prepared(store.core.delete, ("session",))
-        store.core._heads.forget("session")
+        store.core._writers.forget("session")
 
     if store.prepared(store.frames.sessions, ()):
         read()
