@@ -10,13 +10,15 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
 from snapshot_plugin.errors import SnapshotCorrupted
 
-__all__ = ["Snapshot", "open_snapshots", "packed", "payload_of", "payload_size"]
+__all__ = ["Snapshot", "open_snapshots", "packed", "payload_of", "payload_size", "split_pack"]
 
 Snapshot = tuple[Header, list[bytes]]
 """A snapshot as stored: its header, and the lines of its payload."""
 
 _PACK_BYTES = 128 << 10
 """A larger pack would hardly be smaller, and one snapshot in it would take longer to read."""
+_PACKS = 4
+"""Into at least so many packs a session is cut: damage costs the pack it is in, not the session."""
 _WORTH = 8 << 10
 """Less than this fits into a block or two of the disk anyway."""
 _BEGINS = b'{"frame":'
@@ -24,16 +26,19 @@ _BEGINS = b'{"frame":'
 
 def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None) -> list[bytes]:
     """Frames that hold these snapshots in little space; neighbours stand together in packs."""
-    return [frame for group in _groups(snapshots) for frame in _frames(group, keys)]
+    listed = list(snapshots)
+    total = sum(payload_size(lines) for _, lines in listed)
+    limit = max(_WORTH, min(_PACK_BYTES, total // _PACKS))
+    return [frame for group in _groups(listed, limit) for frame in _frames(group, keys)]
 
 
-def _groups(snapshots: Iterable[Snapshot]) -> Iterator[list[Snapshot]]:
+def _groups(snapshots: Iterable[Snapshot], limit: int) -> Iterator[list[Snapshot]]:
     group: list[Snapshot] = []
     size = 0
     for header, lines in snapshots:
         more = payload_size(lines)
         # A full snapshot begins a pack, so that a reader finds it without opening one.
-        if group and (header.full or size + more > _PACK_BYTES):
+        if group and (header.full or size + more > limit):
             yield group
             group, size = [], 0
         group.append((header, lines))
@@ -73,14 +78,21 @@ def open_snapshots(frame: bytes, *, session_id: str, keys: SessionKeys | None) -
         raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=session_id)
     if not header.pack:
         return [(header, lines)]
-    starts = [number for number, line in enumerate(lines) if line.startswith(_BEGINS)]
-    snapshots = [
-        (Header.from_bytes(lines[start][len(_BEGINS) : -1]), lines[start + 1 : end])
-        for start, end in pairwise([*starts, len(lines)])
-    ]
+    snapshots = list(split_pack(lines))
     if not _agree(header, [each for each, _ in snapshots]):
         raise SnapshotCorrupted(f"a pack up to snapshot {header.hi} contradicts itself", session_id=session_id)
     return snapshots
+
+
+def split_pack(lines: Sequence[bytes]) -> Iterator[Snapshot]:
+    """The snapshots in the lines of a pack, oldest first, as far as their headers can be read."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(_BEGINS)]
+    for start, end in pairwise([*starts, len(lines)]):
+        try:
+            header = Header.from_bytes(lines[start][len(_BEGINS) : -1])
+        except SnapshotCorrupted:
+            return
+        yield header, list(lines[start + 1 : end])
 
 
 def _agree(header: Header, inside: Sequence[Header]) -> bool:

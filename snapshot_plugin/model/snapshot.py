@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from snapshot_plugin.model.content import Block, Blocks, TextBlock
 from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.meta import CURRENT_VERSION
+from snapshot_plugin.model.origin import Origin
 from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
 from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
 from snapshot_plugin.model.withheld import without_secrets
@@ -29,6 +30,8 @@ __all__ = [
     "Role",
     "SessionConfig",
     "SessionSnapshot",
+    "origin_of",
+    "with_origin",
 ]
 
 Role = Literal["user", "assistant", "system", "tool"]
@@ -242,6 +245,7 @@ class SessionSnapshot(Value):
     plugins: JsonObject = FrozenDict()
     memory: JsonObject = FrozenDict()
     metadata: JsonObject = FrozenDict()
+    _origin: Origin | None = PrivateAttr(default=None)
 
     if TYPE_CHECKING:
 
@@ -308,3 +312,13 @@ class SessionSnapshot(Value):
         """What its maker should know: the names of settings whose values are not kept."""
         names = ", ".join(self.config.withheld)
         return (f"not kept, as they may be secrets: {names}",) if names else ()
+
+def origin_of(snapshot: SessionSnapshot) -> Origin | None:
+    """What *snapshot*, or the one it was made from with `append` and `evolve`, was loaded from."""
+    return snapshot._origin  # noqa: SLF001 — the class above
+
+
+def with_origin(snapshot: SessionSnapshot, origin: Origin) -> SessionSnapshot:
+    """Note where *snapshot* was loaded from; returns it."""
+    snapshot._origin = origin  # noqa: SLF001 — as above
+    return snapshot

@@ -94,7 +94,9 @@ class Value(BaseModel):
         extra = self.__pydantic_extra__ or {}
         _check_given(type(self), changes, known=extra)
         if type(self).__pydantic_decorators__.model_validators:
-            return self._whole({**self.__dict__, **extra, **changes})
+            whole = self._whole({**self.__dict__, **extra, **changes})
+            object.__setattr__(whole, "__pydantic_private__", self.__pydantic_private__)
+            return whole
         fields = _names(type(self))
         known = {fields[name]: value for name, value in changes.items() if name in fields}
         copy = self.model_copy(update={name: self._checked(name, value) for name, value in known.items()})

@@ -32,24 +32,31 @@ changes anything on disk.
 
 **Errors.** Everything raised on purpose is a `SnapshotError`; what the disk refuses is `StoreUnavailable`.
 
-A store object belongs to one event loop. Any number of store objects, in any number of processes, may work
-on the same place.
+**Two faces.** The asynchronous methods run on asyncio and trio. `sync` offers the same methods as plain calls, for
+any thread and without an event loop. One store object may be used through both, by several threads and event loops
+at once. Any number of store objects, in any number of processes, may work on the same place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import Timestamp, Value
 
-__all__ = ["CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
+if TYPE_CHECKING:
+    from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["GRACE", "CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
+
+GRACE = timedelta(days=30)
+"""How long a deleted session can be brought back."""
 
 
 class Finding(Value):
@@ -58,7 +65,7 @@ class Finding(Value):
     session_id: str
     kind: str
     """Damage: corrupted · tampered · chain · version_unsupported · wrong_key · misplaced · unreadable.
-    What a crash may leave: unfinished · leftover."""
+    What a crash may leave: unfinished · leftover. What a repair set aside: quarantine."""
     detail: str
     file: str | None = None
     offset: int | None = None
@@ -66,8 +73,8 @@ class Finding(Value):
 
     @property
     def is_damage(self) -> bool:
-        """False for what a crash may leave behind and nobody was promised: unfinished saves, leftovers."""
-        return self.kind not in ("unfinished", "leftover")
+        """False for what a crash or a repair leaves: nothing that is still promised is in it."""
+        return self.kind not in ("unfinished", "leftover", "quarantine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +127,10 @@ class CheckReport(Value):
 class SnapshotStore(Protocol):
     """Where snapshots live. The module docstring is part of this contract."""
 
+    @property
+    def sync(self) -> SyncStore:
+        """The same methods as plain calls: no event loop, any thread."""
+
     async def save(
         self,
         snapshot: SessionSnapshot,
@@ -149,26 +160,50 @@ class SnapshotStore(Protocol):
     async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""
 
-    async def delete(self, session_id: str) -> Trashed:
-        """Move the session to the trash, where `undelete` finds it until `purge`."""
+    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
+        """Move the session to the trash, where `undelete` finds it until `purge`; with *purge*, remove it for ever.
+
+        `SessionLocked` if the session is live (see `LogStore.guard`).
+        """
 
     async def trash(self) -> Sequence[Trashed]:
         """The deleted sessions that can still be brought back, newest first."""
 
-    async def undelete(self, token: str) -> str:
-        """Bring a deleted session back and return its id; `Conflict` if a new one has its place."""
+    async def undelete(self, token: str, *, session_id: str | None = None) -> str:
+        """Bring a deleted session back and return its id; `Conflict` if a new one has its place.
+
+        With *session_id*, it comes back under that id, as a copy in a session that must not exist.
+        """
 
     async def purge(self, *, older_than: timedelta = ..., now: datetime | None = None) -> Sequence[Trashed]:
         """Remove for ever what has been in the trash longer than the grace period. Returns what went."""
 
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
-        """Drop the snapshots the policy does not keep. Those that stay keep their numbers, content and roots."""
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
+        """Drop the snapshots the policy does not keep, or just those numbered *seqs*.
+
+        Those that stay keep their numbers, content and roots. The newest one always stays: `InvalidInput` if *seqs*
+        names it, or a number that is not there.
+        """
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """Read and verify everything, down to every root; nothing is changed.
 
-        With *repair*, damaged files are copied to quarantine and the session is written again with the
-        snapshots that are whole.
+        With *repair*, damaged files are copied to quarantine and the session is rewritten with the snapshots that
+        are whole; what follows the damage is salvaged first.
+        """
+
+    async def salvage(self, session_id: str) -> SnapshotRef | None:
+        """Rebuild a damaged session from every frame that is whole, and save it as a new snapshot.
+
+        Missing messages leave a marked gap; the snapshot has the tag ``salvaged``. Nothing is removed. Returns None
+        if there is no more to find than what `load` returns. Also reads what an earlier repair put in quarantine.
         """
 
     async def aclose(self) -> None:

@@ -1,30 +1,27 @@
-"""Read everything, believe nothing: history, verification, and repair of a session."""
+"""Verify sessions down to every root, repair them, and tell their history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from snapshot_plugin.codec.document import Document, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, open_meta, summary_in
-from snapshot_plugin.codec.pack import open_snapshots
-from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotError, StoreUnavailable
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import CheckReport, Finding
 from snapshot_plugin.store.listing import damaged, meta_of
 from snapshot_plugin.store.log import FrameLog, SessionEntry
-from snapshot_plugin.store.reader import Item, session_items
+from snapshot_plugin.store.replay import Item, Replayed, open_item, replay, session_items
 
-__all__ = ["combine", "history", "inspect"]
+__all__ = ["combine", "history", "inspect", "is_repairable", "repair", "replayed", "set_aside"]
 
 KeysOf = Callable[[str], SessionKeys | None]
 
 
 def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[SnapshotMeta]:
-    """Every snapshot, oldest first; those that cannot be read are there, as damaged."""
+    """Every snapshot, oldest first; those that cannot be read are listed as damaged."""
     out = []
     for item in session_items(log, session_id):
         if item.kind != "frame" or item.header is None:
@@ -42,8 +39,7 @@ def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[Sn
 
 def _summaries(item: Item, session_id: str, keys: SessionKeys | None) -> Iterable[tuple[Header, dict[str, Any]]]:
     if item.header and item.header.pack:
-        inside = open_snapshots(item.data, session_id=session_id, keys=keys)
-        return [(header, summary_in(lines[0])) for header, lines in inside]
+        return [(header, summary_in(lines[0])) for header, lines in open_item(item, session_id, keys)]
     return [open_meta(item.data, session_id=session_id, keys=keys)]
 
 
@@ -52,45 +48,50 @@ def _numbers(header: Header) -> Iterable[int]:
     return range(header.lo, header.hi + 1) if header.pack == header.hi - header.lo + 1 else [header.hi]
 
 
-def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf, *, repair: bool) -> CheckReport:
-    """Verify one session down to every root; with *repair*, set damaged segments aside, keeping what is whole."""
+def replayed(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[Replayed]:
+    """Every frame of a session, opened and verified."""
+    return list(replay(session_items(log, session_id), session_id, keys))
+
+
+def inspect(log: FrameLog, entry: SessionEntry, keys_of: KeysOf) -> CheckReport:
+    """Verify one session down to every root."""
     session_id = entry.session_id
     if entry.problem:
         return CheckReport(findings=(Finding(session_id=session_id, kind="misplaced", detail=entry.problem),))
-    keys = keys_of(session_id)
     try:
-        items = session_items(log, session_id)
+        frames = replayed(log, session_id, keys_of(session_id))
     except StoreUnavailable as error:
         unreadable = Finding(session_id=session_id, kind="unreadable", detail=error.message)
         return CheckReport(sessions=1, findings=(unreadable,))
-    findings = [*_verify(items, session_id, keys), *_leftovers(log, session_id)]
-    repaired: tuple[str, ...] = ()
-    # What a newer release wrote is whole: setting it aside would take it away from whoever can read it.
-    is_newer = any(finding.kind == InvalidSnapshotVersion.code for finding in findings)
-    if repair and not is_newer and any(finding.is_damage for finding in findings):
-        with log.exclusively(session_id):
-            repaired = (_repair(log, session_id, keys),)
+    findings = [finding for each in frames if (finding := each.finding(session_id))]
     return CheckReport(
         sessions=1,
-        snapshots=sum(max(1, item.header.pack) for item in items if item.kind == "frame" and item.header),
-        bytes_read=sum(len(item.data) for item in items),
-        findings=tuple(findings),
-        repaired=repaired,
+        snapshots=sum(_count(each) for each in frames),
+        bytes_read=sum(len(each.item.data) for each in frames),
+        findings=(*findings, *_leftovers(log, session_id)),
     )
+
+
+def _count(each: Replayed) -> int:
+    header = each.item.header
+    return max(1, header.pack) if each.item.kind == "frame" and header else 0
+
+
+def is_repairable(report: CheckReport) -> bool:
+    """Whether something is damaged, and nothing is from a newer release, which can read it."""
+    return not report.ok and all(finding.kind != InvalidSnapshotVersion.code for finding in report.findings)
 
 
 def combine(reports: Iterable[CheckReport]) -> CheckReport:
     """One report for many sessions."""
-    total = CheckReport()
-    for report in reports:
-        total = CheckReport(
-            sessions=total.sessions + report.sessions,
-            snapshots=total.snapshots + report.snapshots,
-            bytes_read=total.bytes_read + report.bytes_read,
-            findings=total.findings + report.findings,
-            repaired=total.repaired + report.repaired,
-        )
-    return total
+    listed = list(reports)
+    return CheckReport(
+        sessions=sum(report.sessions for report in listed),
+        snapshots=sum(report.snapshots for report in listed),
+        bytes_read=sum(report.bytes_read for report in listed),
+        findings=tuple(finding for report in listed for finding in report.findings),
+        repaired=tuple(line for report in listed for line in report.repaired),
+    )
 
 
 def _leftovers(log: FrameLog, session_id: str) -> list[Finding]:
@@ -101,82 +102,33 @@ def _leftovers(log: FrameLog, session_id: str) -> list[Finding]:
     ]
 
 
-class _Walk:
-    """Follows the frames of a session in order, rebuilding each snapshot."""
-
-    def __init__(self, session_id: str, keys: SessionKeys | None) -> None:
-        self._session_id, self._keys = session_id, keys
-        self._digest = keys.digest if keys else plain_digest
-        self._document: Document | None = None
-        self._last: Header | None = None
-        self._gap_is_explained = False
-
-    def take(self, item: Item) -> tuple[bool, Finding | None]:
-        """Verify the next item: whether it is a snapshot that can be read, and what is wrong if anything is."""
-        if item.kind == "unfinished":
-            return False, item.finding(self._session_id, "unfinished", "a save that was never acknowledged")
-        try:
-            header, finding = self._open(item)
-        except SnapshotError as error:
-            header, finding = None, item.finding(self._session_id, error.code, error.message)
-        if header is None:
-            self._document = None
-        self._gap_is_explained = header is None
-        self._last = header or self._last
-        return header is not None, finding
-
-    def _open(self, item: Item) -> tuple[Header | None, Finding | None]:
-        if item.kind == "damage":
-            raise SnapshotCorrupted(f"{len(item.data)} bytes that are no frame of this segment")
-        finding = None
-        for header, lines in open_snapshots(item.data, session_id=self._session_id, keys=self._keys):
-            taken, found = self._follow(item, header, lines)
-            finding = finding or found
-            if taken is None:
-                return None, finding
-            self._last = taken
-        return self._last, finding
-
-    def _follow(self, item: Item, header: Header, lines: list[bytes]) -> tuple[Header | None, Finding | None]:
-        if header.v > CURRENT_VERSION:
-            raise InvalidSnapshotVersion(f"version {header.v} is newer than this release")
-        after, root = (self._last.hi, self._last.root) if self._last else (0, "")
-        gap = item.finding(self._session_id, "chain", f"it does not follow snapshot {after}")
-        if header.full:
-            self._document = Document()
-        elif self._document is None:
-            return None, item.finding(self._session_id, "chain", "a frame it builds on is damaged or missing")
-        elif (header.lo, header.prev) != (after + 1, root):
-            return None, gap
-        if header.hi <= after:
-            return None, gap
-        self._rebuild(header, lines, self._document)
-        return header, None if header.lo == after + 1 or self._gap_is_explained else gap
-
-    def _rebuild(self, header: Header, lines: list[bytes], document: Document) -> None:
-        document.take(header, lines)
-        if document.root(self._digest) != header.root:
-            raise SnapshotCorrupted("the content does not have the digest it was saved with")
+def set_aside(log: FrameLog, session_id: str | None, entries: Sequence[SessionEntry]) -> CheckReport:
+    """What quarantine holds, also of sessions that no list shows any more."""
+    listed = {entry.session_id for entry in entries}
+    detail, gone = "a copy of damaged bytes that a repair set aside", "; nothing else is left of the session"
+    return CheckReport(
+        findings=tuple(
+            Finding(
+                session_id=owner, kind="quarantine", file=segment.name,
+                detail=detail + ("" if owner in listed else gone),
+            )
+            for owner, segment in log.aside(session_id)
+        )
+    )  # fmt: skip
 
 
-def _verify(items: Iterable[Item], session_id: str, keys: SessionKeys | None) -> list[Finding]:
-    walk = _Walk(session_id, keys)
-    return [finding for item in items if (finding := walk.take(item)[1])]
+def repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
+    """Copy damaged segments to quarantine, then rewrite the session with the snapshots that are whole.
 
-
-def _repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
-    """Copy damaged segments to quarantine, then write the session again with the snapshots that are whole."""
+    Called inside `FrameLog.exclusively`. Returns what was done.
+    """
     segments = log.segments(session_id)
-    walk, damaged, good = _Walk(session_id, keys), set(), []
-    for item in session_items(log, session_id):
-        whole, finding = walk.take(item)
-        if whole:
-            good.append(item.data)
-        elif finding:
-            damaged.add(item.segment.name)
-    places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged]
-    frames = rewrite.joined(good, session_id, keys)
+    frames = replayed(log, session_id, keys)
+    damaged_in = {each.item.segment.name for each in frames if not each.loads and each.finding(session_id)}
+    places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged_in]
+    good = rewrite.joined([each.item.data for each in frames if each.loads], session_id, keys)
     tip = log.tip(session_id)
-    log.replace(session_id, segments, frames, tip.seq if tip else segments[-1].last)
+    log.replace(session_id, segments, good, tip.seq if tip else segments[-1].last)
     aside = f", what was damaged is in {', '.join(places)}" if places else ""
-    return f"{session_id}: {len(frames)} whole snapshot(s) kept{aside}"
+    count = sum(len(each.snapshots) for each in frames if each.loads)
+    return f"{session_id}: {count} whole snapshot(s) kept{aside}"

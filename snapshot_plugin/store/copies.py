@@ -12,12 +12,12 @@ from datetime import datetime
 from snapshot_plugin.codec.document import Document
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed
-from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted
+from snapshot_plugin.codec.pack import Snapshot, packed
+from snapshot_plugin.errors import Conflict, InvalidInput
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
-from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
-from snapshot_plugin.store.reader import check_order, session_items
+from snapshot_plugin.store.log import FrameLog, Segment
+from snapshot_plugin.store.replay import Item, items_in, session_items, whole
 
 __all__ = ["drop", "undrop"]
 
@@ -31,10 +31,7 @@ def drop(
         InvalidInput: the newest one is among them, or one that is not there.
         SnapshotCorrupted: the session is damaged. Nothing was changed.
     """
-    items = [item for item in session_items(log, session_id) if item.kind != "unfinished"]
-    if any(item.kind != "frame" for item in items):
-        raise _damaged(session_id)
-    numbers = [header.hi for header, _ in _snapshots([item.data for item in items], session_id, keys)]
+    numbers = list(_Life(session_items(log, session_id), session_id, keys).headers)
     if not gone or not gone <= set(numbers[:-1]):
         raise InvalidInput(
             f"snapshots {sorted(gone)} of session {session_id} cannot be dropped: it has {numbers}, "
@@ -56,11 +53,8 @@ def undrop(log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Seque
         Conflict: the session that is there is not the one that was copied.
         SnapshotCorrupted: either of them is damaged. Nothing was changed.
     """
-    past = [frame for segment, after in _neighbours(copy) for frame in _frames(segment, after, session_id)]
-    items = [item for item in session_items(log, session_id) if item.kind != "unfinished"]
-    if any(item.kind != "frame" for item in items):
-        raise _damaged(session_id)
-    old, new = _Life(past, session_id, keys), _Life([item.data for item in items], session_id, keys)
+    old = _Life(items_in(copy), session_id, keys)
+    new = _Life(session_items(log, session_id), session_id, keys)
     if any(new.headers[hi].root != old.headers[hi].root for hi in old.headers.keys() & new.headers.keys()):
         raise Conflict(
             f"session {session_id} is not the one whose snapshots were dropped",
@@ -77,15 +71,13 @@ def undrop(log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Seque
 class _Life:
     """The snapshots of a session, rebuilt one after the other."""
 
-    def __init__(self, frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> None:
+    def __init__(self, items: Sequence[Item], session_id: str, keys: SessionKeys | None) -> None:
         self.headers: dict[int, Header] = {}
         self.document = Document()
         self._lines: dict[int, list[bytes]] = {}
-        last = None
-        for header, lines in _snapshots(frames, session_id, keys):
-            check_order(header, last)
-            self.headers[header.hi], self._lines[header.hi] = header, lines
-            last = header
+        for each in whole(items, session_id, keys):
+            for header, lines in each.snapshots:
+                self.headers[header.hi], self._lines[header.hi] = header, lines
 
     def live(self, hi: int) -> None:
         """Go on to the next snapshot."""
@@ -112,25 +104,3 @@ def _merged(old: _Life, new: _Life, keys: SessionKeys | None) -> list[bytes]:
         merged.append(as_it_is or rewrite.standing_for(header, document, None, last))
         last = header
     return packed(merged, keys)
-
-
-def _snapshots(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> list[Snapshot]:
-    return [each for frame in frames for each in open_snapshots(frame, session_id=session_id, keys=keys)]
-
-
-def _neighbours(segments: Sequence[Segment]) -> list[tuple[Segment, Segment | None]]:
-    return list(zip(segments, [*segments[1:], None], strict=True))
-
-
-def _frames(segment: Segment, following: Segment | None, session_id: str) -> list[bytes]:
-    data = segment.read()
-    pieces = [piece for piece in pieces_of(segment, data, following) if piece.kind != "unfinished"]
-    if any(piece.kind != "frame" for piece in pieces):
-        raise _damaged(session_id)
-    return [data[piece.start : piece.end] for piece in pieces]
-
-
-def _damaged(session_id: str) -> SnapshotCorrupted:
-    return SnapshotCorrupted(
-        f"session {session_id} is damaged", session_id=session_id, hint="check(repair=True) first"
-    )

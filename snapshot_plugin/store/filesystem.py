@@ -100,10 +100,11 @@ class FilesystemStore(KeyedStore):
         self._create = create
         self._lock_timeout = lock_timeout
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """See `LogStore`."""
         if self._store_id is None:
             with disk_errors(f"opening the store {self.path}"):
-                super()._prepare()
+                super().prepare()
 
     def _marker(self) -> dict[str, Any]:
         marker = self.path / MARKER
@@ -133,7 +134,7 @@ class FilesystemStore(KeyedStore):
 
     def session_dir(self, session_id: str) -> Path:
         """The session's own directory, where a live session keeps its spool and lease. Created where needed."""
-        self._prepare()
+        self.prepare()
         path = self._files.directory(session_id)
         with disk_errors(f"opening session {session_id}", session_id=session_id):
             make_private_dir(path)

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -22,7 +23,9 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-__all__ = ["in_thread"]
+from snapshot_plugin.store.turns import Turns
+
+__all__ = ["in_thread", "in_turn"]
 
 T = TypeVar("T")
 _MOST = 32
@@ -52,6 +55,43 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
             raise
     result: T = job.outcome()
     return result
+
+
+async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: Any) -> T:
+    """As `in_thread`, once every earlier call for the session is done. Cancelled while it waits, it never runs."""
+    ours = anyio.Event()
+    wake = _waking(ours)
+    if not turns.enter(session_id, wake):
+        try:
+            await ours.wait()
+        except BaseException:
+            turns.withdraw(session_id, wake)
+            raise
+    left = False
+
+    def run() -> T:
+        nonlocal left
+        try:
+            return work(*args)
+        finally:
+            left = True
+            turns.leave(session_id)
+
+    try:
+        return await in_thread(run)
+    except BaseException:
+        if not left:  # it was cancelled before it began
+            turns.leave(session_id)
+        raise
+
+
+def _waking(event: anyio.Event) -> Callable[[], object]:
+    """What sets *event* from another thread."""
+    if _on_asyncio():
+        return partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
+    import trio.lowlevel  # noqa: PLC0415 — only where trio runs
+
+    return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set)
 
 
 def _on_asyncio() -> bool:

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import anyio
-
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource, Passphrase
@@ -93,7 +91,8 @@ class KeyedStore(LogStore):
     def _has_keys(self) -> bool:
         raise NotImplementedError
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Open the store once: its marker, then its keys."""
         if self._store_id is None:
             with self._opening:
                 if self._store_id is None:
@@ -102,7 +101,7 @@ class KeyedStore(LogStore):
                     self._store_id = marker["id"]
 
     def _new_marker(self) -> bytes:
-        now, store_id = rfc3339(self._clock()), new_id()
+        now, store_id = rfc3339(self.clock()), new_id()
         data = {"created": now, "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
         return json.dumps(data, sort_keys=True).encode() + b"\n"
 
@@ -110,8 +109,8 @@ class KeyedStore(LogStore):
         if marker["encrypted"]:
             if self._source is None:
                 raise KeyMissing(f"the store {self._name} is encrypted")
-            if not self._has_keys() and not self._log.sessions():  # its maker was interrupted before this step
-                Keychain.create(self._key_files(), marker["id"], self._source, self.key_label, now=self._clock())
+            if not self._has_keys() and not self.frames.sessions():  # its maker was interrupted before this step
+                Keychain.create(self._key_files(), marker["id"], self._source, self.key_label, now=self.clock())
             self._chain = Keychain(self._key_files(), store_id=marker["id"])
             self._stamp = self._chain.stamp()
             return self._chain.unlock(self._source)
@@ -150,20 +149,25 @@ class KeyedStore(LogStore):
     @property
     def store_id(self) -> str:
         """The store's own id, which it keeps wherever it is moved."""
-        self._prepare()
+        self.prepare()
         return self._store_id or ""
+
+    def place_id(self) -> str:
+        """See `LogStore`."""
+        return self.store_id
 
     @property
     def keychain(self) -> Keychain:
         """The store's keys: add, remove and change ways to open it, rotate the data key."""
-        self._prepare()
+        self.prepare()
         if self._keyset is None or self._store_id is None:
             raise WrongKey(f"the store {self._name} is not encrypted", hint="create a new store with key=…")
         return Keychain(self._key_files(), store_id=self._store_id)
 
-    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """See `LogStore`. After `WrongKey`, the keys are read once more."""
         try:
-            return super()._prepared(work, args)
+            return super().prepared(work, args)
         except WrongKey:
             # Another process may have rotated the key since we read it: look once more.
             if self._keyset is None:
@@ -185,7 +189,7 @@ class KeyedStore(LogStore):
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
         """The keys of one session; None in a plain store. A key that was rotated elsewhere is noticed here."""
-        self._prepare()
+        self.prepare()
         if self._keyset is None or self._store_id is None:
             return None
         if self._chain and self._chain.stamp() != self._stamp:  # another process rotated the key
@@ -200,28 +204,28 @@ class KeyedStore(LogStore):
 
     # Background ------------------------------------------------------------------------------------------
 
-    def _segment_finished(self, session_id: str) -> None:
+    def segment_finished(self, session_id: str) -> None:
+        """Compress it in the background."""
         if self._worker:
             self._worker.submit(self._compact_quietly, session_id)
 
     def _compact_quietly(self, session_id: str) -> None:
         # Best effort: the frames are safe as they are; next time is soon enough.
         with contextlib.suppress(SnapshotError, OSError):
-            self._compact(session_id, newest_too=False)
+            self.core.compact(session_id, newest_too=False)
 
-    async def aclose(self) -> None:
-        """See `SnapshotStore.aclose`. What was saved is compressed, as far as that is done in a moment."""
+    def finish(self) -> None:
+        """Close the store. What was saved is compressed, as far as that is done in a moment."""
         worker, self._worker = self._worker, None
         if worker:
-            with anyio.CancelScope(shield=True):
-                await self._in_thread(self._settle, worker)
-        await super().aclose()
+            self._settle(worker)
+        super().finish()
 
     def _settle(self, worker: ThreadPoolExecutor) -> None:
         worker.shutdown()
         enough = time.monotonic() + _MOMENT
         for session_id in self._tended.grown(_WORTH):
             with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
-                rewrite.settle(self._log, session_id, self.session_keys(session_id))
+                rewrite.settle(self.frames, session_id, self.session_keys(session_id))
             if time.monotonic() > enough:
                 break

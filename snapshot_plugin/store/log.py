@@ -109,6 +109,9 @@ class FrameLog(FrameReader, Protocol):
     def quarantine(self, session_id: str, segment: Segment) -> str:
         """Copy a segment to a place outside the log, durably, and say where."""
 
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        """What `quarantine` copied, of one session or of all: the session's id, and the segment by its place."""
+
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         """Move the whole session to the trash."""
 
@@ -124,8 +127,11 @@ class FrameLog(FrameReader, Protocol):
     def undelete(self, token: str) -> str:
         """Bring a session back from the trash; `Conflict` if its place is taken."""
 
-    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
-        """Remove for ever what was discarded longer ago than that."""
+    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
+        """Remove for ever what was discarded longer ago than that, or *only* what has this token.
+
+        At once: what is being removed can be found in the trash whole, or not at all, whenever it is interrupted.
+        """
 
     def leftovers(self, session_id: str) -> list[str]:
         """Names a crash left behind, which mean nothing."""

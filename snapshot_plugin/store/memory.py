@@ -6,10 +6,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits, LogStore
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
@@ -21,6 +23,7 @@ class MemoryLog:
     """`FrameLog` in a dict: one segment a session, the same frames as on disk."""
 
     def __init__(self) -> None:
+        self.id = new_id()
         self._frames: dict[str, tuple[bytes, ...]] = {}
         self._last: dict[str, int] = {}
         self._trash: dict[str, tuple[Trashed, tuple[bytes, ...], int]] = {}
@@ -74,6 +77,14 @@ class MemoryLog:
         """See `FrameLog`."""
         self._aside.append((session_id, segment.read()))
         return "memory"
+
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        """See `FrameLog`."""
+        return [
+            (owner, Segment("memory", 1, 1 << 62, rewritten=True, read=partial(bytes, data)))
+            for owner, data in self._aside
+            if session_id in (None, owner)
+        ]
 
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: nothing is ever left."""
@@ -129,10 +140,14 @@ class MemoryLog:
             self._frames[trashed.session_id], self._last[trashed.session_id] = frames, last
             return trashed.session_id
 
-    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
+    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
         """See `FrameLog`."""
         with self._lock:
-            gone = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
+            gone = [
+                trashed
+                for trashed in self.trash()
+                if now - trashed.deleted_at >= older_than and only in (None, trashed.token)
+            ]
             for trashed in gone:
                 del self._trash[trashed.token]
             return gone
@@ -151,7 +166,12 @@ class MemoryStore(LogStore):
         limits: Limits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        super().__init__(frames or MemoryLog(), limits=limits, clock=clock)
+        self._memory = frames or MemoryLog()
+        super().__init__(self._memory, limits=limits, clock=clock)
+
+    def place_id(self) -> str:
+        """See `LogStore`."""
+        return self._memory.id
 
 
 def open_url(url: str) -> MemoryStore:

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.bucket import Bucket
-from snapshot_plugin.store.heads import overtaken
 from snapshot_plugin.store.ledger import Ledger, Part
 from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, many_at_once, unique_name
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
 from snapshot_plugin.store.trashobjects import TrashObjects
+from snapshot_plugin.store.writers import overtaken
 
 __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
@@ -159,14 +160,27 @@ class ObjectLog(TrashObjects):
         self._put_new(place, segment.read())
         return place
 
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        """See `FrameLog`."""
+        under = f"quarantine/{dirname_of(session_id)}" if session_id else "quarantine"
+        out = []
+        for name in self._bucket.names(under):
+            place = f"{under}/{name}"
+            owner, first = session_id_of(place.split("/")[1]), int(place.rpartition("/")[2].partition("-")[0])
+            if owner:
+                out.append((owner, Segment(place, first, 1 << 62, True, partial(self._quarantined, place))))
+        return out
+
+    def _quarantined(self, place: str) -> bytes:
+        found = self._bucket.get(place)
+        if found is None:
+            raise FileNotFoundError(place)
+        return found.data
+
     def grown(self, size: int) -> list[str]:
         """See `TendedLog`."""
         own = list(self._own.items())
         return [name for name, seen in own if sum(len(part.data) for part in seen.ledger.parts) >= size]
-
-    def forget(self, session_id: str) -> None:
-        """Have written nothing of this session."""
-        self._own.pop(session_id, None)
 
     def doubt(self) -> None:
         """See `TendedLog`: a key that can be read is durable."""

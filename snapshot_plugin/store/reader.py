@@ -11,42 +11,18 @@ from typing import NamedTuple
 from snapshot_plugin.codec.document import Document
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.pack import Snapshot, open_snapshots, payload_size
-from snapshot_plugin.codec.scan import Piece
-from snapshot_plugin.errors import (
-    Damaged,
-    InvalidSnapshotVersion,
-    SnapshotCorrupted,
-    SnapshotNotFound,
-    SnapshotTampered,
-)
-from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.codec.pack import Snapshot, payload_size
+from snapshot_plugin.errors import Damaged, SnapshotCorrupted, SnapshotNotFound, SnapshotTampered
 from snapshot_plugin.store.base import Finding
 from snapshot_plugin.store.log import FrameReader, Segment, Tip, TipSeeker, pieces_of, undisturbed
+from snapshot_plugin.store.replay import Item, check_order, item_of, open_item
 
-__all__ = ["Found", "Item", "check_order", "error_of", "find", "session_items"]
+__all__ = ["Found", "error_of", "find"]
 
 _MUCH = 256 << 10
 """So many bytes of frames are worth several threads."""
 _THREADS = min(4, os.cpu_count() or 1)
 _ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
-
-
-class Item(NamedTuple):
-    """A frame or a stretch of damage, where it stands."""
-
-    kind: str
-    header: Header | None
-    data: bytes
-    segment: Segment
-    offset: int
-
-    def finding(self, session_id: str, kind: str, detail: str) -> Finding:
-        """Something to say about this place."""
-        return Finding(
-            session_id=session_id, kind=kind, detail=detail, file=self.segment.name, offset=self.offset,
-            seq=self.header.hi if self.header else None,
-        )  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -58,25 +34,6 @@ class Found(NamedTuple):
     written: int
     skipped: tuple[Finding, ...]
     tip: Tip
-
-
-def session_items(log: FrameReader, session_id: str) -> list[Item]:
-    """Everything in a session's log, oldest first, unfinished saves included."""
-    return undisturbed(session_id, lambda: _items(log, session_id))
-
-
-def _items(log: FrameReader, session_id: str) -> list[Item]:
-    items: list[Item] = []
-    following = None
-    for segment in reversed(log.segments(session_id)):
-        data = segment.read()
-        items[:0] = [_item(piece, data, segment) for piece in pieces_of(segment, data, following)]
-        following = segment
-    return items
-
-
-def _item(piece: Piece, data: bytes, segment: Segment) -> Item:
-    return Item(piece.kind, piece.header, data[piece.start : piece.end], segment, piece.start)
 
 
 def find(log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int | None = None) -> Found:
@@ -107,7 +64,7 @@ class _Search:
             data = segment.read()
             pieces = pieces_of(segment, data, following, until=self._at)
             self._tip.see(segment, pieces)
-            items = [_item(piece, data, segment) for piece in pieces if piece.kind != "unfinished"]
+            items = [item_of(piece, data, segment) for piece in pieces if piece.kind != "unfinished"]
             self._items = items + self._items
             for index in reversed(range(len(items))):
                 if index and self._is_put_back(items[index], items[index - 1]):
@@ -188,16 +145,7 @@ class _Search:
             return []
 
     def _open(self, item: Item) -> list[Snapshot]:
-        if item.kind == "damage":
-            raise SnapshotCorrupted("bytes that are no frame of this segment")
-        snapshots = open_snapshots(item.data, session_id=self._session_id, keys=self._keys)
-        for header, _ in snapshots:
-            if header.v > CURRENT_VERSION:
-                raise InvalidSnapshotVersion(
-                    f"snapshot {header.hi} of session {self._session_id} has version {header.v}; "
-                    f"this release reads up to {CURRENT_VERSION}", session_id=self._session_id,
-                )  # fmt: skip
-        return snapshots
+        return open_item(item, self._session_id, self._keys)
 
     def _note(self, item: Item, error: Damaged) -> None:
         finding = item.finding(self._session_id, error.code, error.message)
@@ -226,9 +174,3 @@ class _Search:
 def error_of(finding: Finding, what: str) -> Damaged:
     """The error that says why *what* cannot be read."""
     return _ERRORS[finding.kind](f"{what} cannot be read: {finding.detail}", session_id=finding.session_id)
-
-
-def check_order(header: Header, last: Header | None) -> None:
-    """Raise `SnapshotCorrupted` unless a frame builds on the one before."""
-    if last is not None and (header.lo != last.hi + 1 or (header.prev != last.root and not header.full)):
-        raise SnapshotCorrupted(f"snapshot {header.hi} does not follow snapshot {last.hi}")

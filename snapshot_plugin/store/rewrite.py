@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from snapshot_plugin.codec.document import Document, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed
-from snapshot_plugin.errors import Damaged, SnapshotCorrupted
+from snapshot_plugin.errors import Damaged
 from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
-from snapshot_plugin.store.reader import Item, check_order, session_items
+from snapshot_plugin.store.replay import Item, Replayed, item_of, open_item, session_items, whole
 
 __all__ = ["forget", "joined", "recompress", "settle", "standing_for"]
 
@@ -26,12 +26,7 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
     Raises:
         SnapshotCorrupted: the session is damaged; repair it first. Nothing was changed.
     """
-    items = [item for item in session_items(log, session_id) if item.kind != "unfinished"]
-    if any(item.kind == "damage" for item in items):
-        raise SnapshotCorrupted(
-            f"session {session_id} is damaged", session_id=session_id, hint="check(repair=True) first"
-        )
-    kept = list(_merged(items, session_id, keys, gone))
+    kept = list(_merged(whole(session_items(log, session_id), session_id, keys), keys, gone))
     touched = {item.segment.name for item, frames, _ in kept if frames != [item.data]}
     segments = log.segments(session_id)
     places = [index for index, segment in enumerate(segments) if segment.name in touched]
@@ -44,7 +39,7 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
 
 
 def _merged(
-    items: Sequence[Item], session_id: str, keys: SessionKeys | None, gone: set[int]
+    replayed: Iterable[Replayed], keys: SessionKeys | None, gone: set[int]
 ) -> Iterator[tuple[Item, list[bytes], int]]:
     """Each item with the frames that take its place, and the highest number in them.
 
@@ -53,15 +48,11 @@ def _merged(
     document = Document()
     base: Document | None = None
     last: Header | None = None
-    before: Header | None = None
     waiting = False
-    for item in items:
+    for item, opened, *_ in replayed:
         stays: list[Snapshot] = []
-        opened = open_snapshots(item.data, session_id=session_id, keys=keys)
         same = not waiting
         for header, lines in opened:
-            check_order(header, before)
-            before = header
             if not waiting and header.hi in gone:
                 base = document.copy() if last else None
             document.take(header, lines)
@@ -137,7 +128,7 @@ def settle(log: FrameLog, session_id: str, keys: SessionKeys | None) -> None:
 def _again(
     log: FrameLog, session_id: str, keys: SessionKeys | None, span: Sequence[Segment], following: Segment | None
 ) -> bool:
-    """Write segments that follow each other again, as one; False if they changed meanwhile."""
+    """Rewrite segments that follow each other as one; False if they changed meanwhile."""
     try:
         data = [segment.read() for segment in span]
         opened = [
@@ -145,26 +136,40 @@ def _again(
             for segment, content, after in zip(span, data, [*span[1:], following], strict=True)
             for snapshot in _snapshots(segment, content, after, session_id, keys)
         ]
-    except (FileNotFoundError, Damaged):  # somebody else has written it again, or it needs a repair
+    except (FileNotFoundError, Damaged):  # somebody else has rewritten it, or it needs a repair
         return True
     frames = packed(opened, keys)
     if not frames:
         return True
     with log.exclusively(session_id):
-        now = [each.name for each in log.segments(session_id)]
-        if any(segment.name not in now for segment in (*span, *([following] if following else []))):
-            return True  # somebody else rewrote it
-        if [segment.read() for segment in span] != data:
+        now = _still(log.segments(session_id), span, following)
+        if now is None:
+            return True
+        if [segment.read() for segment in now] != data:  # read again: a save may have come between
             return False
-        log.replace(session_id, span, frames, max(span[-1].last, opened[-1][0].hi))
+        log.replace(session_id, now, frames, max(span[-1].last, opened[-1][0].hi))
     return True
+
+
+def _still(
+    segments: Sequence[Segment], span: Sequence[Segment], following: Segment | None
+) -> Sequence[Segment] | None:
+    """The segments of *span* as they are now; None if others rewrote them, or what follows is another.
+
+    A new segment behind the span may number again what the span ends with. Rewritten, the span would hide it.
+    """
+    names = [segment.name for segment in (*span, *([following] if following else []))]
+    at = next((index for index, segment in enumerate(segments) if segment.name == names[0]), len(segments))
+    if [segment.name for segment in segments[at : at + len(names)]] != names:
+        return None
+    if following is None and len(segments) > at + len(names):
+        return None
+    return segments[at : at + len(span)]
 
 
 def _snapshots(
     segment: Segment, data: bytes, following: Segment | None, session_id: str, keys: SessionKeys | None
 ) -> Iterator[Snapshot]:
     for piece in pieces_of(segment, data, following):
-        if piece.kind == "damage":
-            raise SnapshotCorrupted("a segment is damaged", session_id=session_id)
-        if piece.kind == "frame":
-            yield from open_snapshots(data[piece.start : piece.end], session_id=session_id, keys=keys)
+        if piece.kind != "unfinished":
+            yield from open_item(item_of(piece, data, segment), session_id, keys)

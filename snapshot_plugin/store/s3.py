@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -30,7 +30,6 @@ from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.marker import MARKER, parse_marker, without_marker
 from snapshot_plugin.store.objects import LEDGER_BYTES, ObjectLog
-from snapshot_plugin.store.transfer import Copied
 
 T = TypeVar("T")
 
@@ -132,11 +131,11 @@ class ObjectStore(KeyedStore):
             self._objects, name=bucket.name, key=key, background=background, limits=limits, clock=clock
         )
 
-    def _prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         """Others are not kept out while we work on a session: where they were faster, it is done over."""
         for pause in _PAUSES:
             try:
-                return super()._prepared(work, args)
+                return super().prepared(work, args)
             except (SessionLocked, FileNotFoundError):
                 time.sleep(pause)  # in a worker thread, never on the event loop
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
@@ -161,10 +160,6 @@ class ObjectStore(KeyedStore):
 
     def _has_keys(self) -> bool:
         return self._bucket.get(_KEYS) is not None
-
-    def _put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
-        self._objects.forget(session_id)  # whether there is such a session is decided by what is there now
-        super()._put_in(session_id, copies, instead_of)
 
 
 def open_url(

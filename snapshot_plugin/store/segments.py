@@ -254,6 +254,19 @@ class SegmentFiles:
             replace_file(target, segment.read())
         return str(target.relative_to(directory))
 
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        """See `FrameLog`."""
+        pattern = f"{dirname_of(session_id)}/quarantine/*" if session_id else "*/quarantine/*"
+        out = []
+        with disk_errors("reading quarantine"):
+            for path in sorted(self.sessions_dir.glob(pattern)):
+                owner, files = session_id_of(path.parent.parent.name), present([path.name.rstrip("+")])
+                if owner and files:
+                    read = _Reader(str(path.parent), path.name, owner)
+                    is_range, name = files[0].generation > 0, f"quarantine/{path.name}"
+                    out.append((owner, Segment(name, files[0].first, files[0].last, is_range, read)))
+        return out
+
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
         directory = self.directory(session_id)

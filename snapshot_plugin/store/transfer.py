@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from snapshot_plugin.codec.document import CHAIN_START, Digest, Document, chain_from, plain_digest, root_of
+from snapshot_plugin.codec.document import Digest, Document, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.pack import open_snapshots, packed, payload_of
-from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.codec.pack import packed, payload_of
+from snapshot_plugin.errors import Conflict, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
-from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.listing import meta_of
-from snapshot_plugin.store.log import FrameLog
-from snapshot_plugin.store.reader import check_order, session_items
+from snapshot_plugin.store.log import FrameLog, tip_of
+from snapshot_plugin.store.replay import Item, Rebuilt, check_order, check_version, session_items, whole
 
-__all__ = ["Copied", "put_in", "take_out", "verified", "with_roots"]
+__all__ = ["Copied", "put_in", "take_out", "taken_out", "verified", "with_roots"]
 
 
 class Copied(NamedTuple):
@@ -41,20 +41,18 @@ def take_out(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[C
         SnapshotCorrupted, SnapshotTampered: a part of it is damaged: what is left would pass for the whole.
         InvalidSnapshotVersion: a newer release wrote a part of it.
     """
-    items = [item for item in session_items(log, session_id) if item.kind != "unfinished"]
-    if not items:
-        raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-    if any(item.kind == "damage" for item in items):
-        raise _damaged(session_id, "it holds bytes that are no snapshot")
+    return taken_out(session_items(log, session_id), session_id, keys)
+
+
+def taken_out(items: Sequence[Item], session_id: str, keys: SessionKeys | None) -> list[Copied]:
+    """As `take_out`, of frames that are not in their place: those of a deleted session."""
     opened = [
         Copied(header, payload_of(lines))
-        for item in items
-        for header, lines in open_snapshots(item.data, session_id=session_id, keys=keys)
+        for each in whole(items, session_id, keys)
+        for header, lines in each.snapshots
     ]
-    digest = keys.digest if keys else plain_digest
-    for stored, rebuilt in zip(opened, with_roots(opened, digest), strict=True):
-        if stored.header.root != rebuilt.header.root:
-            raise _damaged(session_id, f"snapshot {stored.header.hi} does not have the digest it was saved with")
+    if not opened:
+        raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     return [Copied(_unsealed(header), payload) for header, payload in with_roots(opened, plain_digest)]
 
 
@@ -65,7 +63,7 @@ def with_roots(copies: Iterable[Copied], digest: Digest) -> Iterator[Copied]:
         SnapshotCorrupted: they do not follow each other.
         InvalidSnapshotVersion: a newer release wrote one of them.
     """
-    rebuilt = _Rebuilt(digest)
+    rebuilt = _Renewed(digest)
     for copy in copies:
         yield rebuilt.take(copy)
 
@@ -78,7 +76,7 @@ def verified(copies: Sequence[Copied]) -> SessionSnapshot:
         InvalidSnapshotVersion: a newer release wrote one of them.
         InvalidSnapshot: the newest one is no session.
     """
-    rebuilt = _Rebuilt(plain_digest)
+    rebuilt = _Renewed(plain_digest)
     for copy in copies:
         again = rebuilt.take(copy).header
         if (again.root, again.prev) != (copy.header.root, copy.header.prev):
@@ -113,7 +111,7 @@ def put_in(
         keys,
     )
     with log.exclusively(session_id):
-        if not instead_of and log.tip(session_id) is not None:
+        if not instead_of and tip_of(log.segments(session_id)) is not None:
             raise Conflict(f"there is a session {session_id}", session_id=session_id)
         if instead_of and _roots(take_out(log, session_id, keys)) != _roots(instead_of):
             raise Conflict(f"session {session_id} was changed meanwhile", session_id=session_id)
@@ -124,44 +122,31 @@ def _roots(copies: Sequence[Copied]) -> list[tuple[int, str]]:
     return [(copy.header.hi, copy.header.root) for copy in copies]
 
 
-class _Rebuilt:
-    """Follows snapshots in order; what a root costs depends on what changed."""
+class _Renewed:
+    """Follows snapshots that travel, and gives each the root it has under another digest."""
 
     def __init__(self, digest: Digest) -> None:
-        self.document = Document()
-        self._digest = digest
-        self._digests: list[bytes] = []
-        self._chain: list[bytes] = []
-        self._last: Header | None = None
+        self._rebuilt = Rebuilt(digest)
         self._given: Header | None = None
+        self._root = ""
+
+    @property
+    def document(self) -> Document:
+        return self._rebuilt.document
 
     def take(self, copy: Copied) -> Copied:
         header, payload = copy
-        if header.v > CURRENT_VERSION:
-            raise InvalidSnapshotVersion(
-                f"snapshot {header.hi} of session {header.sid} has version {header.v}; "
-                f"this release reads up to {CURRENT_VERSION}", session_id=header.sid,
-            )  # fmt: skip
+        check_version(header)
         check_order(header, self._given)
         if self._given is None and not (header.full and header.lo == 1):
             raise SnapshotCorrupted(
                 f"session {header.sid} does not begin with its beginning", session_id=header.sid
             )
-        self.document.apply(header, payload)
-        root = self._root(header)
-        self._given = header
-        self._last = replace(header, root=root, prev=self._last.root if self._last else "")
-        return Copied(self._last, payload)
-
-    def _root(self, header: Header) -> str:
-        if header.full:
-            self._digests, self._chain = [], []
-        inserted = self.document.messages[header.at : header.at + header.insert]
-        self._digests[header.at : header.at + header.delete] = map(self._digest, inserted)
-        start = self._chain[header.at - 1] if header.at else CHAIN_START
-        self._chain[header.at :] = chain_from(start, self._digests[header.at :], self._digest)
-        sections = map(self._digest, self.document.sections.values())
-        return root_of(self._chain[-1] if self._chain else CHAIN_START, sections, self._digest)
+        if not payload.endswith(b"\n"):
+            raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=header.sid)
+        previous, self._given = self._root, header
+        self._root = self._rebuilt.take(header, payload[:-1].split(b"\n"))
+        return Copied(replace(header, root=self._root, prev=previous), payload)
 
 
 def _check_listed(header: Header, document: Document) -> None:
@@ -175,11 +160,3 @@ def _check_listed(header: Header, document: Document) -> None:
 
 def _unsealed(header: Header) -> Header:
     return replace(header, sum="", kid="", nonce="")
-
-
-def _damaged(session_id: str, why: str) -> SnapshotCorrupted:
-    return SnapshotCorrupted(
-        f"session {session_id} is damaged: {why}",
-        session_id=session_id,
-        hint="asnap check --repair keeps what is whole; then try again",
-    )

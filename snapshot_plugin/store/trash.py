@@ -12,12 +12,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
-from snapshot_plugin.model.ids import dated, dirname_of, session_id_of, time_of
+from snapshot_plugin.model.ids import dated, dirname_of, new_id, session_id_of, time_of
 from snapshot_plugin.store.base import Trashed
+from snapshot_plugin.store.filenames import is_segment
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
 
 __all__ = ["TrashDir"]
 
+_PURGED = ".purged"
+"""The suffix of what is being removed for ever."""
 _SETTLED = timedelta(hours=1)
 """A copy begun longer ago than this was left behind by a crash."""
 
@@ -84,32 +87,43 @@ class TrashDir:
         entry, trashed = self.find(token)
         place = self._sessions / dirname_of(entry.session_id)
         with disk_errors(f"bringing session {entry.session_id} back", session_id=entry.session_id):
-            names = [path.name for path in place.iterdir()] if place.exists() else []
-            if set(names) - {".lock"}:
-                raise Conflict(
-                    f"there is a new session {entry.session_id}",
-                    session_id=entry.session_id,
-                    hint="delete it first",
-                )
-            for lock in names:  # ours, or left by one who was refused: it guards nothing
-                (place / lock).unlink()
+            if place.exists():
+                self._make_room(place, entry.session_id)
             trashed.rename(place)
             sync_dir(self._sessions)
             sync_dir(self._trash)
         return entry.session_id
 
-    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
-        """See `FrameLog`."""
-        gone = [entry for entry in self.trash() if now - entry.deleted_at >= older_than]
+    def _make_room(self, place: Path, session_id: str) -> None:
+        """Move away what a failed first save, or a session that was never saved, left at *place*."""
+        names = [path.name for path in place.iterdir()]
+        if any(is_segment(name) and (place / name).stat().st_size for name in names):
+            raise Conflict(
+                f"there is a new session {session_id}",
+                session_id=session_id,
+                hint="bring the old one back under another id, or delete the new one first",
+            )
+        if set(names) <= {".lock"}:  # ours, or left by a writer that was refused: it guards nothing
+            shutil.rmtree(place)
+        else:
+            place.rename(self._trash / f"{place.name}.{new_id()}")
+
+    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
+        """See `FrameLog`. A rename takes it out of the trash; only then are its files removed."""
+        old = [entry for entry in self.trash() if now - entry.deleted_at >= older_than]
+        gone = [entry for entry in old if only in (None, entry.token)]
         with disk_errors("emptying the trash"):
             for entry in gone:
-                shutil.rmtree(self._trash / f"{dirname_of(entry.session_id)}.{entry.token}")
+                path = self._trash / f"{dirname_of(entry.session_id)}.{entry.token}"
+                path.rename(path.with_name(path.name + _PURGED))
+            if gone:
+                sync_dir(self._trash)  # what is gone for ever must not come back after a power cut
+            for path in self._trash.glob(f"*{_PURGED}"):  # also those of a purge that was interrupted
+                shutil.rmtree(path, ignore_errors=True)
             for path in self._trash.glob("*.tmp"):
                 begun = time_of(path.stem.rpartition(".")[2])
                 if begun and now - begun >= max(older_than, _SETTLED):
                     shutil.rmtree(path)
-            if gone:
-                sync_dir(self._trash)  # what is gone for ever must not come back after a power cut
         return gone
 
 

@@ -73,7 +73,7 @@ class TrashObjects(Ledgers):
         self._change(session_id, edit)
         return session_id
 
-    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
+    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
         """See `FrameLog`. Objects that no ledger names go as well.
 
         Whoever made one of them and has not named it yet has seen an older ledger than the one written here, and
@@ -89,7 +89,11 @@ class TrashObjects(Ledgers):
         for session_id in sorted(present.keys() | made.keys()):
             with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # what it names is not known: all stays
                 ledger = present[session_id] if session_id in present else self._fetch(session_id).ledger
-                old = {gone.token for gone in ledger.trash if now - gone.at >= older_than}
+                old = {
+                    each.token
+                    for each in ledger.trash
+                    if now - each.at >= older_than and only in (None, each.token)
+                }
                 if old or made.get(session_id, set()) - ledger.objects():
                     out += self._purged(session_id, old, made.get(session_id, set()))
         return sorted(out, key=lambda entry: (entry.deleted_at, entry.token), reverse=True)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import CheckReport, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
+from snapshot_plugin.store.core import StoreCore
+from snapshot_plugin.store.sync import SyncStore
 
 __all__ = ["Call", "Fault", "FaultyStore", "every"]
 
@@ -38,12 +43,24 @@ class Fault:
 
     error: Exception | None = None
     after: bool = False
-    hold: anyio.Event | None = None
+    hold: anyio.Event | threading.Event | None = None
+    """A call through ``sync`` needs a `threading.Event`."""
 
     async def happen(self) -> None:
         """Wait, then raise."""
-        if self.hold is not None:
+        if isinstance(self.hold, threading.Event):
+            await anyio.to_thread.run_sync(self.hold.wait)
+        elif self.hold is not None:
             await self.hold.wait()
+        if self.error is not None:
+            raise self.error
+
+    def happen_here(self) -> None:
+        """As `happen`, in a thread without an event loop."""
+        if isinstance(self.hold, threading.Event):
+            self.hold.wait()
+        elif self.hold is not None:
+            raise InvalidInput("a call through sync can only be held by a threading.Event")
         if self.error is not None:
             raise self.error
 
@@ -74,12 +91,17 @@ class FaultyStore:
         self.inner = inner
         self.script = script
         self.calls: list[Call] = []
+        self.sync = _FaultySync(self)
 
-    async def _through(self, method: str, session_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
+    def fault_of(self, method: str, session_id: str | None) -> Fault:
+        """Note the call, and say what happens to it."""
         number = 1 + sum(call.method == method for call in self.calls)
         call = Call(method, number, session_id)
         self.calls.append(call)
-        fault = self.script(call) or Fault()
+        return self.script(call) or Fault()
+
+    async def _through(self, method: str, session_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
+        fault = self.fault_of(method, session_id)
         if not fault.after:
             await fault.happen()
         result = await run()
@@ -118,17 +140,17 @@ class FaultyStore:
         """See `SnapshotStore.history`."""
         return await self._through("history", session_id, lambda: self.inner.history(session_id))
 
-    async def delete(self, session_id: str) -> Trashed:
+    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
-        return await self._through("delete", session_id, lambda: self.inner.delete(session_id))
+        return await self._through("delete", session_id, lambda: self.inner.delete(session_id, purge=purge))
 
     async def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
         return await self._through("trash", None, self.inner.trash)
 
-    async def undelete(self, token: str) -> str:
+    async def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `SnapshotStore.undelete`."""
-        return await self._through("undelete", None, lambda: self.inner.undelete(token))
+        return await self._through("undelete", None, lambda: self.inner.undelete(token, session_id=session_id))
 
     async def purge(self, *, older_than: timedelta | None = None, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`. The grace period is the inner store's unless it is given."""
@@ -136,15 +158,26 @@ class FaultyStore:
             return await self._through("purge", None, lambda: self.inner.purge(now=now))
         return await self._through("purge", None, lambda: self.inner.purge(older_than=older_than, now=now))
 
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
         return await self._through(
-            "forget", session_id, lambda: self.inner.forget(session_id, policy, dry_run=dry_run)
+            "forget", session_id, lambda: self.inner.forget(session_id, policy, seqs=seqs, dry_run=dry_run)
         )
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._through("check", session_id, lambda: self.inner.check(session_id, repair=repair))
+
+    async def salvage(self, session_id: str) -> SnapshotRef | None:
+        """See `SnapshotStore.salvage`."""
+        return await self._through("salvage", session_id, lambda: self.inner.salvage(session_id))
 
     async def aclose(self) -> None:
         """Close the inner store."""
@@ -158,3 +191,34 @@ class FaultyStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.inner.__aexit__(kind, error, trace)
+
+
+class _FaultySync(SyncStore):
+    """The synchronous face of the inner store, with the faults of the outer one."""
+
+    def __init__(self, faulty: FaultyStore) -> None:
+        self._faulty, self._inner = faulty, faulty.inner.sync
+
+    @property
+    def _core(self) -> StoreCore:
+        return self._inner._core  # noqa: SLF001 — the same class
+
+    def _run(self, work: Callable[..., T], *args: Any) -> T:
+        return self._through(None, work, partial(self._inner._run, work, *args))  # noqa: SLF001
+
+    def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
+        run = partial(self._inner._in_turn, session_id, work, *args)  # noqa: SLF001
+        return self._through(session_id, work, run)
+
+    def _through(self, session_id: str | None, work: Callable[..., T], run: Callable[[], T]) -> T:
+        fault = self._faulty.fault_of(work.__name__, session_id)
+        if not fault.after:
+            fault.happen_here()
+        result = run()
+        if fault.after:
+            fault.happen_here()
+        return result
+
+    def close(self) -> None:
+        """Close the inner store."""
+        self._inner.close()

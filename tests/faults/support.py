@@ -75,7 +75,7 @@ def forged(
 def outcome(store: FilesystemStore, session_id: str = "session") -> StoredSnapshot | SnapshotError:
     """What is read, without an event loop: a snapshot, or an error of ours. Anything else is raised."""
     try:
-        return store._read(session_id, None, strict=False)
+        return store.sync.read(session_id, strict=False)
     except SnapshotError as error:
         return error
 

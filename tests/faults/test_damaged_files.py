@@ -72,7 +72,7 @@ def test_cut_off_anywhere_the_whole_frames_load_and_the_rest_counts_as_unfinishe
             assert assert_read(outcome(store), whole).skipped == ()
         else:
             assert isinstance(outcome(store), SnapshotNotFound)
-        kinds = [finding.kind for finding in store._check(None, repair=False).findings]
+        kinds = [finding.kind for finding in store.sync.check(repair=False).findings]
         assert kinds == ([] if length in (0, *ends) else ["unfinished"])
 
 
@@ -85,15 +85,15 @@ def test_after_a_cut_anywhere_the_next_save_follows_the_last_whole_frame(
     for length in sorted({*range(0, len(data), 29), *ends, *(end - 1 for end in ends)}):
         _only(segment, data[:length])
         whole = sum(end <= length for end in ends)
-        ref = store_at(tmp_path, key)._save(version(9), "manual", (), None)
+        ref = store_at(tmp_path, key).sync.save(version(9))
         assert ref.seq == whole + 1
         # Behind a whole frame it is appended; behind anything else a new segment begins.
         assert (len(segments_of(tmp_path)) == 1) == (length in ends or whole == 0)
         store = store_at(tmp_path, key)
         assert outcome(store).snapshot == version(9)  # type: ignore[union-attr]
         for seq in range(1, whole + 1):
-            assert_read(store._read("session", seq, strict=True), seq)
-        assert store._check(None, repair=False).ok
+            assert_read(store.sync.read("session", at=seq, strict=True), seq)
+        assert store.sync.check(repair=False).ok
 
 
 def _only(segment: Path, data: bytes) -> None:
@@ -129,11 +129,11 @@ def test_a_flipped_bit_is_found_by_check_refused_by_strict_and_shown_by_list(
 ) -> None:
     ends, store = ends_of(segment), store_at(tmp_path, key)
     for at in every_flip(segment, step=11):
-        assert not store._check(None, repair=False).ok
-        [meta] = store.listed()
+        assert not store.sync.check(repair=False).ok
+        [meta] = store.sync.list()
         assert meta.state == "damaged" or at < ends[-2]
         with pytest.raises((Damaged, WrongKey)):
-            store._read("session", None, strict=True)
+            store.sync.read("session", strict=True)
 
 
 # Damage, and life after it ------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_
         saved = _save_two_more(store_at(tmp_path, key))
         assert segment.read_bytes() == damaged
         _assert_all_there(store_at(tmp_path, key), before, saved)
-        assert store_at(tmp_path, key)._check(None, repair=True).repaired != ()
-        assert store_at(tmp_path, key)._check(None, repair=False).findings == ()
+        assert store_at(tmp_path, key).sync.check(repair=True).repaired != ()
+        assert store_at(tmp_path, key).sync.check(repair=False).findings == ()
         assert [path.read_bytes() for path in (segment.parent / "quarantine").iterdir()] == [damaged]
         _assert_all_there(store_at(tmp_path, key), before, saved)
 
@@ -165,13 +165,13 @@ def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_
 def _assert_refused_until_repaired(path: Path, key: str | None, before: int) -> None:
     """Behind a frame whose key we lack nothing is saved: it may be whole, and a newer keyset on its way."""
     with pytest.raises(WrongKey):
-        store_at(path, key)._save(version(9), "manual", (), None)
+        store_at(path, key).sync.save(version(9))
     assert len(segments_of(path)) == 1
-    store_at(path, key)._check(None, repair=True)
-    assert store_at(path, key)._save(version(9), "manual", (), None).seq == COUNT + 1
-    assert store_at(path, key)._check(None, repair=False).findings == ()
+    store_at(path, key).sync.check(repair=True)
+    assert store_at(path, key).sync.save(version(9)).seq == COUNT + 1
+    assert store_at(path, key).sync.check(repair=False).findings == ()
     for seq in range(1, before + 1):
-        assert_read(store_at(path, key)._read("session", seq, strict=True), seq)
+        assert_read(store_at(path, key).sync.read("session", at=seq, strict=True), seq)
 
 
 def _empty(directory: Path) -> None:
@@ -180,15 +180,15 @@ def _empty(directory: Path) -> None:
 
 
 def _save_two_more(store: FilesystemStore) -> list[int]:
-    return [store._save(version(number), "manual", (), None).seq for number in (8, 9)]
+    return [store.sync.save(version(number)).seq for number in (8, 9)]
 
 
 def _assert_all_there(store: FilesystemStore, before: int, saved: list[int]) -> None:
     for seq in range(1, before + 1):
-        assert_read(store._read("session", seq, strict=True), seq)
+        assert_read(store.sync.read("session", at=seq, strict=True), seq)
     for seq, number in zip(saved, (8, 9), strict=True):
-        assert store._read("session", seq, strict=True).snapshot == version(number)
-    newest = store._read("session", None, strict=True)
+        assert store.sync.read("session", at=seq, strict=True).snapshot == version(number)
+    newest = store.sync.read("session", strict=True)
     assert (newest.ref.seq, newest.snapshot) == (saved[-1], version(9))
 
 

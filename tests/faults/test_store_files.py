@@ -167,7 +167,7 @@ def test_any_flipped_bit_of_the_store_file_is_refused_or_costs_nothing(tmp_path:
     for _at in every_flip(tmp_path / "STORE.json"):
         try:
             store = store_at(tmp_path, key)
-            store._prepare()
+            store.prepare()
         except (Damaged, InvalidSnapshotVersion):
             continue
         result = outcome(store)

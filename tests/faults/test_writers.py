@@ -23,7 +23,7 @@ from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, segments_of,
 pytestmark = pytest.mark.anyio
 KEEP_ONE = RetentionPolicy(keep_last=1)
 Deed = Callable[[FilesystemStore], Awaitable[Any]]
-FIND, PLAN, PACK = (f"snapshot_plugin.store.{name}" for name in ("heads.find", "engine.plan", "rewrite.packed"))
+FIND, PLAN, PACK = (f"snapshot_plugin.store.{name}" for name in ("writers.find", "core.plan", "rewrite.packed"))
 """Where another writer can come in between."""
 
 
@@ -159,7 +159,7 @@ async def test_of_two_that_make_a_session_at_once_one_is_refused(
         try:
             return find(*args, **options)
         finally:
-            other._save(version(1), "manual", (), None)
+            other.sync.save(version(1))
 
     monkeypatch.setattr(FIND, find_and_wait)
     with pytest.raises(Conflict):
@@ -239,7 +239,7 @@ async def test_a_reader_sees_the_old_or_the_new_while_segments_are_replaced(
     other, policy = store_at(tmp_path), RetentionPolicy(keep_last=2)
     _before_first_read(
         monkeypatch,
-        lambda: other._compact("session") if rewriter == "compact" else other._forget("session", policy, False),
+        lambda: other.sync.compact("session") if rewriter == "compact" else other.sync.forget("session", policy),
     )
     result = await READERS[reader](store_at(tmp_path))
     kept = range(6, 0, -1) if rewriter == "compact" else (6, 5)
@@ -282,7 +282,7 @@ async def test_a_reader_of_a_session_that_goes_away_says_that_it_is_not_there(
 ) -> None:
     await filled(tmp_path, count=6, segment_frames=2)
     other = store_at(tmp_path)
-    _before_first_read(monkeypatch, lambda: other._delete("session"))
+    _before_first_read(monkeypatch, lambda: other.sync.delete("session"))
     store = store_at(tmp_path)
     if reader in ("list", "check"):
         await READERS[reader](store)
@@ -305,7 +305,7 @@ async def test_whoever_decides_what_to_forget_keeps_others_out_until_it_is_forgo
     def plan_and_wait(*args: Any) -> Any:
         monkeypatch.setattr(PLAN, plan)
         decided = plan(*args)
-        for deed in (lambda: other._forget("session", KEEP_ONE, False), lambda: other._delete("session")):
+        for deed in (lambda: other.sync.forget("session", KEEP_ONE), lambda: other.sync.delete("session")):
             with pytest.raises(SessionLocked):
                 deed()
         return decided
@@ -331,9 +331,9 @@ async def test_a_compaction_does_not_bring_back_what_another_forgot_meanwhile(
             with monkeypatch.context() as patch:
                 patch.setattr(Path, "unlink", _refuse)
                 with pytest.raises(StoreUnavailable):
-                    other._forget("session", KEEP_ONE, False)
+                    other.sync.forget("session", KEEP_ONE)
         else:
-            other._forget("session", KEEP_ONE, False)
+            other.sync.forget("session", KEEP_ONE)
         return packed(*args, **options)
 
     monkeypatch.setattr(PACK, interrupted)
@@ -356,7 +356,7 @@ async def test_a_segment_that_grows_while_it_is_compacted_loses_nothing(
 
         def interrupted(*args: Any, **options: Any) -> list[bytes]:
             monkeypatch.setattr(PACK, packed)
-            writer._save(version(4), "manual", (), None)
+            writer.sync.save(version(4))
             return packed(*args, **options)
 
         monkeypatch.setattr(PACK, interrupted)

@@ -119,8 +119,8 @@ async def test_forgetting_the_first_frame_of_a_newer_schema_version_leaves_a_ful
     snapshots = expected["sessions"][session_id]
     async with store:
         await store.list()  # opens it
-        with store._log.exclusively(session_id):
-            rewrite.forget(store._log, session_id, store.session_keys(session_id), {3})
+        with store.frames.exclusively(session_id):
+            rewrite.forget(store.frames, session_id, store.session_keys(session_id), {3})
         assert [meta.seq for meta in await store.history(session_id)] == [4, 2, 1]
         for seq in (1, 2, 4):
             assert await store.load(session_id, at=seq) == load_document(snapshots[str(seq)]["document"])

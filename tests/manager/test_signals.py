@@ -32,10 +32,11 @@ _LIFE = """
     )
 
     class Slow(FilesystemStore):
-        def _save(self, *args):
-            print("saving", flush=True)
-            time.sleep(0.3 if scene == "slow" else 3600)
-            return super()._save(*args)
+        def prepared(self, work, args):
+            if work.__name__ == "save":
+                print("saving", flush=True)
+                time.sleep(0.3 if scene == "slow" else 3600)
+            return super().prepared(work, args)
 
     async def live(session_id, store):
         async with SnapshotManager(store, config) as manager:

@@ -136,7 +136,7 @@ class Machine:
         self._stopped.release()
 
     def _do(self, work: Callable[..., Any], *args: Any) -> Any:
-        return self._store._prepared(work, args)
+        return self._store.prepared(work, args)
 
     def _look(self) -> None:
         self._texts = ()
@@ -144,7 +144,7 @@ class Machine:
 
     def save(self, name: str) -> None:
         texts = (*self._texts, name)
-        ref = self._do(self._store._save, make_snapshot(*texts), "manual", (), None if self._texts else 0)
+        ref = self._do(self._store.core.save, make_snapshot(*texts), "manual", (), None if self._texts else 0)
         self._texts = texts
         assert ref.written
         self._world.acknowledged.append(name)
@@ -152,7 +152,7 @@ class Machine:
     def load(self, name: str) -> None:
         before = set(self._world.acknowledged)
         try:
-            found = self._do(self._store._read, "session", None, True)
+            found = self._do(self._store.core.read, "session", None, True)
         except SnapshotNotFound:
             self._texts = ()
         else:
@@ -161,26 +161,26 @@ class Machine:
             assert before <= set(self._texts)
 
     def forget(self, name: str) -> None:
-        self._do(self._store._forget, "session", RetentionPolicy(keep_last=1), False)
+        self._do(self._store.core.forget, "session", RetentionPolicy(keep_last=1), False)
 
     def compact(self, name: str) -> None:
-        self._do(self._store._compact, "session")
+        self._do(self._store.core.compact, "session")
 
     def delete(self, name: str) -> None:
-        self._do(self._store._delete, "session")
+        self._do(self._store.core.delete, "session")
         self._texts = ()
 
     def undelete(self, name: str) -> None:
-        for trashed in self._do(self._store._log.trash)[:1]:
-            self._do(self._store._undelete, trashed.token)
+        for trashed in self._do(self._store.frames.trash)[:1]:
+            self._do(self._store.core.undelete, trashed.token)
         self._look()
 
     def purge(self, name: str) -> None:
         """Nothing is old enough; what no ledger names goes."""
-        self._do(lambda: self._store._log.purge(older_than=timedelta(days=1), now=FixedClock()()))
+        self._do(lambda: self._store.frames.purge(older_than=timedelta(days=1), now=FixedClock()()))
 
     def list(self, name: str) -> None:
-        assert {meta.state for meta in self._do(self._store.listed)} <= {"ok"}
+        assert {meta.state for meta in self._do(self._store.core.list)} <= {"ok"}
 
 
 def run(world: World, machines: Sequence[Machine], choices: Iterator[tuple[int, int]]) -> None:
@@ -206,21 +206,21 @@ def everything_in(world: World) -> set[str]:
 
     def read() -> None:
         texts = [
-            message.text for message in store._prepared(store._read, ("session", None, True)).snapshot.messages
+            message.text for message in store.prepared(store.core.read, ("session", None, True)).snapshot.messages
         ]
         assert len(texts) == len(set(texts))
         found.update(texts)
-        assert store._prepared(store._check, (None, False)).ok
-        store._prepared(store._delete, ("session",))
-        store._heads.forget("session")
+        assert store.prepared(store.core.check, (None, False)).ok
+        store.prepared(store.core.delete, ("session",))
+        store.core._writers.forget("session")
 
-    if store._prepared(store._log.sessions, ()):
+    if store.prepared(store.frames.sessions, ()):
         read()
-    for trashed in store._prepared(store._log.trash, ()):
-        store._prepared(store._undelete, (trashed.token,))
+    for trashed in store.prepared(store.frames.trash, ()):
+        store.prepared(store.core.undelete, (trashed.token,))
         read()
-    store._prepared(lambda: store._log.purge(older_than=timedelta(days=999), now=FixedClock()()), ())
-    assert store._log.leftovers("session") == []
+    store.prepared(lambda: store.frames.purge(older_than=timedelta(days=999), now=FixedClock()()), ())
+    assert store.frames.leftovers("session") == []
     return found
 
 

@@ -30,7 +30,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LogStore, Lo
 
 
 def do(store: LogStore, work: Callable[..., Any], *args: Any) -> Any:
-    return store._prepared(work, args)
+    return store.prepared(work, args)
 
 
 async def test_what_is_forgotten_is_not_another_session_of_that_name(
@@ -39,15 +39,15 @@ async def test_what_is_forgotten_is_not_another_session_of_that_name(
     store, other = stores
     await store.save(make_snapshot("old"))
     await store.save(make_snapshot("old", "older"))
-    exclusively, meanwhile = store._log.exclusively, iter([True])
+    exclusively, meanwhile = store.frames.exclusively, iter([True])
 
     def stalled(session_id: str) -> AbstractContextManager[None]:
         if next(meanwhile, False):
-            do(other, other._delete, "session")
-            do(other, other._save, make_snapshot("new"), "manual", (), None)
+            do(other, other.core.delete, "session")
+            do(other, other.core.save, make_snapshot("new"), "manual", (), None)
         return exclusively(session_id)
 
-    monkeypatch.setattr(store._log, "exclusively", stalled)
+    monkeypatch.setattr(store.frames, "exclusively", stalled)
     await store.forget("session", RetentionPolicy(keep_last=1))
 
     assert await other.load("session", strict=True) == make_snapshot("new")
@@ -58,16 +58,16 @@ async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a
 ) -> None:
     store, other = stores
     await other.save(make_snapshot("a"))
-    tip = store._log.tip
+    tip = store.frames.tip
     tokens: list[str] = []
 
     def stalled(session_id: str) -> Any:
         found = tip(session_id)
         if not tokens:
-            tokens.append(do(other, other._delete, session_id).token)
+            tokens.append(do(other, other.core.delete, session_id).token)
         return found
 
-    monkeypatch.setattr(store._log, "tip", stalled)
+    monkeypatch.setattr(store.frames, "tip", stalled)
     with pytest.raises(Conflict):
         await store.save(make_snapshot("b"), base=0)
     await other.undelete(tokens[0])

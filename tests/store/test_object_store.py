@@ -24,6 +24,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import s3
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.bucket import Bucket, Moved, Stored
@@ -133,29 +134,35 @@ class Machine:
     def __init__(self, objects: Any, *, ledger_bytes: int = 100_000) -> None:
         self.line = Line(objects)
         self.store = ObjectStore(self.line, background=False, ledger_bytes=ledger_bytes)
+        self.loaded: SessionSnapshot | None = None
 
     def do(self, work: Callable[..., Any], *args: Any) -> Any:
-        return self.store._prepared(work, args)
+        return self.store.prepared(work, args)
 
     def save(self, *texts: str) -> Any:
-        return self.do(self.store._save, make_snapshot(*texts), "manual", (), None)
+        """What was loaded last, with these messages."""
+        snapshot = make_snapshot(*texts)
+        if self.loaded is not None:
+            snapshot = self.loaded.evolve(**snapshot.__dict__)
+        return self.do(self.store.core.save, snapshot, "manual", (), None)
 
     def load(self) -> list[str]:
-        found = self.do(self.store._read, "session", None, True)
+        found = self.do(self.store.core.read, "session", None, True)
+        self.loaded = found.snapshot
         return [message.text for message in found.snapshot.messages]
 
     def forget(self) -> None:
-        self.do(self.store._forget, "session", RetentionPolicy(keep_last=1), False)
+        self.do(self.store.core.forget, "session", RetentionPolicy(keep_last=1), False)
 
     def compact(self) -> None:
-        self.do(self.store._compact, "session")
+        self.do(self.store.core.compact, "session")
 
     def purge(self) -> None:
-        self.do(lambda: self.store._log.purge(older_than=timedelta(days=1), now=datetime.now().astimezone()))
+        self.do(lambda: self.store.frames.purge(older_than=timedelta(days=1), now=datetime.now().astimezone()))
 
     def numbers(self) -> list[int]:
-        assert self.do(self.store._check, "session", False).ok
-        return [meta.seq for meta in self.do(self.store._history, "session")]
+        assert self.do(self.store.core.check, "session", False).ok
+        return [meta.seq for meta in self.do(self.store.core.history, "session")]
 
 
 @pytest.fixture
@@ -224,7 +231,7 @@ def test_objects_of_a_stalled_writer_are_not_named_after_they_were_tidied_away(o
 
     assert other.load() == ["a", "b"]
     assert other.numbers() == [2, 1]
-    assert other.store._log.leftovers("session") == []
+    assert other.store.frames.leftovers("session") == []
 
 
 def test_a_writer_looks_again_when_what_it_wants_to_see_is_rewritten_meanwhile(objects: Any) -> None:
@@ -472,13 +479,15 @@ def test_a_damaged_ledger_is_told_of_and_harms_nobody_else(objects: Any) -> None
         objects, "sessions/other", stored(objects, "sessions/session").replace(b",1,1,false,", b",2,2,false,")
     )
 
-    listed = {meta.session_id: meta.state for meta in machine.do(machine.store.listed)}
+    listed = {meta.session_id: meta.state for meta in machine.do(machine.store.core.list)}
     assert listed == {"session": "ok", "other": "damaged"}
-    assert [finding.session_id for finding in machine.do(machine.store._check, None, True).findings] == ["other"]
+    assert [finding.session_id for finding in machine.do(machine.store.core.check, None, True).findings] == [
+        "other"
+    ]
     with pytest.raises(SnapshotCorrupted):
-        machine.do(machine.store._read, "other", None, False)
+        machine.do(machine.store.core.read, "other", None, False)
     with pytest.raises(SnapshotCorrupted):
-        machine.do(machine.store._save, make_snapshot("b", session_id="other"), "manual", (), None)
+        machine.do(machine.store.core.save, make_snapshot("b", session_id="other"), "manual", (), None)
     obstore.put(objects, "frames/other/0000000001-x.snap.gz", b"it may be named in the ledger")
     machine.purge()
     assert "frames/other/0000000001-x.snap.gz" in names(objects)
@@ -492,8 +501,8 @@ def test_the_ledger_of_a_newer_release_is_not_half_read(objects: Any) -> None:
     obstore.put(objects, "sessions/other", line + b"\n" + _sum(line) + b"\n")
 
     with pytest.raises(InvalidSnapshotVersion):
-        machine.do(machine.store._read, "other", None, False)
-    assert {meta.session_id: meta.state for meta in machine.do(machine.store.listed)} == {
+        machine.do(machine.store.core.read, "other", None, False)
+    assert {meta.session_id: meta.state for meta in machine.do(machine.store.core.list)} == {
         "session": "ok",
         "other": "damaged",
     }
@@ -545,7 +554,7 @@ async def test_another_machine_goes_on_after_the_key_was_rotated(objects: Any) -
     await one.save(make_snapshot("a", "b"))
 
     assert await other.load("session", strict=True) == make_snapshot("a", "b")
-    assert (await other.save(make_snapshot("a", "b", "c"))).seq == 3
+    assert (await other.save(make_snapshot("a", "b", "c"), base=2)).seq == 3
     with pytest.raises(WrongKey):
         await ObjectStore(Bucket(objects, name="memory"), key=generate_key()).list()
 

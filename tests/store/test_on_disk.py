@@ -112,7 +112,7 @@ async def test_a_header_says_when_by_which_writer_and_with_which_tags_it_was_sav
     for first in (1, 3):
         async with store_at(tmp_path, clock=clock) as store:
             for number in (first, first + 1):
-                await store.save(version(number), tags=[f"tag {number}"])
+                await store.save(version(number), tags=[f"tag {number}"], base=number - 1)
                 clock.advance(timedelta(seconds=1))
     found = headers_in(tmp_path)
     assert [found[n].t for n in (1, 2)] == ["2026-11-16T00:51:47.000001Z", "2026-11-16T00:51:48.000001Z"]

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,15 @@ class SqliteLog:
                 raise
 
     def segments(self, session_id: str) -> list[Segment]:
+        rows = self._rows(f"{STORED} ORDER BY seq LIMIT 1", session_id)
+        return [
+            Segment("rows", 1, last, rewritten=True, read=partial(self._read, session_id)) for last, _ in rows[:1]
+        ]
+
+    def _read(self, session_id: str) -> bytes:
+        """What is there when it is called: a segment that was listed before a save must not hide that save."""
         rows = self._rows(f"{STORED} ORDER BY seq", session_id)
-        frames = [frame for _last, frame in rows if frame is not None]
-        return [Segment("rows", 1, last, rewritten=True, read=lambda: b"".join(frames)) for last, _ in rows[:1]]
+        return b"".join(frame for _last, frame in rows if frame is not None)
 
     def tip(self, session_id: str) -> Tip | None:
         for last, frame in self._rows(f"{STORED} ORDER BY seq DESC LIMIT 1", session_id):
@@ -102,6 +109,14 @@ class SqliteLog:
     def quarantine(self, session_id: str, segment: Segment) -> str:
         self._rows("INSERT INTO quarantine VALUES (?, ?)", session_id, segment.read())
         return "the table quarantine"
+
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        rows = self._rows("SELECT sid, frames FROM quarantine")
+        return [
+            (sid, Segment("the table quarantine", 1, 1 << 62, rewritten=True, read=partial(bytes, frames)))
+            for sid, frames in rows
+            if session_id in (None, sid)
+        ]
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         self._rows("UPDATE frames SET token = ? WHERE token = '' AND sid = ?", token, session_id)
@@ -152,8 +167,9 @@ class SqliteLog:
         self._rows("UPDATE sessions SET token = '', deleted = NULL WHERE token = ?", token)
         return found[0]
 
-    def purge(self, *, older_than: timedelta, now: datetime) -> list[Trashed]:
-        gone = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
+    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
+        old = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
+        gone = [trashed for trashed in old if only in (None, trashed.token)]
         for trashed in gone:
             self._rows("DELETE FROM frames WHERE token = ?", trashed.token)
             self._rows("DELETE FROM sessions WHERE token = ?", trashed.token)

@@ -197,7 +197,7 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool]:
 
     root = Path(call.config.storage_path).absolute()
     is_sealed = (root / "keys").is_dir()
-    rows = rows_at(root, call.on_disk().listed() if is_sealed or not _is_plain(root, call) else _plainly(root))
+    rows = rows_at(root, call.on_disk().sync.list() if is_sealed or not _is_plain(root, call) else _plainly(root))
     return [*unsaved_rows(root, rows), *rows], is_sealed
 
 

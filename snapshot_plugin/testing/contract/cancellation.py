@@ -12,7 +12,7 @@ import pytest
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.testing.build import make_snapshot
-from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, on_top
 
 __all__ = ["Cancellation"]
 
@@ -119,4 +119,4 @@ class Cancellation(Stage):
         assert len(listed) + len(trashed) == 1
         for entry in trashed:
             await store.undelete(entry.token)
-        assert (await store.save(make_snapshot("a", "b"))).seq == 2
+        assert (await store.save(await on_top(store, make_snapshot("a", "b")))).seq == 2

@@ -42,4 +42,4 @@ class Closing(Stage):
         await one.save(make_snapshot("a"))
         await one.aclose()
 
-        assert (await other.save(make_snapshot("a", "b"))).seq == len("ab")
+        assert (await other.save(make_snapshot("a", "b"), base=1)).seq == len("ab")

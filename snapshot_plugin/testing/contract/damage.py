@@ -10,7 +10,7 @@ import pytest
 from snapshot_plugin.errors import Damaged
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing.build import make_snapshot
-from snapshot_plugin.testing.contract.stage import Opener, Stage
+from snapshot_plugin.testing.contract.stage import Opener, Stage, on_top
 
 __all__ = ["Damage"]
 
@@ -90,7 +90,7 @@ class Damage(Stage):
         await store.check(repair=repaired)
         again = make_snapshot("a", "b", "again")
 
-        ref = await store.save(again)
+        ref = await store.save(await on_top(store, again))
 
         assert ref.seq == 3
         assert await opened().load("session", strict=True) == again

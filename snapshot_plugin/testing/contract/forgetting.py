@@ -13,7 +13,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing.build import make_snapshot
 from snapshot_plugin.testing.clock import FixedClock
-from snapshot_plugin.testing.contract.stage import Opener, Stage, facts_of
+from snapshot_plugin.testing.contract.stage import Opener, Stage, facts_of, on_top
 
 __all__ = ["Forgetting"]
 
@@ -94,7 +94,7 @@ class Forgetting(Stage):
         longer = make_snapshot("again", "d", "e", "f", "g")
 
         assert (await store.save(longer)).seq == 8
-        assert (await opened().save(_LIFE[0])).seq == 9
+        assert (await opened().save(_LIFE[0], base=8)).seq == 9
 
         await self._holds(opened(), {7: _LIFE[6], 8: longer, 9: _LIFE[0]})
 
@@ -104,7 +104,7 @@ class Forgetting(Stage):
         await store.forget("session", RetentionPolicy(keep_last=1))
 
         for writer in (store, opened()):
-            again = await writer.save(_LIFE[-1])
+            again = await writer.save(await on_top(writer, _LIFE[-1]))
             assert (again.seq, again.written) == (7, False)
 
     async def test_forgetting_again_and_again_ends_well(self, opened: Opener) -> None:

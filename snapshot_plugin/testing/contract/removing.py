@@ -12,7 +12,7 @@ from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing.build import make_snapshot
 from snapshot_plugin.testing.clock import FixedClock
-from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, facts_of
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, facts_of, on_top
 
 __all__ = ["Removing"]
 
@@ -64,7 +64,7 @@ class Removing(Stage):
         assert facts_of(await opened().history("session")) == facts_of(before)
         assert await opened().load("session", at=2) == make_snapshot("a", "b")
         assert list(await opened().trash()) == []
-        assert (await store.save(make_snapshot("a", "b", "c", "d"))).seq == 4
+        assert (await store.save(await on_top(store, make_snapshot("a", "b", "c", "d")))).seq == 4
 
     async def test_a_session_can_only_be_brought_back_once(self, opened: Opener) -> None:
         store = opened()

@@ -10,7 +10,7 @@ import anyio
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.testing.build import make_message, make_snapshot
 from snapshot_plugin.testing.clock import FixedClock
-from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, on_top
 
 __all__ = ["Saving"]
 
@@ -40,8 +40,9 @@ class Saving(Stage):
     async def test_a_store_opened_later_goes_on_counting(self, opened: Opener) -> None:
         await opened().save(make_snapshot("a"))
 
-        assert (await opened().save(make_snapshot("a", "b"))).seq == 2
-        assert (await opened().save(make_snapshot("a", "b", "c"))).seq == 3
+        store = opened()
+        assert (await store.save(await on_top(store, make_snapshot("a", "b")))).seq == 2
+        assert (await opened().save(make_snapshot("a", "b", "c"), base=2)).seq == 3
 
     async def test_sessions_count_for_themselves(self, opened: Opener) -> None:
         store = opened()
@@ -147,7 +148,7 @@ class Saving(Stage):
         snapshot = make_snapshot("a", "b", title="same", metadata={"k": [1]})
         first = await opened().save(snapshot)
 
-        again = await opened().save(snapshot)
+        again = await opened().save(snapshot, base=1)
 
         assert (again.seq, again.root, again.written) == (first.seq, first.root, False)
 
@@ -158,7 +159,8 @@ class Saving(Stage):
         for number in range(60):
             await store.save(make_snapshot("a", title=f"{number}" * 1000))
 
-        again = await opened().save(make_snapshot("a", title="59" * 1000))
+        store = opened()
+        again = await store.save(await on_top(store, make_snapshot("a", title="59" * 1000)))
 
         assert (again.seq, again.written) == (60, False)
 

@@ -11,10 +11,11 @@ import anyio
 import pytest
 
 from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing.clock import FixedClock
 
-__all__ = ["PATIENCE", "Opener", "Stage", "facts_of"]
+__all__ = ["PATIENCE", "Opener", "Stage", "facts_of", "on_top"]
 
 PATIENCE = 60
 """Seconds after which a call that should have ended long ago fails the test."""
@@ -25,6 +26,12 @@ Opener = Callable[[], SnapshotStore]
 def facts_of(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
     """What never changes about stored snapshots: all but their sizes, for a store may compress them better."""
     return [meta.evolve(size_bytes=0) for meta in metas]
+
+
+async def on_top(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot:
+    """*Snapshot*, as a caller makes it who has loaded the session from *store* before."""
+    loaded = await store.load(snapshot.session_id)
+    return loaded.evolve(**snapshot.__dict__)
 
 
 @pytest.mark.anyio

@@ -1,19 +1,19 @@
-"""What a writer remembers of a session's newest snapshot, so that the next save costs only what changed."""
+"""What a store remembers of a session it writes, so that the next save costs only what changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin.codec.document import (
     CHAIN_START,
     GROUPS,
     Digest,
-    Document,
     chain_from,
     message_line,
     meta_line,
     path_key,
+    plain_digest,
     removed,
     root_of,
     section_line,
@@ -23,7 +23,11 @@ from snapshot_plugin.model.splice import Splice, splice_between
 from snapshot_plugin.model.value import ABSENT
 from snapshot_plugin.store.log import Tip
 
-__all__ = ["Head", "Step"]
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.store.reader import Found
+
+__all__ = ["SessionWriter", "Step"]
 
 _ELSEWHERE = {"messages", "version", "session_id", "updated_at"}
 _SLACK = 64 * 1024
@@ -35,7 +39,7 @@ class _Section(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The change from a head to a new snapshot, encoded but not yet stored."""
+    """The change from one snapshot to the next, encoded but not yet stored."""
 
     snapshot: SessionSnapshot
     splice: Splice
@@ -53,8 +57,8 @@ class Step(NamedTuple):
     """How many bytes the snapshot has once the step is taken; the rest of what was written is dead."""
 
 
-class Head:
-    """The newest snapshot as last seen: its content, digests, and place in the log."""
+class SessionWriter:
+    """The newest snapshot as this store object last saved or read it: content, digests, and place in the log."""
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
@@ -62,9 +66,9 @@ class Head:
         self.root = ""
         self.tip: Tip | None = None
         self.after_damage = False
-        """What stands at the end of the log cannot be read: build nothing behind it."""
+        """The end of the log is damaged: the next frame begins a new segment and stands alone."""
         self.refused: set[str] = set()
-        """Frames of ours that were not acknowledged. One may be there all the same: build nothing behind it."""
+        """Ids of our frames that were never acknowledged. One may be in the log; nothing builds on it."""
         self.size_bytes = 0
         self.snapshot: SessionSnapshot | None = None
         self._rebase = True
@@ -76,21 +80,27 @@ class Head:
         self._sections: dict[bytes, _Section] = {}
 
     @classmethod
-    def found(cls, document: Document, snapshot: SessionSnapshot, digest: Digest, *, written: int) -> Head:
-        """A head from what was loaded. One of an older version, or behind damage, starts over with a full frame."""
-        head = cls(digest)
-        head.snapshot = snapshot
-        head._rebase = document.version != CURRENT_VERSION
-        head._digests = [digest(line) for line in document.messages]
-        head._sizes = [len(line) for line in document.messages]
-        head._chain = chain_from(CHAIN_START, head._digests, digest)
-        head._sections = {key: _Section(digest(line), len(line)) for key, line in document.sections.items()}
-        head._written, head._message_bytes = written, sum(head._sizes)
-        return head
+    def anew(cls, keys: SessionKeys | None, tip: Tip | None) -> SessionWriter:
+        """A writer with nothing to continue; it starts behind whatever is there."""
+        writer = cls(keys.digest if keys else plain_digest)
+        writer.tip, writer.after_damage = tip, tip is not None
+        return writer
 
-    def rebase(self) -> None:
-        """Make the next frame stand alone, whatever is changed."""
-        self._rebase = True
+    @classmethod
+    def after(cls, found: Found, snapshot: SessionSnapshot, keys: SessionKeys | None) -> SessionWriter:
+        """A writer that continues *found*. Behind damage, or an older version, it starts with a full frame."""
+        writer = cls(keys.digest if keys else plain_digest)
+        document, digest = found.document, writer._digest
+        writer.seq, writer.root, writer.tip = found.header.hi, found.header.root, found.tip
+        writer.size_bytes, writer.snapshot = found.size_bytes, snapshot
+        writer.after_damage = bool(found.skipped)
+        writer._rebase = writer.after_damage or document.version != CURRENT_VERSION
+        writer._digests = [digest(line) for line in document.messages]
+        writer._sizes = [len(line) for line in document.messages]
+        writer._chain = chain_from(CHAIN_START, writer._digests, digest)
+        writer._sections = {key: _Section(digest(line), len(line)) for key, line in document.sections.items()}
+        writer._written, writer._message_bytes = found.written, sum(writer._sizes)
+        return writer
 
     def step_to(self, snapshot: SessionSnapshot) -> Step:
         """Encode the change to *snapshot*. When more than half of what was written is dead, write all again."""

@@ -1,0 +1,279 @@
+"""What a store does, as plain synchronous functions over a `FrameLog`.
+
+Two faces call it: `LogStore` (asyncio, trio) and `SyncStore` (threads). Both make sure that calls for one session
+run one at a time; nothing here takes a turn or hops to a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from snapshot_plugin.codec.frame import Header, encode_frame
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.model.times import as_utc, rfc3339
+from snapshot_plugin.store import check, copies, rewrite, transfer
+from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.listing import listed, meta_of
+from snapshot_plugin.store.log import SessionEntry
+from snapshot_plugin.store.replay import items_in, replay
+from snapshot_plugin.store.salvage import SALVAGED, salvage
+from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.writer import SessionWriter, Step
+from snapshot_plugin.store.writers import Writers, overtaken
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.engine import LogStore
+
+__all__ = ["StoreCore"]
+
+log = logging.getLogger("snapshot_plugin.store")
+
+
+class StoreCore:
+    """The work of a store. Method names and promises are those of `SnapshotStore`."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._log = store.frames
+        self._author = new_id()
+        self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
+
+    # Saving ----------------------------------------------------------------------------------------------
+
+    def save(self, snapshot: SessionSnapshot, trigger: str, tags: tuple[str, ...], base: int | None) -> SnapshotRef:
+        """Append the change to *snapshot*; durable on return."""
+        session_id = snapshot.session_id
+        if snapshot.version != CURRENT_VERSION:
+            raise InvalidSnapshot(
+                f"session {session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
+                session_id=session_id, hint="bring it up to date with snapshot_plugin.migrate first",
+            )  # fmt: skip
+        writer = self._writers.base(snapshot, base)
+        step = writer.step_to(snapshot)
+        if not step.changed and not tags and not self._confirm(writer, session_id):
+            return _ref(writer, session_id, written=False)
+        header = self._header(writer, step, session_id, trigger, tags)
+        frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
+        with self._log.exclusively(session_id):
+            self._confirm(writer, session_id)
+            fresh = writer.after_damage or bool(writer.refused)
+            writer.refused.add(header.id)
+            finished = self._log.append(session_id, frame, header, fresh=fresh)
+            if tags or snapshot.pinned:
+                self._read_back(session_id, frame)
+        writer.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
+        self._writers.accepted(session_id, writer)
+        if finished:
+            self._store.segment_finished(session_id)
+        return _ref(writer, session_id, notices=self._store.limits.notices(step))
+
+    def _read_back(self, session_id: str, frame: bytes) -> None:
+        """What people pin or tag (before a deploy) must be there: look at once, not when it is needed."""
+        if self._log.tail(session_id) != frame:
+            raise SnapshotCorrupted(
+                f"the snapshot of session {session_id} does not read back as it was written",
+                session_id=session_id, hint="save it again; asnap check names what else is damaged",
+            )  # fmt: skip
+
+    def _header(
+        self, writer: SessionWriter, step: Step, session_id: str, trigger: str, tags: tuple[str, ...]
+    ) -> Header:
+        (at, delete, insert), seq = step.splice, writer.tip.seq + 1 if writer.tip else 1
+        return Header(
+            v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1, hi=seq, root=step.root,
+            prev=writer.root, at=at, delete=delete, insert=insert, full=step.full,
+            t=rfc3339(self._store.clock()), w=self._author, trigger=trigger, tags=tags,
+        )  # fmt: skip
+
+    def _confirm(self, writer: SessionWriter, session_id: str) -> bool:
+        """Check that nothing was appended since. Returns True if the only newer frame is our own failed save."""
+        tip = self._log.tip(session_id)
+        is_ours = tip is not None and tip.id in writer.refused
+        if tip != writer.tip and not is_ours:
+            raise overtaken(session_id, tip)
+        return is_ours
+
+    # Loading ---------------------------------------------------------------------------------------------
+
+    def load(self, session_id: str, at: int | None, strict: bool) -> SessionSnapshot:
+        """The snapshot alone."""
+        return self.read(session_id, at, strict).snapshot
+
+    def read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
+        """Put a snapshot together."""
+        found, snapshot = self._writers.load(session_id, at, strict=strict)
+        for finding in found.skipped:
+            log.warning("session %s: skipped damage in %s: %s", session_id, finding.file, finding.detail)
+        header, size = found.header, found.size_bytes
+        return StoredSnapshot(
+            snapshot=snapshot,
+            ref=SnapshotRef(session_id=session_id, seq=header.hi, root=header.root, size_bytes=size, written=False),
+            meta=meta_of(header, found.document.summary(), size),
+            skipped=found.skipped,
+        )
+
+    def list(self) -> Sequence[SnapshotMeta]:
+        """Every session's newest snapshot."""
+        return listed(self._log, self._store.session_keys)
+
+    def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        """Every snapshot of one session, newest first."""
+        metas = check.history(self._log, session_id, self._store.session_keys(session_id))
+        if not metas:
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        return metas[::-1]
+
+    # Removing --------------------------------------------------------------------------------------------
+
+    def delete(self, session_id: str, purge: bool) -> Trashed:
+        """Move the session to the trash, or remove it for ever."""
+        self._must_exist(session_id)
+        self._store.guard(session_id)
+        with self._log.exclusively(session_id):
+            self._must_exist(session_id)  # of several who delete it at once, one does
+            trashed = self._log.discard(session_id, token=new_id(), now=self._store.clock())
+        self._writers.forget(session_id)
+        if purge:
+            self._log.purge(older_than=timedelta(0), now=self._store.clock(), only=trashed.token)
+        return trashed
+
+    def _must_exist(self, session_id: str) -> None:
+        if not self._log.segments(session_id):
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+
+    def trash(self) -> Sequence[Trashed]:
+        """What can be brought back."""
+        return self._log.trash()
+
+    def undelete(self, token: str, session_id: str | None) -> str:
+        """Bring a session back, under its own id or another."""
+        trashed = next((each for each in self._log.trash() if each.token == token), None)
+        if trashed is None:
+            raise SnapshotNotFound(
+                f"nothing in the trash has the token {token}", hint="list what is there with trash()"
+            )
+        if session_id is None or session_id == trashed.session_id:
+            with self._log.exclusively(trashed.session_id):
+                return self._log.undelete(token)
+        keys = self._store.session_keys(trashed.session_id)
+        copies = transfer.taken_out(items_in(self._log.kept(token)), trashed.session_id, keys)
+        self.put_in(session_id, copies, ())
+        self._log.purge(older_than=timedelta(0), now=self._store.clock(), only=token)
+        return session_id
+
+    def purge(self, older_than: timedelta, now: datetime | None) -> Sequence[Trashed]:
+        """Remove for ever what was deleted longer ago than that."""
+        return self._log.purge(older_than=older_than, now=as_utc(now) if now else self._store.clock())
+
+    def forget(
+        self, session_id: str, policy: RetentionPolicy | None, seqs: frozenset[int], dry_run: bool
+    ) -> ForgetResult:
+        """Drop what the policy does not keep, or these."""
+        self._must_exist(session_id)
+        # Decided under the lock: a moment later another session of that name may have the same numbers.
+        with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
+            history = self.history(session_id)
+            decisions = plan(history, policy, self._store.clock()) if policy else _named(history, seqs)
+            result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
+            if result.forgotten and not dry_run:
+                keys = self._store.session_keys(session_id)
+                rewrite.forget(self._log, session_id, keys, set(result.forgotten))
+        return result
+
+    def drop(self, session_id: str, gone: frozenset[int]) -> Trashed:
+        """Drop these snapshots, with a copy of the session in the trash."""
+        self._must_exist(session_id)
+        with self._log.exclusively(session_id):
+            keys, now = self._store.session_keys(session_id), self._store.clock()
+            return copies.drop(self._log, session_id, keys, gone, token=new_id(), now=now)
+
+    def undrop(self, session_id: str, token: str) -> Sequence[int]:
+        """Bring dropped snapshots back."""
+        self._must_exist(session_id)
+        with self._log.exclusively(session_id):
+            keys = self._store.session_keys(session_id)
+            return copies.undrop(self._log, session_id, keys, self._log.kept(token))
+
+    # Caring ----------------------------------------------------------------------------------------------
+
+    def check(self, session_id: str | None, repair: bool) -> CheckReport:
+        """Verify one session, or all."""
+        entries = self._log.sessions(session_id)
+        if session_id is not None and not entries and not self._log.aside(session_id):
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        reports = [self._checked(entry, repair) for entry in entries]
+        return check.combine([*reports, check.set_aside(self._log, session_id, entries)])
+
+    def _checked(self, entry: SessionEntry, repair: bool) -> CheckReport:
+        report = check.inspect(self._log, entry, self._store.session_keys)
+        if not repair or entry.problem or not check.is_repairable(report):
+            return report
+        session_id = entry.session_id
+        salvaged = self.salvage(session_id)
+        with self._log.exclusively(session_id):
+            done = check.repair(self._log, session_id, self._store.session_keys(session_id))
+        self._writers.forget(session_id)  # what we saw before may be gone
+        if salvaged:
+            done += f"; snapshot {salvaged.seq} is salvaged from what follows the damage"
+        return report.evolve(repaired=(done,))
+
+    def salvage(self, session_id: str) -> SnapshotRef | None:
+        """Save what is whole of a damaged session as a new snapshot."""
+        keys = self._store.session_keys(session_id)
+        frames = check.replayed(self._log, session_id, keys)
+        if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
+            aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)
+            frames = [*replay(items_in(aside), session_id, keys), *frames]
+        if not frames:
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        salvaged = salvage(frames, session_id, keys)
+        if salvaged is None:
+            return None
+        return self.save(salvaged.snapshot, "salvage", (SALVAGED,), self._writers.present(session_id))
+
+    def compact(self, session_id: str, *, newest_too: bool = True) -> None:
+        """Compress a session again, and seal it with the primary key."""
+        rewrite.recompress(self._log, session_id, self._store.session_keys(session_id), newest_too=newest_too)
+
+    # Moving ----------------------------------------------------------------------------------------------
+
+    def take_out(self, session_id: str) -> Sequence[Copied]:
+        """A whole session, in the clear."""
+        return transfer.take_out(self._log, session_id, self._store.session_keys(session_id))
+
+    def put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
+        """A whole session from elsewhere."""
+        keys = self._store.session_keys(session_id)
+        transfer.put_in(self._log, session_id, keys, copies, instead_of=instead_of)
+        self._writers.forget(session_id)
+
+
+def _named(history: Sequence[SnapshotMeta], seqs: frozenset[int]) -> tuple[Decision, ...]:
+    numbers = [meta.seq for meta in history]
+    if not seqs or not seqs <= set(numbers[1:]):
+        raise InvalidInput(
+            f"snapshots {sorted(seqs)} cannot be forgotten: the session has {numbers[::-1]}, and the newest stays",
+            session_id=history[0].session_id, hint="look at its history again",
+        )  # fmt: skip
+    return tuple(Decision(seq=seq, keep=seq not in seqs) for seq in numbers)
+
+
+def _ref(
+    writer: SessionWriter, session_id: str, *, written: bool = True, notices: tuple[str, ...] = ()
+) -> SnapshotRef:
+    return SnapshotRef(
+        session_id=session_id,
+        seq=writer.seq,
+        root=writer.root,
+        size_bytes=writer.size_bytes,
+        written=written,
+        notices=notices,
+    )

@@ -1,0 +1,127 @@
+"""Rebuild a session from every frame that is whole, with a marked gap where something is missing.
+
+A frame tells which messages it inserts where. What a damaged frame inserted is missing; the frames after it still
+say at which index they continue, so the messages around the gap keep their order. The result was never saved as
+such: it becomes a new snapshot that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from snapshot_plugin.codec.document import Document, encoded_line, plain_digest
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.codec.pack import Snapshot, split_pack
+from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError
+from snapshot_plugin.migrate import load_document
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.store.replay import Item, Rebuilt, Replayed
+
+__all__ = ["SALVAGED", "Salvaged", "salvage", "whole_in_damaged"]
+
+SALVAGED = "salvaged"
+"""The tag of a salvaged snapshot, and the key of what it says about itself in `metadata`."""
+_LOST = b""
+_RAW, _STEP = -15, 64
+
+
+class Salvaged(NamedTuple):
+    """A session put together from what is whole."""
+
+    snapshot: SessionSnapshot
+    lost: int
+    """How many messages are missing; those that the missing frames themselves deleted again are not counted."""
+    frames: int
+    """How many frames could not be used."""
+
+
+def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | None) -> Salvaged | None:
+    """The session's newest state as far as it can be told; None if that is no more than what `load` finds."""
+    document, frames, is_more = Document(), 0, False
+    for each in replayed:
+        if each.item.kind == "unfinished":
+            continue
+        snapshots = each.snapshots or list(whole_in_damaged(each.item, document, session_id, keys))
+        frames += not each.snapshots
+        for header, lines in snapshots:
+            _apply(document, header, lines)
+        is_more = not each.loads and (is_more or bool(snapshots))
+    return _told(document, session_id, frames) if is_more else None
+
+
+def _apply(document: Document, header: Header, lines: list[bytes]) -> None:
+    """Apply a change; positions that lost frames filled are filled up with placeholders."""
+    if not header.full:
+        missing = header.at + header.delete - len(document.messages)
+        document.messages += [_LOST] * missing
+    document.take(header, lines)
+
+
+def _told(document: Document, session_id: str, frames: int) -> Salvaged:
+    lost = document.messages.count(_LOST)
+    messages: list[bytes] = []
+    for is_lost, run in groupby(document.messages, lambda line: line is _LOST):
+        lines = list(run)
+        messages += [_marker(len(lines), document.version)] if is_lost else lines
+    document.messages = messages
+    snapshot = load_document(document.raw(session_id))
+    note = {"lost_messages": lost, "damaged_frames": frames}
+    return Salvaged(snapshot.evolve(metadata={**snapshot.metadata, SALVAGED: note}), lost, frames)
+
+
+def _marker(count: int, version: int) -> bytes:
+    text = f"[{count} message(s) are missing here: the stored bytes were damaged, and the rest was salvaged]"
+    content = [{"type": "text", "text": text}] if version == CURRENT_VERSION else text
+    return encoded_line(
+        {"message": {"role": "system", "content": content, "metadata": {SALVAGED: {"lost": count}}}}
+    )
+
+
+def whole_in_damaged(item: Item, before: Document, session_id: str, keys: SessionKeys | None) -> Iterator[Snapshot]:
+    """The snapshots at the beginning of a damaged pack that are proven whole by their own roots.
+
+    Only for plain frames, and only while nothing before them is missing: a root covers the whole session.
+    """
+    if keys is not None or _LOST in before.messages:
+        return
+    rebuilt = Rebuilt(plain_digest)
+    if before.meta:
+        full = Header(v=before.version, id="", sid=session_id, lo=1, hi=1, root="", full=True,
+                      insert=len(before.messages))  # fmt: skip
+        rebuilt.take(full, [before.meta, *before.sections.values(), *before.messages])
+    for header, lines in _inside(item):
+        try:
+            if header.sid != session_id or rebuilt.take(header, lines) != header.root:
+                return
+        except SnapshotError:
+            return
+        yield header, lines
+
+
+def _inside(item: Item) -> list[Snapshot]:
+    """What a frame holds as far as it can be decompressed, unverified."""
+    try:
+        header, body, _size = read_header(item.data)
+    except SnapshotCorrupted:
+        return []
+    if header.kid:
+        return []
+    payload = _inflated(item.data[body:])
+    lines = payload.split(b"\n")[:-1]
+    if not header.pack:
+        return [(header, lines)]
+    return list(split_pack(lines))
+
+
+def _inflated(data: bytes) -> bytes:
+    """As much as decompresses before the first error."""
+    unpacker, out = zlib.decompressobj(_RAW), b""
+    with contextlib.suppress(zlib.error):
+        for at in range(0, len(data), _STEP):
+            out += unpacker.decompress(data[at : at + _STEP])
+    return out

@@ -1,0 +1,143 @@
+"""The store without an event loop: every operation as a plain call, from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import GRACE, CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.transfer import Copied
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.core import StoreCore
+    from snapshot_plugin.store.engine import LogStore
+
+__all__ = ["SyncStore"]
+
+T = TypeVar("T")
+
+
+class SyncStore:
+    """The methods of `SnapshotStore` as plain calls: no event loop, any thread. `LogStore.sync` is one.
+
+    Promises and errors are those of `snapshot_plugin.store.base`. Calls for one session happen one at a time, in
+    the order in which they were made, together with those made through the asynchronous face. A call blocks its
+    thread until it is done, so do not make one on an event loop.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+
+    @property
+    def _core(self) -> StoreCore:
+        return self._store.core
+
+    def _run(self, work: Callable[..., T], *args: Any) -> T:
+        self._store.must_be_open()
+        return self._store.prepared(work, args)
+
+    def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
+        self._store.must_be_open()
+        with self._store.turns.taken(check_session_id(session_id)):
+            return self._store.prepared(work, args)
+
+    def save(
+        self,
+        snapshot: SessionSnapshot,
+        *,
+        trigger: str = "manual",
+        tags: Sequence[str] = (),
+        base: int | None = None,
+    ) -> SnapshotRef:
+        """See `SnapshotStore.save`."""
+        return self._in_turn(snapshot.session_id, self._core.save, snapshot, trigger, tuple(tags), base)
+
+    def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
+        """See `SnapshotStore.load`."""
+        return self._in_turn(session_id, self._core.load, session_id, at, strict)
+
+    def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
+        """See `SnapshotStore.read`."""
+        return self._in_turn(session_id, self._core.read, session_id, at, strict)
+
+    def list(self) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+        return self._run(self._core.list)
+
+    def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.history`."""
+        return self._in_turn(session_id, self._core.history, session_id)
+
+    def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
+        """See `SnapshotStore.delete`."""
+        return self._in_turn(session_id, self._core.delete, session_id, purge)
+
+    def trash(self) -> Sequence[Trashed]:
+        """See `SnapshotStore.trash`."""
+        return self._run(self._core.trash)
+
+    def undelete(self, token: str, *, session_id: str | None = None) -> str:
+        """See `SnapshotStore.undelete`."""
+        return self._run(self._core.undelete, token, session_id)
+
+    def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
+        """See `SnapshotStore.purge`."""
+        return self._run(self._core.purge, older_than, now)
+
+    def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
+        """See `SnapshotStore.forget`."""
+        return self._in_turn(session_id, self._core.forget, session_id, policy, frozenset(seqs), dry_run)
+
+    def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
+        """See `LogStore.drop`."""
+        return self._in_turn(session_id, self._core.drop, session_id, frozenset(seqs))
+
+    def undrop(self, session_id: str, token: str) -> Sequence[int]:
+        """See `LogStore.undrop`."""
+        return self._in_turn(session_id, self._core.undrop, session_id, token)
+
+    def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
+        """See `SnapshotStore.check`."""
+        return self._run(self._core.check, session_id, repair)
+
+    def salvage(self, session_id: str) -> SnapshotRef | None:
+        """See `SnapshotStore.salvage`."""
+        return self._in_turn(session_id, self._core.salvage, session_id)
+
+    def compact(self, session_id: str) -> None:
+        """See `LogStore.compact`."""
+        self._in_turn(session_id, self._core.compact, session_id)
+
+    def take_out(self, session_id: str) -> Sequence[Copied]:
+        """See `LogStore.take_out`."""
+        return self._in_turn(session_id, self._core.take_out, session_id)
+
+    def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
+        """See `LogStore.put_in`."""
+        self._in_turn(session_id, self._core.put_in, session_id, copies, instead_of)
+
+    def close(self) -> None:
+        """Close the store, for both faces; see `SnapshotStore.aclose`."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        self._run(lambda: None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,106 @@
+"""Races a backend must win: what was acknowledged is there, whatever others did at the same time."""
+# ruff: noqa: S101, D102 — a test suite: its names are its docstrings
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from snapshot_plugin.errors import Conflict, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage
+
+__all__ = ["Races"]
+
+_ROUNDS = 12
+_LONG = "a long answer " * 4000
+
+
+class Races(Stage):
+    """Two store objects at the same place, at the same time."""
+
+    async def test_a_save_that_races_compact_is_not_lost(self, opened: Opener) -> None:
+        tidy = opened()
+        if not hasattr(tidy, "compact"):
+            pytest.skip("this store does not compact")
+        await self._beside(opened, lambda: tidy.compact("session"))
+
+    async def test_a_save_that_races_forget_is_not_lost(self, opened: Opener) -> None:
+        tidy = opened()
+        await self._beside(opened, lambda: tidy.forget("session", RetentionPolicy(keep_last=2)), keeps_all=False)
+
+    async def _beside(self, opened: Opener, work: Callable[[], Awaitable[Any]], *, keeps_all: bool = True) -> None:
+        """Save again and again while *work* is done over and over: each acknowledged save stays."""
+        writer, texts, finished = opened(), [_LONG], anyio.Event()
+        await writer.save(make_snapshot(*texts))
+
+        async def save() -> None:
+            for number in range(2, _ROUNDS + 2):
+                texts.append(f"{number} {_LONG}")
+                assert (await writer.save(make_snapshot(*texts))).seq == number
+                await anyio.lowlevel.checkpoint()
+            finished.set()
+
+        async def disturb() -> None:
+            while not finished.is_set():
+                await work()
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(save)
+                tasks.start_soon(disturb)
+        fresh = opened()
+        assert await fresh.load("session", strict=True) == make_snapshot(*texts)
+        assert (await fresh.check()).ok
+        if keeps_all:
+            assert len(await fresh.history("session")) == _ROUNDS + 1
+
+    async def test_a_save_that_races_delete_is_in_the_trash_or_refused(self, opened: Opener) -> None:
+        for turn in range(_ROUNDS):
+            session_id, outcome = f"race-{turn}", {}
+            writer, other = opened(), opened()
+            await writer.save(make_snapshot("a", session_id=session_id))
+
+            async def save(store: SnapshotStore, session_id: str, outcome: dict[str, Any]) -> None:
+                try:
+                    outcome["saved"] = (await store.save(make_snapshot("a", "b", session_id=session_id))).seq
+                except Conflict:
+                    outcome["saved"] = None
+
+            async def delete(store: SnapshotStore, session_id: str, outcome: dict[str, Any]) -> None:
+                outcome["token"] = (await store.delete(session_id)).token
+
+            with anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(save, writer, session_id, outcome)
+                    tasks.start_soon(delete, other, session_id, outcome)
+            with pytest.raises(SnapshotNotFound):
+                await opened().load(session_id)
+            await opened().undelete(outcome["token"])
+            count = 2 if outcome["saved"] else 1
+            assert len((await opened().load(session_id)).messages) == count
+
+    async def test_a_save_whose_answer_got_lost_can_be_repeated(self, opened: Opener) -> None:
+        """The caller was told of an error; the frame may be there. Saving again is one snapshot, not a conflict."""
+        store = opened()
+        await store.save(make_snapshot("a"))
+        moments = (1, 2, 4, 8, 16, 64)
+        for turn, moment in enumerate(moments, start=2):
+            text = [f"{number}" for number in range(turn)]
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(store.save, make_snapshot(*text))
+                    for _ in range(moment):
+                        await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+            try:
+                await store.save(make_snapshot(*text))
+            except SnapshotError as error:
+                raise AssertionError("a repeated save was refused") from error
+            assert await opened().load("session") == make_snapshot(*text)
