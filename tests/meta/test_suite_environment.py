@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.adapters.memory.project import project_root
-
 ROOT = Path(__file__).parents[2]
 FOREIGN = {"ASNAP_STORE": "/nowhere", "ASNAP_KEY": "somebody's", "XDG_DATA_HOME": "/nowhere"}
 
@@ -20,8 +18,10 @@ def test_ctrl_c_reaches_what_a_test_starts() -> None:
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-def test_a_temporary_directory_is_a_project_of_its_own(tmp_path: Path) -> None:
-    assert project_root(tmp_path, home=Path.home()) == tmp_path
+def test_a_temporary_directory_is_in_no_repository_below_home(tmp_path: Path) -> None:
+    below_home = [place for place in (tmp_path, *tmp_path.parents) if place.is_relative_to(Path.home())]
+    assert below_home
+    assert [place for place in below_home if place != Path.home() and (place / ".git").exists()] == []
 
 
 def test_a_test_sees_no_settings_and_no_home_of_the_user(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_the_suite_can_be_started_in_the_background_below_a_repository(tmp_path:
     (tmp_path / ".git").mkdir()
     here = Path(__file__).relative_to(ROOT)
     line = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", "--basetemp", f"{tmp_path}/below"]
-    names = "ctrl_c or temporary_directory or no_settings"
+    names = "ctrl_c or in_no_repository or no_settings"
     done = subprocess.run(
         ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *line, "-k", names, str(here)],
         cwd=ROOT,
