@@ -18,6 +18,7 @@ from tests.acp.client import AGENT, Client
 __all__ = ["PATIENCE", "Bridge", "Ran", "User", "eventually"]
 
 PATIENCE = 60.0
+_SETTINGS = ("ASNAP_", "XDG_", "COLUMNS", "FORCE_COLOR", "NO_COLOR")
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class User:
         self.home = home
         self.work = home / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASNAP_", "XDG_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
         root = str(Path(__file__).parents[2])
         self.environment = {**kept, "HOME": str(home), "PYTHONPATH": root, "LC_ALL": "C.UTF-8", **variables}
 
