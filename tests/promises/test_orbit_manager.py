@@ -243,3 +243,38 @@ async def test_many_sessions_are_saved_and_restored_at_once() -> None:
                 for chat in chats:
                     tasks.start_soon(live, chat)
     assert len(await store.list()) == 40
+
+
+@pytest.mark.requirement("MANAGER-AUTO-DEBOUNCE", "TERMINAL-PERF-BATCH", "ONERING-CARE-DEBOUNCE")
+async def test_a_stream_of_events_is_saved_while_it_goes_on_and_in_few_saves() -> None:
+    store, chat, said = MemoryStore(), Chat("chat"), 0
+    async with SnapshotManager(store, settings(snapshot_interval=600, event_debounce=0.2)) as manager:
+        await manager.session_started(chat)
+        with anyio.fail_after(PATIENCE):
+            while not await known(store, "chat") or len(await seqs(store, "chat")) < 3:
+                for _ in range(10):
+                    chat.say(f"{said}")
+                    manager.touch("chat")
+                    said += 1
+                await anyio.sleep(0.01)
+        assert said > 10 * len(await seqs(store, "chat"))
+
+
+@pytest.mark.requirement("MANAGER-FAULT-CANCEL")
+async def test_a_last_save_that_is_cancelled_leaves_the_old_snapshot_or_the_new_one() -> None:
+    store, chat = Unsteady(), Chat("chat")
+    chat.say("old")
+    async with SnapshotManager(store, settings(**SLOW)) as manager:
+        await manager.session_started(chat)
+        await manager.snapshot(chat)
+        old = await store.load("chat")
+        chat.say("new")
+        store.answered = anyio.Event()
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(manager.session_stopped, "chat")
+                await anyio.wait_all_tasks_blocked()
+                tasks.cancel_scope.cancel()
+                store.answered.set()
+        assert await store.load("chat") in (old, chat.state)
+        assert (await store.check()).ok

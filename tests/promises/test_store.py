@@ -48,9 +48,9 @@ def test_no_command_that_only_reads_changes_a_file_of_the_store(user: User) -> N
 @pytest.mark.requirement("STORE-CHECK-FINDINGS", "STORE-CHECK", "TERMINAL-TEST-CORRUPTED")
 def test_check_says_where_what_and_which_snapshot_and_changes_nothing(user: User) -> None:
     with user.bridge() as bridge:
-        for number in range(3):
-            session_id = bridge.exchange(f"question {number}", f"answer {number}")["session_id"]
+        answers = [bridge.exchange(f"question {number}", f"answer {number}") for number in range(3)]
         assert bridge.close() == 0
+    session_id = answers[-1]["session_id"]
     [segment] = user.store.glob(f"sessions/{session_id}/*.snap.gz")
     data = bytearray(segment.read_bytes())
     data[-20] ^= 1
@@ -124,3 +124,76 @@ async def test_a_rewrite_that_reads_back_wrong_leaves_the_old_files(tmp_path: Pa
         assert {name: each for name, each in now.items() if name.endswith(".snap.gz")} == segments
         assert await store.load("session", strict=True) == turn(10)
         assert (await store.check()).ok
+
+
+THEIR_PROJECT = """
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.testing import StoreContract
+
+class TheirStore(FilesystemStore):
+    async def save(self, snapshot, **options):
+        return await super().save({saved}, **options)
+
+class TestTheirStore(StoreContract):
+    def open(self, place, clock):
+        return TheirStore(place, clock=clock)
+"""
+
+
+@pytest.mark.requirement("STORE-KIT")
+@pytest.mark.parametrize(
+    ("saved", "outcome"),
+    [("snapshot", "6 passed"), ("snapshot.evolve(messages=snapshot.messages[:1])", "failed")],
+    ids=["a good backend", "a backend that loses messages"],
+)
+def test_another_project_runs_the_suite_on_its_own_backend_with_a_few_lines(
+    user: User, saved: str, outcome: str
+) -> None:
+    (user.work / "test_theirs.py").write_text(THEIR_PROJECT.format(saved=saved))
+    some = "another_store_object_loads or goes_on_counting or base_zero"
+    done = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", some, "test_theirs.py")
+    assert outcome in done.out
+    assert (done.code == 0) == (outcome == "6 passed")
+
+
+@pytest.mark.requirement("STORE-KEY-SOURCES", "STORE-KEY-FIVE-ERRORS")
+@pytest.mark.parametrize("source", ["ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_PASSPHRASE", "ASNAP_KEY_COMMAND"])
+def test_a_store_opens_with_a_key_from_each_source_and_with_no_other(tmp_path: Path, source: str) -> None:
+    secret = "correct horse battery staple"
+    (tmp_path / "key").write_text(f"{secret}\n")
+    (tmp_path / "key").chmod(0o600)
+    given = {"ASNAP_KEY_FILE": str(tmp_path / "key"), "ASNAP_KEY_COMMAND": f"cat {tmp_path / 'key'}"}
+    owner = User(tmp_path / "home", **{source: given.get(source, secret)})
+    with owner.bridge() as bridge:
+        session_id = bridge.exchange("question", "answer")["session_id"]
+        assert bridge.close() == 0
+    assert (owner.store / "keys").is_dir()
+    assert len(owner.stored(session_id)["messages"]) == 2
+    missing = User(tmp_path / "home").asnap("show", session_id, "--no-input", "--json", fails=True)
+    wrong = User(tmp_path / "home", ASNAP_KEY="wrong").asnap("show", session_id, "--json", fails=True)
+    assert (missing.code, wrong.code) == (7, 7)
+    assert '"key_missing"' in missing.err
+    assert '"wrong_key"' in wrong.err
+
+
+@pytest.mark.requirement(
+    "MANAGER-CONFIG-LAYERS", "MANAGER-CONFIG-ORIGIN", "MANAGER-CONFIG-UNKNOWN", "MANAGER-CONFIG-REFUSED"
+)
+def test_settings_come_from_variables_project_and_user_and_their_origin_is_shown(tmp_path: Path) -> None:
+    user = User(tmp_path / "home", ASNAP_EVENT_DEBOUNCE="4")
+    settings = user.home / ".config" / "asnap"
+    settings.mkdir(parents=True)
+    (settings / "config.toml").write_text("event_debounce = 1\nexit_timeout = 1\nretry_first = 2\ntypo = 1\n")
+    (user.work / ".git").mkdir()
+    (user.work / ".asnap.toml").write_text("event_debounce = 3\nexit_timeout = 3\n")
+    shown = user.asnap("config", "show", "--origin", "--json").json
+    found = {each["name"]: (each["value"], each["layer"]) for each in shown["settings"]}
+    assert found["event_debounce"] == (4.0, "environment")
+    assert found["exit_timeout"] == (3.0, "project")
+    assert found["retry_first"] == (2.0, "user")
+    assert found["snapshot_interval"] == (300.0, "default")
+    assert "typo" not in found
+    assert any("typo" in notice for notice in shown["notices"])
+    refused = User(tmp_path / "home", ASNAP_SNAPSHOT_INTERVAL="soon").asnap("config", "show", fails=True)
+    assert refused.code == 2
+    assert "ASNAP_SNAPSHOT_INTERVAL" in refused.err
