@@ -1,10 +1,19 @@
-"""Shared fixtures: every async test runs on asyncio and on trio. At the end: which promises are still open."""
+"""Shared fixtures, the environment every test runs in, and the count of proven promises at the end of a run."""
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
+from tests.proofs import Proofs, claims_of
 from tests.requirements import REQUIREMENTS, report
+
+_STRICT = "ASNAP_PROVE_ALL"
+_KEPT = ("ASNAP_ACP_SCHEMA", "ASNAP_AGENTS", _STRICT)
+_proofs = Proofs(REQUIREMENTS)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -12,8 +21,48 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes the tests start.
+
+    A shell that starts the suite in the background makes it ignore SIGINT, and every child inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give the tests a home directory of their own, and none of the user's settings.
+
+    The search for a project stops at the home directory, so a repository above the temporary directory is not
+    taken for the project of a test.
+    """
+    os.environ.setdefault("ASNAP_AGENTS", str(Path.home() / ".cache" / "asnap-agents"))
+    os.environ["HOME"] = str(tmp_path_factory.getbasetemp())
+    for name in list(os.environ):
+        if name.startswith(("ASNAP_", "XDG_")) and name not in _KEPT:
+            del os.environ[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Write the promises a test claims to prove into its reports: under xdist, reports are all that travels."""
+    for item in items:
+        if claims := claims_of(item):
+            item.user_properties.append(("requirements", claims))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _proofs.add(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Under xdist only the controller has a terminal, so this is printed once."""
     terminalreporter.write_line("")
-    for line in report(REQUIREMENTS):
+    for line in (*report(REQUIREMENTS), *_proofs.report()):
         terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that was told to prove everything it claims (``ASNAP_PROVE_ALL=1``, as CI does) and did not."""
+    if os.environ.get(_STRICT) and _proofs.unproven and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

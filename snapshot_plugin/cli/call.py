@@ -107,11 +107,11 @@ class Call:
     # The store -------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def store(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
+    async def store(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
         """The store this invocation is about, opened; what killed processes left in it is made snapshots first."""
         from snapshot_plugin.cli.recovering import recover_first
 
-        async with self.opened(create=create) as store:
+        async with self.opened(create=create, background=background) as store:
             await recover_first(self, store)
             yield store
 

@@ -90,7 +90,7 @@ class TestRelay:
             client.initialize()
             assert ("agent", "kept") in words(history(client, session_id)[1])
 
-    @pytest.mark.requirement("ORBIT-SECURITY-ENVIRONMENT", "ONERING-CARE-CREDENTIALS", "ONERING-CARE-AUTH-APART")
+    @pytest.mark.requirement("ORBIT-SECURITY-ENVIRONMENT", "ONERING-CARE-CREDENTIALS")
     def test_environment_values_of_servers_never_reach_the_disk(self, tmp_path: Path) -> None:
         server = {
             "name": "db",
@@ -117,9 +117,7 @@ class TestRelay:
 
 
 class TestKilled:
-    @pytest.mark.requirement(
-        "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "ORBIT-ACP-USER-MESSAGE", "ORBIT-ACP-ANSWER"
-    )
+    @pytest.mark.requirement("ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST")
     @pytest.mark.parametrize("flags", [("--no-load", "--no-resume"), ()], ids=["no load", "with load"])
     def test_every_chunk_the_client_saw_survives_kill_9_of_everything(
         self, tmp_path: Path, flags: tuple[str, ...]
@@ -194,7 +192,6 @@ class TestKilled:
             assert client.process.returncode == 9
             assert f"--session {session_id}" in "".join(client.stderr)
 
-    @pytest.mark.requirement("TERMINAL-BRIDGE-EXCHANGE", "TERMINAL-PERF-COMPLETE", "TERMINAL-FEATURE-AUTO-SAVE")
     def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_failed_call_and_a_live_connection(
         self, tmp_path: Path
     ) -> None:
@@ -259,7 +256,7 @@ MISBEHAVIOURS = {
 
 
 class TestRestore:
-    @pytest.mark.requirement("ORBIT-ACP-RESUME", "ORBIT-TEST-COMPATIBILITY")
+    @pytest.mark.requirement("ORBIT-TEST-COMPATIBILITY")
     @pytest.mark.parametrize(("habit", "grade"), MISBEHAVIOURS.items())
     def test_bad_habits_of_agents_are_seen_through(self, tmp_path: Path, habit: str, grade: str) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", habit)
@@ -357,7 +354,6 @@ class TestRestore:
             assert words(client.updates(session_id)) == []
             assert "say one" in client.prompt(session_id, "echo-blocks")
 
-    @pytest.mark.requirement("ORBIT-FUTURE-CROSS")
     def test_a_session_moves_to_another_agent(self, tmp_path: Path) -> None:
         with proxied(tmp_path, "--name", "first") as client:
             client.initialize()

@@ -13,7 +13,7 @@ def _asnap(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.requirement("ORBIT-USE-RESTART", "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "TERMINAL-USE-CONTINUE")
+@pytest.mark.requirement("ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "TERMINAL-USE-CONTINUE")
 def test_the_demo_kills_a_session_and_brings_every_word_back() -> None:
     done = _asnap("demo", "--fast")
     assert done.returncode == 0, done.stderr

@@ -270,7 +270,6 @@ def test_a_policy_of_the_wrong_kind(asnap: Asnap, place: Path) -> None:
     assert asnap("forget", "01", "--keep-within", "soon", "--yes").code == 2
 
 
-@pytest.mark.requirement("TERMINAL-LIMIT-SESSIONS")
 def test_sessions_over_a_number_go_the_oldest_first(asnap: Asnap, place: Path) -> None:
     saved(place, *(session(f"{number:02}", minutes=number) for number in range(12)))
     saved(place, session("00-pinned", minutes=-9, pinned=True), session("03+memory", minutes=99))

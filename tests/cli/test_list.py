@@ -68,7 +68,7 @@ def test_turns_that_nobody_counted_are_not_shown_as_none(place: Path) -> None:
     assert "0" not in shown["uncoun"]
 
 
-@pytest.mark.requirement("TERMINAL-UI-LIST", "TERMINAL-UI-METADATA")
+@pytest.mark.requirement("TERMINAL-UI-LIST")
 def test_a_list_tells_title_agent_turns_tokens_and_size_newest_first(asnap: Asnap, place: Path) -> None:
     metrics = {"turns": 14, "total_tokens": 123_456}
     saved(place, session("old", age=2), session("new", title="fix auth", agent={"name": "codex"}, metrics=metrics))

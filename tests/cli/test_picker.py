@@ -154,7 +154,6 @@ def store(place: Path, home: Path) -> Path:
     return place
 
 
-@pytest.mark.requirement("TERMINAL-UI-SWITCH")
 def test_a_session_is_found_by_typing_and_taken(store: Path) -> None:
     with Terminal("resume") as terminal:
         terminal.wait_for("2 of 3 (here)")

@@ -84,7 +84,6 @@ def test_a_summary_tells_settings_context_and_what_is_repaired(asnap: Asnap, pla
     assert "45k of 200k tokens" in asnap("show", "01jd", "--summary").out
 
 
-@pytest.mark.requirement("TERMINAL-UI-RESTORED")
 def test_how_it_was_restored_is_shown(asnap: Asnap, place: Path) -> None:
     report = {"grade": "native-load", "messages": 2, "tried": ["load: whole"], "notices": [], "differences": []}
     saved(place, session(metadata={"acp": {"restored": report}}))

@@ -272,7 +272,7 @@ async def test_zcat_shows_a_plain_store_line_by_line(tmp_path: Path) -> None:
     assert {next(iter(line)) for line in lines} == {"meta", "section", "message", "frame"}
 
 
-@pytest.mark.requirement("FORMAT-FRAME-GZIP", "FORMAT-SEAL-STORED", "ORBIT-STORE-GZIP", "TERMINAL-PERF-COMPRESS")
+@pytest.mark.requirement("FORMAT-FRAME-GZIP", "FORMAT-SEAL-STORED", "ORBIT-STORE-GZIP")
 @pytest.mark.parametrize("key", [None, Passphrase(generate_key())], ids=["plain", "encrypted"])
 async def test_gzip_tests_every_store_and_finds_a_wrong_byte(tmp_path: Path, key: KeySource | None) -> None:
     async with await open_and_live(tmp_path, key):

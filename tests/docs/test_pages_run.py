@@ -38,6 +38,7 @@ def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_sixty_seconds_of_the_readme_run(tmp_path: Path, anyio_backend: str) -> None:
     main = run_blocks(README)["main"]
     anyio.run(main, tmp_path / "store", backend=anyio_backend)
+    assert list(tmp_path.glob("store/sessions/fix-auth/*.snap.gz"))
 
 
 @pytest.mark.requirement(

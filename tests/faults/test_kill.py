@@ -92,7 +92,7 @@ async def _all_there(store: FilesystemStore, newest: int) -> None:
 State = tuple[dict[int, int], int]
 
 
-@pytest.mark.requirement("STORE-FAULT-SIGKILL", "FORMAT-WRITE-REWRITE")
+@pytest.mark.requirement("STORE-FAULT-SIGKILL")
 @PLAIN_AND_ENCRYPTED
 def test_killed_at_any_step_of_its_life_a_session_is_as_before_the_step_or_as_after(
     tmp_path: Path, key: str | None, executioner: subprocess.Popen[str]

@@ -336,7 +336,6 @@ async def test_who_built_on_a_refused_save_that_is_there_all_the_same_is_not_ove
     await assert_saved(tmp_path, None, 3, 3)
 
 
-@pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
 async def test_a_directory_whose_entry_could_not_be_synced_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

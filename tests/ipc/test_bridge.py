@@ -214,7 +214,6 @@ async def test_tool_calls_of_different_requests_have_different_ids() -> None:
         ]
 
 
-@pytest.mark.requirement("TERMINAL-USE-CONTEXT")
 async def test_context_builds_up_over_restarts(tmp_path: Path) -> None:
     session_id = ""
     for day in range(3):

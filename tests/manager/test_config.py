@@ -145,7 +145,7 @@ def test_an_unknown_setting_in_a_file_is_said_and_ignored(tmp_path: Path, write:
     assert "snapshot_interval'" in config.notices[0]
 
 
-@pytest.mark.requirement("ORBIT-CONFIG-PATH", "ONERING-PLACE-PLATFORM", "TERMINAL-MANAGER-PLACE")
+@pytest.mark.requirement("ORBIT-CONFIG-PATH")
 def test_the_store_is_named_by_asnap_store_or_lies_in_the_data_directory(tmp_path: Path) -> None:
     assert _load(tmp_path, {"ASNAP_STORE": "/srv/sessions"}).storage_path == "/srv/sessions"
     assert _load(tmp_path, {"XDG_DATA_HOME": "/data"}).storage_path == "/data/asnap/store"

@@ -317,7 +317,6 @@ async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhi
         assert manager.record("chat", said("spooled again"))
 
 
-@pytest.mark.requirement("MANAGER-SPOOL-POWER")
 async def test_what_is_recorded_is_flushed_within_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-@pytest.mark.requirement("ORBIT-MANAGER-SNAPSHOT", "ORBIT-MANAGER-RESTORE", "ORBIT-EVENT-CREATED", "ORBIT-USE-LONG")
+@pytest.mark.requirement("ORBIT-MANAGER-SNAPSHOT", "ORBIT-MANAGER-RESTORE", "ORBIT-EVENT-CREATED")
 async def test_a_session_is_saved_and_restored(store: MemoryStore) -> None:
     async with managing(store) as (manager, diary):
         ref = await manager.snapshot(Chat("chat", "one", "two"))
@@ -248,7 +248,7 @@ async def test_a_manager_is_opened_once() -> None:
             await manager.__aenter__()
 
 
-@pytest.mark.requirement("MANAGER-RESUME-ATTACH", "ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-STOPS", "ORBIT-MANAGER-STOP")
+@pytest.mark.requirement("MANAGER-RESUME-ATTACH", "ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-STOPS")
 async def test_hooks_attach_a_started_session_and_save_a_stopped_one(store: MemoryStore) -> None:
     chat = Chat("chat", "one")
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, _):
@@ -260,7 +260,7 @@ async def test_hooks_attach_a_started_session_and_save_a_stopped_one(store: Memo
         assert (await manager.session_stopped("chat")).status == "not_live"
 
 
-@pytest.mark.requirement("ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-ENABLE", "ONERING-GOAL-OPT-IN")
+@pytest.mark.requirement("ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-ENABLE")
 async def test_hooks_do_nothing_and_say_so_while_persistence_is_off(store: MemoryStore) -> None:
     async with managing(store, enable_persistence=False) as (manager, diary):
         assert not await manager.session_started(Chat("chat"))

@@ -663,7 +663,7 @@ async def test_the_default_store_is_the_users_own(tmp_path: Path, monkeypatch: p
     assert _session(Agent(), MemoryStore()).path == "MemoryStore my-assistant"
 
 
-@pytest.mark.requirement("ONERING-OPTION-STORE", "ONERING-USAGE-BACKEND")
+@pytest.mark.requirement("ONERING-OPTION-STORE")
 def test_a_store_can_be_named_by_path_or_url_and_encryption_needs_a_key(tmp_path: Path) -> None:
     assert open_place(tmp_path)[1]
     assert isinstance(open_place("memory://")[0], MemoryStore)

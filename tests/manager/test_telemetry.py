@@ -40,11 +40,6 @@ _ALL: tuple[Event, ...] = (
 
 @pytest.mark.requirement(
     "MANAGER-METRIC-PYTHON",
-    "ORBIT-METRIC-SAVES",
-    "ORBIT-METRIC-SIZE",
-    "ORBIT-METRIC-RESTORES",
-    "ORBIT-METRIC-SAVE-TIME",
-    "ORBIT-METRIC-RESTORE-TIME",
 )
 def test_counters_and_distributions_can_be_read_at_any_time() -> None:
     metrics = Metrics()

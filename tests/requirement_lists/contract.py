@@ -62,7 +62,7 @@ CONTRACT: dict[str, tuple[str, ...]] = {
         "TERMINAL-MANAGER-LISTED",
         "TERMINAL-MANAGER-SAVE-INDEX",
     ),
-    "test_the_list_tells_what_a_session_is_about": ("FORMAT-PAYLOAD-META", "TERMINAL-FEATURE-RECENT"),
+    "test_the_list_tells_what_a_session_is_about": ("FORMAT-PAYLOAD-META",),
     "test_history_shows_every_snapshot_newest_first": (
         "STORE-HISTORY",
         "STORE-SAVE-TRIGGER",

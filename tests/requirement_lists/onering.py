@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section
+from tests.requirement_lists.requirement import differs, done, section, to_do
 
 __all__ = ["ONERING"]
 
@@ -38,7 +38,11 @@ _STATE = section(
     _PAGE + "IAgentPersistenceStorage",
     done("ONERING-STATE-VERSION", "The state carries a format version."),
     done("ONERING-STATE-AGENT-ID", "The state names its agent."),
-    done("ONERING-STATE-AGENT-TYPE", "The state names the type of agent, so that a load can be validated."),
+    to_do(
+        "ONERING-STATE-AGENT-TYPE",
+        "The state names the type of agent, so that a load can be validated.",
+        "the class of the agent is kept, and no load compares it",
+    ),
     done("ONERING-STATE-CREATED", "The state knows when the session began."),
     done("ONERING-STATE-ACTIVE", "The state knows when the session was last active."),
     done("ONERING-STATE-CONTEXT", "The state holds the serialized context."),
@@ -111,7 +115,11 @@ _ERRORS = section(
     _PAGE + "Error Handling",
     done("ONERING-ERROR-MISSING", "A missing session is no error: the agent starts fresh."),
     done("ONERING-ERROR-CORRUPTED", "A corrupted session is said aloud and does not bring the agent down."),
-    done("ONERING-ERROR-VERSION", "A version mismatch is migrated; if that fails the agent starts fresh."),
+    differs(
+        "ONERING-ERROR-VERSION",
+        "A version mismatch is migrated; if that fails the agent starts fresh.",
+        "a newer version is an error: starting fresh would overwrite what the newer release saved",
+    ),
     done("ONERING-ERROR-STORAGE", "A storage error reaches the caller with a clear message."),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import done, section
+from tests.requirement_lists.requirement import done, section, to_do
 
 __all__ = ["ORBIT"]
 
@@ -97,7 +97,11 @@ _PROTOCOL = section(
     done("ORBIT-PROTOCOL-CAPABILITY", "Whether the agent can load is read from what it advertises at initialize."),
     done("ORBIT-PROTOCOL-FALLBACK", "An agent that cannot load gets a new session instead of an error."),
     done("ORBIT-PROTOCOL-WARNING", "It is said aloud when persistence was asked for and the agent cannot load."),
-    done("ORBIT-PROTOCOL-PEER", "It is tested against a published agent whose load support is unknown beforehand."),
+    to_do(
+        "ORBIT-PROTOCOL-PEER",
+        "It is tested against a published agent whose load support is unknown beforehand.",
+        "only .ci/run installs a published agent; under the README's command the test is skipped",
+    ),
 )
 
 _ERRORS = section(
@@ -142,7 +146,11 @@ _WATCH = section(
     done("ORBIT-EVENT-CREATED", "snapshot_created tells the session and the size."),
     done("ORBIT-EVENT-RESTORED", "session_restored tells the session and how old the snapshot was."),
     done("ORBIT-EVENT-FAILED", "snapshot_failed tells that a save failed, with an error code."),
-    done("ORBIT-METRIC-SAVES", "How many saves succeeded and failed is counted."),
+    to_do(
+        "ORBIT-METRIC-SAVES",
+        "How many saves succeeded and failed is counted.",
+        "an explicit save that fails is not counted, only one made by the schedule",
+    ),
     done("ORBIT-METRIC-SIZE", "The sizes of snapshots are kept as a distribution."),
     done("ORBIT-METRIC-RESTORES", "How many restores succeeded and failed is counted."),
     done("ORBIT-METRIC-SAVE-TIME", "How long saves take is kept as a distribution."),
@@ -155,7 +163,11 @@ _FUTURE = section(
     done("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
     done("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
-    done("ORBIT-FUTURE-BROWSER", "There is a way to browse and manage snapshots."),
+    to_do(
+        "ORBIT-FUTURE-BROWSER",
+        "There is a way to browse and manage snapshots.",
+        "the command line lists, shows and manages them; the browser (asnap ui) is not built",
+    ),
     done("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
 )
 

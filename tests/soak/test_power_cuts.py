@@ -118,6 +118,7 @@ def lost_after_kill_and_cut(disk: Path, key: str | None, mutate: Mutation) -> in
     return lost
 
 
+@pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
 def test_a_save_that_builds_on_what_a_killed_writer_left_survives_a_power_cut(disk: Path, key: str | None) -> None:
     assert lost_after_kill_and_cut(disk, key, nothing) == 0
@@ -151,7 +152,7 @@ def test_a_frame_under_a_key_whose_maker_was_killed_is_readable_after_a_power_cu
         assert tally.broken == 0, tally.details
 
 
-@pytest.mark.requirement("STORE-DURABLE-POWER")
+@pytest.mark.requirement("STORE-DURABLE-POWER", "FORMAT-WRITE-REWRITE")
 def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(disk: Path) -> None:
     for done in range(1, len(STEPS) + 1):
         place = disk / str(done)
@@ -170,6 +171,7 @@ def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(d
 # The spool --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-POWER")
 @pytest.mark.parametrize("entries", [False, True])
 def test_what_was_flushed_survives_a_power_cut_after_older_records_were_dropped(
     disk: Path, *, entries: bool

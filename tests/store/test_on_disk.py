@@ -207,7 +207,6 @@ async def test_who_pinned_number_and_root_sees_that_the_newest_frame_was_cut_off
     "FORMAT-HEADER-FULL",
     "ORBIT-USE-UPDATE",
     "MANAGER-RESUME-MIGRATED",
-    "ONERING-ERROR-VERSION",
 )
 @PLAIN_AND_ENCRYPTED
 async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_full_frame(

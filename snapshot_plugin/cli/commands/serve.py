@@ -43,7 +43,7 @@ async def command(call: Call, *, stdio: bool) -> None:
 
     if call.may_ask:
         call.out.note("asnap serve speaks JSON lines here; Ctrl-D ends it")
-    async with call.store(create=True) as store:
+    async with call.store(create=True, background=True) as store:  # compresses what has grown
         settings = replace(call.config, enable_persistence=True)
         async with SnapshotManager(store, settings) as manager:
             bridge = Bridge(manager, deleted=lambda trashed: call.record_deletion(store, trashed))

@@ -1,0 +1,63 @@
+"""A skipped test proves nothing: what a run reports about the promises its tests claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proofs import Proofs
+from tests.requirement_lists.requirement import done, section, to_do
+
+CLAIMED = section("a page", done("A", "a"), done("B", "b"), to_do("C", "c", "later"))
+
+
+def report_of(outcome: str, *ids: str, when: str = "call", xfailed: bool = False) -> pytest.TestReport:
+    reason = ("test_example.py", 1, "no root") if outcome == "skipped" and not xfailed else None
+    made = pytest.TestReport(
+        "test_example.py::test_it",
+        ("test_example.py", 1, "test_it"),
+        {},
+        outcome,  # type: ignore[arg-type]
+        reason,
+        when,  # type: ignore[arg-type]
+        user_properties=[("requirements", list(ids))],
+    )
+    if xfailed:
+        made.wasxfail = "a known bug"
+    return made
+
+
+def test_a_promise_whose_tests_were_all_skipped_is_not_proven() -> None:
+    proofs = Proofs(CLAIMED)
+    proofs.add(report_of("skipped", "A", when="setup"))
+    assert proofs.unproven == ["A"]
+    assert proofs.report() == [
+        "not proven in this run, because all their tests were skipped: 1",
+        "A: no root",
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_test_that_passed_is_a_proof(order: int) -> None:
+    proofs = Proofs(CLAIMED)
+    for report in [report_of("skipped", "A", "B"), report_of("passed", "A")][::order]:
+        proofs.add(report)
+    assert proofs.unproven == ["B"]
+
+
+def test_a_test_that_is_expected_to_fail_proves_nothing() -> None:
+    proofs = Proofs(CLAIMED)
+    proofs.add(report_of("skipped", "A", xfailed=True))
+    assert proofs.unproven == ["A"]
+
+
+def test_a_setup_that_passed_is_no_proof_and_an_open_promise_needs_none() -> None:
+    proofs = Proofs(CLAIMED)
+    proofs.add(report_of("passed", "A", when="setup"))
+    proofs.add(report_of("skipped", "A", "C"))
+    assert proofs.unproven == ["A"]
+
+
+def test_a_run_in_which_everything_was_proven_says_nothing() -> None:
+    proofs = Proofs(CLAIMED)
+    proofs.add(report_of("passed", "A"))
+    assert (proofs.unproven, proofs.report()) == ([], [])
