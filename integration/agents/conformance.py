@@ -61,7 +61,7 @@ _MEANING = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agents", default="opencode,deepagents,codex-acp", help="names, separated by commas")
+    parser.add_argument("--agents", default="opencode,deepagents,codex-acp-zed", help="names, separated by commas")
     wanted = parser.parse_args().agents.split(",")
     names = [name for name in wanted if AGENTS[name].is_installed]
     if left_out := sorted({*wanted} - {*names}):
