@@ -34,14 +34,15 @@ def main() -> int:
     if missing:
         names = ", ".join(missing)
         print(f"not installed (python -m integration.agents.install), left out: {names}", file=sys.stderr)
-    judged = [row for agent in agents for row in _of(agent, options)]
-    if options.json:
-        Path(options.json).write_text(json.dumps(document(judged, missing), indent=1, ensure_ascii=False) + "\n")
-    print("\n".join([*(rows(judged) if options.rows else table(judged)), "", *summary(judged)]))
+    judged = _Judged(Path(options.json) if options.json else None, missing, resume=options.resume)
+    for agent in agents:
+        _play_all(agent, options, judged)
+    found = sorted(judged.rows.values(), key=lambda row: [*AGENTS].index(row.agent.split()[0]))
+    print("\n".join([*(rows(found) if options.rows else table(found)), "", *summary(found)]))
     if missing:
         print(f"\nNot installed, not tried: {', '.join(missing)}.")
-    lost = any(cell.good is False for row in judged if row.killed != "bare" for cell in row.cells.values())
-    return 1 if lost or not judged else 0
+    lost = any(cell.good is False for row in found if row.killed != "bare" for cell in row.cells.values())
+    return 1 if lost or not found else 0
 
 
 def _options() -> argparse.Namespace:
@@ -53,7 +54,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--long", action="store_true", help="also a session of 300 turns")
     parser.add_argument("--rounds", type=int, default=1, help="how often each run is repeated; the worst counts")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--json", help="write all cells and what was seen to this file")
+    parser.add_argument("--json", help="write all rows to this file, each as soon as it is known")
+    parser.add_argument("--resume", action="store_true", help="do not repeat the runs that the JSON file has")
     parser.add_argument("--rows", action="store_true", help="a row for each victim, a column for each question")
     parser.add_argument("--keep", action="store_true", help="keep the homes of the runs, and say where they are")
     return parser.parse_args()
@@ -74,24 +76,45 @@ def _scenarios(agent: Agent, options: argparse.Namespace) -> Iterator[Scenario]:
             yield scenario
 
 
-def _of(agent: Agent, options: argparse.Namespace) -> Iterator[Row]:
+class _Judged:
+    """The rows so far, by agent, scenario and victim; kept in a file, so that a long run can be resumed."""
+
+    def __init__(self, file: Path | None, missing: list[str], *, resume: bool) -> None:
+        self._file, self._missing = file, missing
+        self.rows: dict[tuple[str, str, str], Row] = {}
+        if file and resume and file.exists():
+            for row in map(Row.from_json, json.loads(file.read_text())["rows"]):
+                self.rows[row.agent, row.scenario, row.killed] = row
+
+    def add(self, row: Row) -> None:
+        self.rows[row.agent, row.scenario, row.killed] = row
+        print(row.line(), file=sys.stderr, flush=True)
+        if self._file:
+            found = document(list(self.rows.values()), self._missing)
+            self._file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def _play_all(agent: Agent, options: argparse.Namespace, judged: _Judged) -> None:
     """All runs of one agent, judged. The bare run of a scenario says what the others may expect of the agent."""
+    name = f"{agent.name} {agent.version}"
     victims: tuple[Killed, ...] = tuple(options.killed.split(",")) if options.killed else KILLED
-    plan = [(scenario, victim) for scenario in _scenarios(agent, options) for victim in victims]
-    seen: dict[tuple[Scenario, Killed], list[Evidence]] = {}
+    plan = [
+        (scenario, victim)
+        for scenario in _scenarios(agent, options)
+        for victim in victims
+        if (name, scenario, victim) not in judged.rows
+    ]
 
     def play(one: tuple[Scenario, Killed]) -> list[Evidence]:
         return [run(agent, *one, _CHUNKS[n % len(_CHUNKS)], keep=options.keep) for n in range(options.rounds)]
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        for one, evidences in zip(plan, pool.map(play, plan), strict=True):
-            seen[one] = evidences
-            bare = seen.get((one[0], "bare"), [None])[0]
-            row = Row.of(evidences, worst([judge(evidence, bare) for evidence in evidences]))
-            print(row.line(), file=sys.stderr, flush=True)
+        for (scenario, _), evidences in zip(plan, pool.map(play, plan), strict=True):
+            bare = judged.rows.get((name, scenario, "bare"))
+            fine = bare.fine if bare else None
+            judged.add(Row.of(evidences, worst([judge(evidence, fine) for evidence in evidences])))
             for note in (note for evidence in evidences for note in evidence.notes if options.keep):
                 print(f"    {note}", file=sys.stderr)
-            yield row
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Install the published agents and the MCP inspector: ``python -m integration.agents.install [name …]``.
 
 They are installed by package name into a cache directory outside the repository: ``ASNAP_AGENTS``, or
-``~/.cache/asnap-agents``. An agent that is there in the wanted version is left alone. Exits with 1 if something could
-not be installed, and says what and why.
+``~/.cache/asnap-agents``. An agent that is there in the wanted version is left alone. Exits with 1 if something
+could not be installed, and says what and why.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class _View(NamedTuple):
         return "".join(words for who, words in self.spoken if who == role)
 
 
-def judge(evidence: Evidence, bare: Evidence | None = None) -> dict[str, Cell]:
-    """One cell for each column. *bare* is the same run without the proxy: was the agent's own load fine?"""
+def judge(evidence: Evidence, fine: bool | None = None) -> dict[str, Cell]:
+    """One cell for each column. *fine* is what `memory_is_fine` says of the same run without the proxy."""
     if evidence.error:
         return dict.fromkeys(COLUMNS, Cell(False, evidence.error))
     if evidence.cannot:
@@ -76,7 +76,7 @@ def judge(evidence: Evidence, bare: Evidence | None = None) -> dict[str, Cell]:
         "tool calls": _tools(evidence, seen, shown),
         "tool output": _output(evidence, seen, shown),
         "model knows": _model(evidence, seen),
-        "native": _native(evidence, bare),
+        "native": _native(evidence, fine),
         "list": _listed(evidence),
         "delete": _deleted(evidence),
         "login": _login(evidence),
@@ -260,19 +260,21 @@ def _known(evidence: Evidence) -> list[str]:
     return words
 
 
-def memory_is_fine(bare: Evidence) -> bool:
-    """Whether the agent, without us, knew all finished turns after its own load."""
+def memory_is_fine(bare: Evidence) -> bool | None:
+    """Whether the agent, without us, knew all finished turns after its own load; None where it cannot be asked."""
+    if bare.cannot or bare.load_problem == "no load":
+        return None
     if bare.error or not bare.loaded or bare.request is None:
         return False
     done = [] if bare.scenario in UNFINISHED else ["answer-three."]
     return all(word in bare.request for word in (*_known(bare), *done))
 
 
-def _native(evidence: Evidence, bare: Evidence | None) -> Cell:
+def _native(evidence: Evidence, fine: bool | None) -> Cell:
     """The agent's own memory is used where it is fine, and a second load heals where it was not."""
-    if evidence.killed == "bare" or bare is None or bare.cannot or bare.load_problem == "no load":
+    if evidence.killed == "bare" or fine is None:
         return NOT_APPLICABLE
-    if memory_is_fine(bare) and not evidence.grade.startswith("native"):
+    if fine and not evidence.grade.startswith("native"):
         return Cell(False, f"came back as {evidence.grade or 'nothing'}")
     if evidence.second_grade and not evidence.second_grade.startswith("native"):
         return Cell(False, f"the second load came back as {evidence.second_grade[:60]}")

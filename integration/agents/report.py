@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from integration.agents.evidence import Evidence
-from integration.agents.judge import COLUMNS, Cell
+from integration.agents.judge import COLUMNS, Cell, memory_is_fine
 
 __all__ = ["Row", "document", "rows", "summary", "table", "worst"]
 
@@ -29,6 +29,8 @@ class Row(NamedTuple):
     grades: tuple[str, ...]
     """How the session came back, in each round; and once more in a later process, where that was tried."""
     notes: tuple[str, ...]
+    fine: bool | None = None
+    """Of a bare run: whether the agent's own memory was fine."""
 
     @classmethod
     def of(cls, evidences: Sequence[Evidence], cells: dict[str, Cell]) -> Row:
@@ -37,7 +39,20 @@ class Row(NamedTuple):
         grades = [grade for each in evidences for grade in (each.grade, each.second_grade) if grade]
         notes = [note for each in evidences for note in _remarks(each)]
         name = f"{first.agent.name} {first.agent.version}"
-        return cls(name, first.scenario, first.killed, cells, tuple(grades), tuple(notes))
+        fine = memory_is_fine(first) if first.killed == "bare" else None
+        return cls(name, first.scenario, first.killed, cells, tuple(grades), tuple(notes), fine)
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Row:
+        """A row that `to_json` wrote."""
+        cells = {name: Cell(cell["good"], cell["why"]) for name, cell in row["cells"].items()}
+        lists = tuple(row["grades"]), tuple(row["notes"])
+        return cls(row["agent"], row["scenario"], row["killed"], cells, *lists, row["fine"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The row for programs."""
+        cells = {name: {"good": cell.good, "why": cell.why} for name, cell in self.cells.items()}
+        return {**self._asdict(), "cells": cells}
 
     def line(self) -> str:
         """For a terminal, while the runs go on."""
@@ -118,17 +133,4 @@ def _count(cells: Iterable[Cell]) -> str:
 
 def document(judged: list[Row], missing: list[str]) -> dict[str, Any]:
     """Everything, for programs."""
-    return {
-        "not_installed": missing,
-        "rows": [
-            {
-                "agent": row.agent,
-                "scenario": row.scenario,
-                "killed": row.killed,
-                "cells": {name: {"good": cell.good, "why": cell.why} for name, cell in row.cells.items()},
-                "grades": list(row.grades),
-                "notes": list(row.notes),
-            }
-            for row in judged
-        ],
-    }
+    return {"not_installed": missing, "rows": [row.to_json() for row in judged]}

@@ -1,19 +1,17 @@
 """Published agents of which the package knows nothing: each can do what it says it can.
 
-Install them with ``python -m integration.agents.install``; those that are not installed are skipped. The whole matrix, with
-every scenario, is ``python -m integration.agents.fidelity``.
+Install them with ``python -m integration.agents.install``; those that are not installed are skipped. The whole
+matrix, with every scenario, is ``python -m integration.agents.fidelity``.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 
 import pytest
 
 from integration.agents.catalog import AGENTS, Agent
-from integration.agents.evidence import Evidence
-from integration.agents.judge import judge
+from integration.agents.judge import judge, memory_is_fine
 from integration.agents.run import can_load, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes it has to end in /proc")
@@ -28,12 +26,6 @@ def installed(name: str) -> Agent:
     return agent
 
 
-@functools.cache
-def bare(agent_name: str) -> Evidence:
-    """What the agent does on its own."""
-    return run(AGENTS[agent_name], "as the answer is read", "bare")
-
-
 @pytest.mark.requirement("ORBIT-PROTOCOL-PEER")
 @pytest.mark.parametrize("name", QUICKLY_STARTED)
 def test_published_agent_killed_with_its_proxy_loses_nothing(name: str) -> None:
@@ -42,7 +34,7 @@ def test_published_agent_killed_with_its_proxy_loses_nothing(name: str) -> None:
     evidence = run(agent, "as the answer is read", "both")
 
     assert evidence.error == ""
-    cells = judge(evidence, bare(name))
+    cells = judge(evidence, memory_is_fine(run(agent, "as the answer is read", "bare")))
     assert {column: cell.why for column, cell in cells.items() if cell.good is False} == {}
 
 
