@@ -68,7 +68,7 @@ class Evidence:
     waited: float | None = None
     """Seconds until the interrupted prompt was answered."""
     refused: int | None = None
-    """The error code of a load before the login; 0 if it was not refused, None without a login."""
+    """The error code of ``session/new`` before the login; 0 if it was not refused, None without a login."""
     ran: int = 0
     """How often the tool of the third turn ran."""
     grade: str = ""

@@ -188,7 +188,8 @@ def _prompt(evidence: Evidence, shown: _View) -> Cell:
 def _tools(evidence: Evidence, seen: _View, shown: _View) -> Cell:
     if not evidence.loaded:
         return Cell(False, evidence.load_problem)
-    cells = [_finished_tool(_second_tool(seen), _second_tool(shown))]
+    output = output_of(evidence)
+    cells = [_finished_tool(_second_tool(seen, output), _second_tool(shown, output))]
     if evidence.scenario in ("tool runs", "permission open"):
         cells.insert(0, _open_tool(evidence, shown))
     lost = [cell.why for cell in cells if not cell.good]
@@ -215,8 +216,10 @@ def _open_tool(evidence: Evidence, shown: _View) -> Cell:
     return KEPT if status == "failed" else Cell(False, f"open call shown as {status}")
 
 
-def _second_tool(view: _View) -> dict[str, Any] | None:
-    return next((view.tools[name] for name, told in view.told.items() if "made.txt" in told), None)
+def _second_tool(view: _View, output: str) -> dict[str, Any] | None:
+    """The finished call: it names its file, its output, or both."""
+    found = (name for name, told in view.told.items() if "made.txt" in told or output in told)
+    return next((view.tools[name] for name in found), None)
 
 
 def _output(evidence: Evidence, seen: _View, shown: _View) -> Cell:
@@ -312,7 +315,7 @@ def _login(evidence: Evidence) -> Cell:
     if evidence.refused is None:
         return NOT_APPLICABLE
     if evidence.refused != _LOGIN_NEEDED:
-        return Cell(False, f"load without login answered {evidence.refused or 'with success'}")
+        return Cell(False, f"session/new without login answered {evidence.refused or 'with success'}")
     return KEPT if evidence.loaded else Cell(False, evidence.load_problem)
 
 

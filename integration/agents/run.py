@@ -210,13 +210,12 @@ def _come_back(scene: Scene, evidence: Evidence) -> None:
 
 
 def _load(scene: Scene, client: Client, evidence: Evidence) -> None:
-    params = {**scene.setup, "sessionId": evidence.session_ids[-1]}
     if scene.agent.login:
-        refused = scene.call(client, "session/load", params)
+        refused = scene.call(client, "session/new", scene.setup)
         evidence.refused = (refused.get("error") or {}).get("code", 0)
         scene.login(client)
     mark = len(client.seen)
-    answer = scene.call(client, "session/load", params)
+    answer = scene.call(client, "session/load", {**scene.setup, "sessionId": evidence.session_ids[-1]})
     evidence.loaded = "result" in answer
     evidence.load_problem = "" if evidence.loaded else f"load: {answer['error'].get('message')}"[:60]
     answered = client.seen.index(answer)

@@ -67,7 +67,7 @@ def model() -> Iterator[ScriptedModel]:
         yield model
 
 
-@pytest.fixture(params=APIS.values(), ids=APIS)
+@pytest.fixture(params=list(APIS.values()), ids=list(APIS))
 def ask(request: pytest.FixtureRequest, model: ScriptedModel) -> Callable[..., str]:
     """Send a request in one of the dialects; returns the events of the answer as one text."""
     api: Api = request.param
