@@ -72,9 +72,9 @@ class Evidence:
     ran: int = 0
     """How often the tool of the third turn ran."""
     grade: str = ""
-    """How the proxy says the session came back."""
+    """How the proxy says the session came back: after the restart, or else in the answer to the load."""
     second_grade: str = ""
-    """The same for one more load, in yet another process."""
+    """The same for one more load, in a later process."""
     tried: list[str] = field(default_factory=list)
     """What the proxy says it tried, and what came of it."""
     listed: list[Json] | None = None

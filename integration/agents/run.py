@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 import time
@@ -26,6 +27,7 @@ _GRACE = 0.7
 _FILLER = "filler " * 3000
 """Makes a conversation long enough that agents agree to compact it."""
 _FINISHED_TOOL = "printf out-%s-done two | tee made.txt"
+_GRADE = re.compile(r"native-load|native-resume|context")
 _OPEN_TOOL = "echo ran >> marker.txt; sleep 45"
 
 
@@ -187,6 +189,15 @@ def _go_on(scene: Scene, client: Client, number: int, evidence: Evidence) -> Non
             evidence.notes.append(str(answer["error"].get("message"))[:300])
             answer = _next_prompt(scene, client, evidence)
         evidence.lived = client.alive and "result" in answer
+        evidence.grade = _grade_told(scene, evidence.session_ids[-1])
+
+
+def _grade_told(scene: Scene, session_id: str) -> str:
+    """How the session came back after a restart, as the proxy tells on stderr."""
+    for line in (scene.home / "stderr.log").read_text(errors="replace").splitlines():
+        if line.startswith("asnap:") and session_id in line and (found := _GRADE.search(line)):
+            return found[0]
+    return ""
 
 
 # After it -------------------------------------------------------------------------------------------------
@@ -222,7 +233,10 @@ def _load(scene: Scene, client: Client, evidence: Evidence) -> None:
     time.sleep(_GRACE)
     evidence.replay, evidence.late = shown_in(client.seen[mark:answered]), shown_in(client.seen[answered:])
     report = _report(answer)
-    evidence.grade, evidence.tried = str(report.get("grade", "")), list(report.get("tried", ()))
+    grade = str(report.get("grade") or "")
+    if evidence.grade:  # the restart has one already
+        evidence.second_grade = grade
+    evidence.grade, evidence.tried = evidence.grade or grade, list(report.get("tried", ()))
     evidence.notes.append(str(report))
 
 
