@@ -188,8 +188,9 @@ def _prompt(evidence: Evidence, shown: _View) -> Cell:
 def _tools(evidence: Evidence, seen: _View, shown: _View) -> Cell:
     if not evidence.loaded:
         return Cell(False, evidence.load_problem)
-    output = output_of(evidence)
-    cells = [_finished_tool(_second_tool(seen, output), _second_tool(shown, output))]
+    before = _second_tool(seen, "made.txt", output_of(evidence))
+    after = _second_tool(shown, "made.txt", output_of(evidence), str((before or {}).get("toolCallId")))
+    cells = [_finished_tool(before, after)]
     if evidence.scenario in ("tool runs", "permission open"):
         cells.insert(0, _open_tool(evidence, shown))
     lost = [cell.why for cell in cells if not cell.good]
@@ -216,9 +217,9 @@ def _open_tool(evidence: Evidence, shown: _View) -> Cell:
     return KEPT if status == "failed" else Cell(False, f"open call shown as {status}")
 
 
-def _second_tool(view: _View, output: str) -> dict[str, Any] | None:
-    """The finished call: it names its file, its output, or both."""
-    found = (name for name, told in view.told.items() if "made.txt" in told or output in told)
+def _second_tool(view: _View, *traits: str) -> dict[str, Any] | None:
+    """The finished call: agents may leave out its command, leave out its output, or change its id."""
+    found = (name for name, told in view.told.items() if any(trait in told for trait in traits))
     return next((view.tools[name] for name in found), None)
 
 
