@@ -50,6 +50,8 @@ class Agent:
     """The mode a new session is put into, where the first one asks nobody for permission."""
     escalates: bool = False
     """Whether a shell command asks the user only if the model says that it has to."""
+    deletes: bool = False
+    """Whether it can list and delete its own sessions."""
     new_minute: bool = False
     """Whether a load in the same UTC minute as ``session/new`` fails, by a fault of its own."""
     slash: str = ""
@@ -225,6 +227,7 @@ AGENTS = {
         ),
         Agent(
             name="codex-acp",
+            deletes=True,
             mode="workspace-write",
             escalates=True,
             slash="/status",
@@ -237,6 +240,7 @@ AGENTS = {
         ),
         Agent(
             name="claude-agent-acp",
+            deletes=True,
             slash="/usage",
             compact="/compact",
             packages=("@agentclientprotocol/claude-agent-acp@0.99.1",),
@@ -267,6 +271,7 @@ AGENTS = {
         ),
         Agent(
             name="kimi",
+            deletes=True,
             slash="/status",
             compact="/compact",
             packages=("@moonshot-ai/kimi-code@2.1.0",),

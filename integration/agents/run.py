@@ -261,11 +261,10 @@ def _after(scene: Scene, evidence: Evidence) -> None:
     evidence.second_grade = str(_report(answer).get("grade") or answer.get("error"))
     _list_and_delete(scene, client, evidence)
     client.leave()
-    client = scene.start(bare=True)
-    able = capabilities(client)
-    if evidence.deletion and able.get("list") is not None and able.get("delete") is not None:
+    if evidence.deletion and scene.agent.deletes:
+        client = scene.start(bare=True)
         evidence.deletion.own = [str(info.get("sessionId")) for info in scene.list(client)]
-    client.leave()
+        client.leave()
 
 
 def _list_and_delete(scene: Scene, client: Client, evidence: Evidence) -> None:
