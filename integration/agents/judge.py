@@ -282,7 +282,17 @@ def _native(evidence: Evidence, fine: bool | None) -> Cell:
         return Cell(False, f"came back as {evidence.grade or 'nothing'}")
     if evidence.second_grade and not evidence.second_grade.startswith("native"):
         return Cell(False, f"the second load came back as {evidence.second_grade[:60]}")
-    return KEPT if evidence.grade.startswith("native") else NOT_APPLICABLE
+    if not evidence.grade.startswith("native"):
+        return NOT_APPLICABLE
+    again = _told_again(evidence)
+    return Cell(False, f"told again what the agent remembers: {again[0]}") if again else KEPT
+
+
+def _told_again(evidence: Evidence) -> list[str]:
+    """Answers of finished turns that the model is sent more often than before the kill."""
+    answers = [words for role, words in _FINISHED if role == "agent" and words in evidence.known]
+    request = evidence.request or ""
+    return [words for words in answers if request.count(words) > evidence.known.count(words)]
 
 
 # What is listed, deleted, refused, connected ----------------------------------------------------------------

@@ -90,6 +90,7 @@ def test_run_without_losses_is_good_in_every_column() -> None:
         ("model knows", {"request": _KNOWN}),
         ("native", {"grade": "context"}),
         ("native", {"second_grade": "context"}),
+        ("native", {"request": f"{_KNOWN} {_STREAMED} answer-one."}),
         ("list", {"listed": [{"sessionId": "ours"}, {"sessionId": "the agent's"}]}),
         ("list", {"listed": []}),
         ("list", {"listed": [{"sessionId": "ours", "title": "<restoration-note from asnap>"}]}),
