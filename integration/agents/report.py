@@ -96,11 +96,14 @@ def table(judged: list[Row]) -> Iterator[str]:
         ours = [row for row in members if row.killed != "bare"]
         lost = "; ".join(f"{row.killed}: {_words(row)}" for row in ours if row.lost())
         grades = " · ".join(", then ".join(row.grades) or "n/a" for row in ours)
-        yield f"| {agent} | {scenario} | {bare} | {lost or ('nothing' if ours else 'n/a')} | {grades or 'n/a'} |"
+        yield _line([agent, scenario, bare, lost or ("nothing" if ours else "n/a"), grades or "n/a"])
 
 
 def _words(row: Row) -> str:
     """What a row has lost; that a bare agent ends its client's connection is true of all of them."""
+    reasons = {cell.why for cell in row.cells.values() if cell.good is None}
+    if len(reasons) == 1 and all(cell.good is None for cell in row.cells.values()):
+        return f"n/a ({reasons.pop()})"
     lost = [(name, cell) for name, cell in row.lost() if not (row.killed == "bare" and name == "connection")]
     return ", ".join(f"{name} ({cell.why})" for name, cell in lost) or "nothing"
 
@@ -112,7 +115,13 @@ def rows(judged: list[Row]) -> Iterator[str]:
     for row in judged:
         cells = (str(row.cells[column]) for column in COLUMNS)
         grades = ", then ".join(row.grades) or "n/a"
-        yield f"| {' | '.join([row.agent, row.scenario, _VICTIMS[row.killed], *cells, grades])} |"
+        yield _line([row.agent, row.scenario, _VICTIMS[row.killed], *cells, grades])
+
+
+def _line(cells: list[str]) -> str:
+    """One line of a table."""
+    inner = " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {inner} |"
 
 
 def summary(judged: list[Row]) -> Iterator[str]:
