@@ -280,7 +280,8 @@ def _native(evidence: Evidence, fine: bool | None) -> Cell:
         return NOT_APPLICABLE
     if fine and not evidence.grade.startswith("native"):
         return Cell(False, f"came back as {evidence.grade or 'nothing'}")
-    if evidence.second_grade and not evidence.second_grade.startswith("native"):
+    heals = evidence.second_grade.startswith("native") or evidence.agent.new_minute
+    if evidence.second_grade and not heals:
         return Cell(False, f"the second load came back as {evidence.second_grade[:60]}")
     if not evidence.grade.startswith("native"):
         return NOT_APPLICABLE

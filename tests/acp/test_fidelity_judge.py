@@ -47,7 +47,7 @@ def shown() -> list[Json]:
 def whole(**changes: Any) -> Evidence:
     """Killed in mid-stream together with its proxy; nothing was lost."""
     evidence = Evidence(
-        agent=AGENTS["gemini"],
+        agent=AGENTS["kimi"],
         scenario="mid-stream",
         killed="both",
         prompts=list(_PROMPTS),

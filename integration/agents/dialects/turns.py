@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 __all__ = ["Call", "Tool", "Turn", "latest", "sse", "text_of"]
 
 Json = dict[str, Any]
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_ADDED = re.compile(r"<(system-reminder|restoration-note)\b.*?</\1>", re.DOTALL)
 
 
 class Tool(NamedTuple):
@@ -40,13 +40,13 @@ class Call(NamedTuple):
 def latest(said: Iterable[tuple[str, bool]]) -> tuple[str, bool]:
     """The last user words and whether a tool answered them, from messages as (text, has a tool result).
 
-    Reminders that an agent adds to the user's messages are not the user's words.
+    Reminders of the agent and notes of the proxy, which are added to the user's messages, are not the user's words.
     """
     words, answered = "", False
     for text, is_result in said:
         if is_result:
             answered = True
-        if own := _REMINDER.sub("", text).strip():
+        if own := _ADDED.sub("", text).strip():
             words, answered = own, False
     return words, answered
 
