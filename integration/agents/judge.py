@@ -122,7 +122,7 @@ def _transcript(evidence: Evidence, seen: _View, shown: _View) -> Cell:
             return Cell(False, f"{words[:30]!r} out of order")
         at = found[0] if found else at
     if foreign := _not_said(evidence, shown):
-        return Cell(False, f"not the user's words: {foreign[:40]!r}")
+        return Cell(False, f"not the user's words: {' '.join(foreign.split())[:40]!r}")
     if _view(evidence.late).spoken:
         return Cell(False, "replay after the answer")
     return KEPT

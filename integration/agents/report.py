@@ -86,7 +86,7 @@ def _worst(cells: list[Cell]) -> Cell:
 
 def table(judged: list[Row]) -> Iterator[str]:
     """A row for each agent and scenario: what is lost bare, what behind the proxy, and how it came back."""
-    yield "| agent | killed | bare, it loses | behind asnap, it loses | came back as (agent · proxy · both) |"
+    yield "| agent | killed | bare, it loses | behind asnap, it loses | came back as |"
     yield "|---|---|---|---|---|"
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in judged:
@@ -95,8 +95,15 @@ def table(judged: list[Row]) -> Iterator[str]:
         bare = "; ".join(_words(row) for row in members if row.killed == "bare") or "n/a"
         ours = [row for row in members if row.killed != "bare"]
         lost = "; ".join(f"{row.killed}: {_words(row)}" for row in ours if row.lost())
-        grades = " · ".join(", then ".join(row.grades) or "n/a" for row in ours)
-        yield _line([agent, scenario, bare, lost or ("nothing" if ours else "n/a"), grades or "n/a"])
+        yield _line([agent, scenario, bare, lost or ("nothing" if ours else "n/a"), _grades(ours)])
+
+
+def _grades(ours: list[Row]) -> str:
+    """How the session came back: one word, or, where that differs, for each victim and load."""
+    found = {grade for row in ours for grade in row.grades}
+    if len(found) <= 1:
+        return "".join(found) or "n/a"
+    return "; ".join(f"{row.killed}: {', then '.join(row.grades) or 'n/a'}" for row in ours)
 
 
 def _words(row: Row) -> str:
