@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 __all__ = ["AGENTS", "INSPECTOR", "Agent", "cache", "inspector", "node_bin"]
 
@@ -43,6 +44,20 @@ class Agent:
     files: Mapping[str, str] = field(default_factory=dict)
     shell: bool = True
     """Whether the model can run a shell command in it."""
+    login: Mapping[str, Any] = field(default_factory=dict)
+    """What ``authenticate`` is sent in each process, before it accepts a session."""
+    mode: str = ""
+    """The mode a new session is put into, where the first one asks nobody for permission."""
+    escalates: bool = False
+    """Whether a shell command asks the user only if the model says that it has to."""
+    deletes: bool = False
+    """Whether it can list and delete its own sessions."""
+    new_minute: bool = False
+    """Whether a load in the same UTC minute as ``session/new`` fails, by a fault of its own."""
+    slash: str = ""
+    """A slash command that is answered without the model."""
+    compact: str = ""
+    """The slash command that replaces the conversation by a summary."""
 
     @property
     def version(self) -> str:
@@ -62,8 +77,19 @@ class Agent:
 
     @property
     def is_installed(self) -> bool:
-        """Whether `install` has been here."""
-        return Path(self.start[0]).exists()
+        """Whether `install` has been here with this version."""
+        stamp = self.home / "installed"
+        is_wanted = stamp.exists() and stamp.read_text() == " ".join(self.packages)
+        return is_wanted and Path(self.start[0]).exists()
+
+    def directive(self, tag: str, command: str) -> str:
+        """What tells the model to run *command*, or to write a file where there is no shell."""
+        if not self.shell:
+            return f"[[write {tag} /made.txt]]"
+        if not self.escalates:
+            return f"[[run {tag} {command}]]"
+        arguments = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "Run it?"}
+        return f"[[call {tag} exec_command {json.dumps(arguments)}]]"
 
     def prepare(self, home: Path, port: int) -> dict[str, str]:
         """Write its settings into a fresh *home* and return its whole environment."""
@@ -125,6 +151,34 @@ request_max_retries = 1
 stream_max_retries = 0
 """
 
+_CODEX_ENVIRONMENT = {"CODEX_HOME": "{HOME}/.codex", "FAKE_KEY": "sk-fake", "OPENAI_API_KEY": "sk-fake"}
+
+_GEMINI = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {
+        "disableAutoUpdate": True,
+        "enableAutoUpdate": False,
+        "sessionRetention": {"enabled": False},
+    },
+    "telemetry": {"enabled": False},
+}
+
+_KIMI = """\
+default_model = "fake/fake-model"
+default_permission_mode = "manual"
+telemetry = false
+[providers.fake]
+type = "openai"
+base_url = "http://127.0.0.1:{PORT}/v1"
+api_key = "sk-fake"
+[models."fake/fake-model"]
+provider = "fake"
+model = "fake-model"
+max_context_size = 128000
+capabilities = ["tool_use"]
+"""
+
 _QWEN = {
     "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
     "privacy": {"usageStatisticsEnabled": False},
@@ -138,6 +192,8 @@ AGENTS = {
     for agent in (
         Agent(
             name="opencode",
+            slash="/help",
+            compact="/compact",
             packages=("opencode-ai@1.18.33",),
             command=("opencode", "acp"),
             environment={
@@ -162,14 +218,72 @@ AGENTS = {
             },
         ),
         Agent(
-            name="codex-acp",
+            name="codex-acp-zed",
+            compact="/compact",
             packages=("@zed-industries/codex-acp@0.16.0",),
             command=("codex-acp",),
-            environment={"CODEX_HOME": "{HOME}/.codex", "FAKE_KEY": "sk-fake", "OPENAI_API_KEY": "sk-fake"},
+            environment=_CODEX_ENVIRONMENT,
             files={".codex/config.toml": _CODEX},
         ),
         Agent(
+            name="codex-acp",
+            deletes=True,
+            mode="workspace-write",
+            escalates=True,
+            slash="/status",
+            compact="/compact",
+            packages=("@agentclientprotocol/codex-acp@2.6.0",),
+            command=("codex-acp",),
+            needs_node=True,
+            environment=_CODEX_ENVIRONMENT,
+            files={".codex/config.toml": _CODEX.replace("untrusted", "on-request")},
+        ),
+        Agent(
+            name="claude-agent-acp",
+            deletes=True,
+            slash="/usage",
+            compact="/compact",
+            packages=("@agentclientprotocol/claude-agent-acp@0.99.1",),
+            command=("claude-agent-acp",),
+            needs_node=True,
+            environment={
+                "ANTHROPIC_BASE_URL": "http://127.0.0.1:{PORT}",
+                "ANTHROPIC_API_KEY": "sk-ant-fake",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "DISABLE_AUTOUPDATER": "1",
+                "IS_SANDBOX": "1",
+            },
+        ),
+        Agent(
+            name="gemini",
+            packages=("@google/gemini-cli@0.61.0",),
+            command=("gemini", "--acp", "-m", "gemini-2.5-flash"),
+            needs_node=True,
+            login={"methodId": "gemini-api-key", "_meta": {"api-key": "fake"}},
+            slash="/about",
+            new_minute=True,
+            environment={
+                "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:{PORT}",
+                "GEMINI_TELEMETRY_ENABLED": "false",
+                "GEMINI_CLI_NO_RELAUNCH": "true",
+            },
+            files={".gemini/settings.json": json.dumps(_GEMINI, indent=1)},
+        ),
+        Agent(
+            name="kimi",
+            deletes=True,
+            slash="/status",
+            compact="/compact",
+            packages=("@moonshot-ai/kimi-code@2.1.0",),
+            command=("kimi", "acp"),
+            needs_node=True,
+            environment={"KIMI_CODE_HOME": "{HOME}/.kimi-code", "KIMI_CODE_NO_AUTO_UPDATE": "1"},
+            files={".kimi-code/config.toml": _KIMI},
+        ),
+        Agent(
             name="qwen",
+            slash="/status",
+            compact="/compress",
             packages=("@qwen-code/qwen-code@0.24.4",),
             command=("qwen", "--acp"),
             needs_node=True,

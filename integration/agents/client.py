@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MARK", "Client", "Gone", "children", "end_all", "kill_agent_of", "shown_in"]
+__all__ = ["MARK", "Client", "Gone", "children", "end_all", "is_running", "kill_agent_of", "shown_in"]
 
 Json = dict[str, Any]
 MARK = "ASNAP_FIDELITY_RUN"
@@ -99,6 +99,12 @@ class Client:
         _kill_group(self.pid)
         self.close()
 
+    def kill_alone(self) -> None:
+        """SIGKILL to the process we started, and to no other."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.close()
+
     def close(self) -> None:
         """Let go of a process that was ended."""
         assert self._process.stdin is not None
@@ -158,8 +164,10 @@ class Client:
             self._write({**answer, "error": {"code": -32601, "message": "not offered"}})
         elif self.allow:
             options = message["params"]["options"]
-            chosen = next(o for o in options if str(o.get("kind", "")).startswith("allow_once"))
-            self._write({**answer, "result": {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}})
+            allowed = [o["optionId"] for o in options if str(o.get("kind", "")).startswith("allow")]
+            once = [o["optionId"] for o in options if o.get("kind") == "allow_once"]
+            outcome = {"outcome": "selected", "optionId": (once or allowed)[0]}
+            self._write({**answer, "result": {"outcome": outcome}})
 
 
 def shown_in(messages: list[Json]) -> list[Json]:
@@ -183,9 +191,22 @@ def children(pid: int) -> list[int]:
 
 
 def kill_agent_of(proxy: int) -> None:
-    """SIGKILL to the agent behind a proxy, with its process group."""
+    """SIGKILL to the agent behind a proxy, with its process group or, if it shares the proxy's, its descendants."""
     for child in children(proxy):
-        _kill_group(child)
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(child) == child:
+                _kill_group(child)
+            else:
+                _kill_tree(child)
+
+
+def is_running(pid: int) -> bool:
+    """Whether *pid* is a process that has not ended; one that ended and was not waited for has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
 
 
 def end_all(mark: str) -> None:
@@ -196,6 +217,14 @@ def end_all(mark: str) -> None:
         with contextlib.suppress(OSError):
             if f"{MARK}={mark}\0".encode() in (place / "environ").read_bytes():
                 os.kill(int(place.name), signal.SIGKILL)
+
+
+def _kill_tree(pid: int) -> None:
+    below = children(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    for child in below:
+        _kill_tree(child)
 
 
 def _kill_group(pid: int) -> None:

@@ -25,7 +25,7 @@ __all__ = ["main"]
 Json = dict[str, Any]
 Findings = dict[str, str]
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_GOOD, _NOT_ASKED = "✓", "n.a."
+_GOOD, _NOT_ASKED = "✓", "n/a"
 _WITHIN = 60.0
 _NEVER_WAS = "00000000-0000-4000-8000-000000000000"
 _SPOKEN = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update")
@@ -61,7 +61,7 @@ _MEANING = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agents", default="opencode,deepagents,codex-acp", help="names, separated by commas")
+    parser.add_argument("--agents", default=",".join(AGENTS), help="names, separated by commas; all by default")
     wanted = parser.parse_args().agents.split(",")
     names = [name for name in wanted if AGENTS[name].is_installed]
     if left_out := sorted({*wanted} - {*names}):
@@ -138,7 +138,7 @@ class _Inspection:
             self._check("SHUTDOWN-001", client.leave)
 
     def _greeting(self, client: Client) -> None:
-        hello = client.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}}, _WITHIN)["result"]
+        hello = self._hello(client)
         able = hello["agentCapabilities"]
         offers = {"list", "resume", "fork", "close", "delete"}
         self._check("INIT-001", lambda: type(hello["protocolVersion"]) is int)
@@ -146,6 +146,13 @@ class _Inspection:
         info = hello.get("agentInfo")  # advice to agents; whether it is there is the agent's own affair
         self._check("INIT-004", lambda: {"name", "version"} <= info.keys() if info else None)
         self._check("offers", lambda: able["loadSession"] is True and offers <= able["sessionCapabilities"].keys())
+
+    def _hello(self, client: Client) -> Json:
+        """Greet, log in where the agent needs it, and return what the other side said of itself."""
+        hello: Json = client.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}}, _WITHIN)["result"]
+        if self._agent.login:
+            client.call("authenticate", dict(self._agent.login), _WITHIN)
+        return hello
 
     def _beginning(self, client: Client) -> str:
         params = {"cwd": str(self._work), "mcpServers": []}
@@ -202,7 +209,7 @@ class _Inspection:
     def second_process(self, environment: dict[str, str]) -> None:
         """Everything that is about what was before."""
         with self._proxy(environment) as client:
-            client.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}}, _WITHIN)
+            self._hello(client)
             which = {"sessionId": self._session_id}
             setup = {**which, "cwd": str(self._work)}
             before, result, after = self._comes_back(client, "load", {**setup, "mcpServers": []}, "two")

@@ -1,82 +1,49 @@
-"""One run: two finished turns, a third that is killed at a chosen moment, the way back, and a fourth."""
+"""One run: finished turns, a third turn that is killed at a chosen moment, the way back, and a fourth turn."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
-import sys
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from integration.agents.catalog import Agent
-from integration.agents.client import MARK, Client, Gone, end_all, kill_agent_of, shown_in
+from integration.agents.client import Client, Gone, children, end_all, is_running, kill_agent_of, shown_in
+from integration.agents.evidence import UNFINISHED, Deletion, Evidence, Killed, Scenario
+from integration.agents.scene import HELLO, PATIENCE, Scene, capabilities
 from integration.agents.scripted_model import ScriptedModel
 
-__all__ = ["KILLED", "MOMENTS", "Evidence", "Killed", "Moment", "can_load", "run"]
+__all__ = ["LONG", "can_load", "run"]
 
-Moment = Literal["after the turn", "as the answer is read", "mid-stream", "tool runs", "permission open"]
-Killed = Literal["bare", "agent", "proxy", "both"]
-MOMENTS: tuple[Moment, ...] = (
-    "after the turn",
-    "as the answer is read",
-    "mid-stream",
-    "tool runs",
-    "permission open",
-)
-KILLED: tuple[Killed, ...] = ("bare", "agent", "proxy", "both")
-_REPOSITORY = Path(__file__).resolve().parents[2]
-_HELLO = {
-    "protocolVersion": 1,
-    "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
-    "clientInfo": {"name": "fidelity", "version": "1"},
-}
-_ANSWER_WITHIN = 45.0
+Json = dict[str, Any]
+LONG = 300
+"""Turns of the long scenario."""
 _GRACE = 0.7
+_FILLER = "filler " * 3000
+"""Makes a conversation long enough that agents agree to compact it."""
+_FINISHED_TOOL = "printf out-%s-done two | tee made.txt"
+_GRADE = re.compile(r"native-load|native-resume|context")
+_OPEN_TOOL = "echo ran >> marker.txt; sleep 45"
 
 
-@dataclass
-class Evidence:
-    """What one run has shown. `judge` makes cells of it."""
-
-    agent: Agent
-    moment: Moment
-    killed: Killed
-    before: list[dict[str, Any]] = field(default_factory=list)
-    """Updates the client saw before the kill, and until the connection was silent."""
-    loaded: bool = False
-    load_problem: str = ""
-    replay: list[dict[str, Any]] = field(default_factory=list)
-    late: list[dict[str, Any]] = field(default_factory=list)
-    """Updates that came after the load was answered."""
-    request: str | None = None
-    """What the model was sent with the next prompt."""
-    lived: bool | None = None
-    """Whether the client's connection survived the agent; None where that is no question."""
-    ran: int = 0
-    """How often the tool of the third turn ran."""
-    grade: str = ""
-    """How the proxy says the session came back."""
-    tried: list[str] = field(default_factory=list)
-    """What the proxy says it tried, and what came of it."""
-    error: str = ""
-    notes: list[str] = field(default_factory=list)
-
-
-def run(agent: Agent, moment: Moment, killed: Killed, chunks: int, *, keep: bool = False) -> Evidence:
+def run(agent: Agent, scenario: Scenario, killed: Killed, chunks: int = 12, *, keep: bool = False) -> Evidence:
     """Play one run from a fresh home to the end, and leave nothing running. Mid-stream is after *chunks* pieces."""
-    evidence = Evidence(agent, moment, killed)
+    evidence = Evidence(agent, scenario, killed)
     mark = uuid.uuid4().hex
     home = Path(tempfile.mkdtemp(prefix="asnap-fidelity-"))
     with ScriptedModel() as model:
-        scene = _Scene(agent, killed, chunks=chunks, home=home, model=model, mark=mark)
+        scene = Scene(agent, proxied=killed != "bare", home=home, model=model, mark=mark)
         try:
-            _play(scene, evidence)
+            _play(scene, evidence, chunks)
         except Gone as gone:
-            evidence.error = f"{evidence.error or scene.step}: {gone}"
+            evidence.error = f"{scene.step}: {gone}"
+        except (KeyError, TypeError) as unexpected:  # an answer without what was asked for
+            evidence.error = f"{scene.step}: {unexpected!r}: {scene.clients[-1].seen[-1]}"[:300]
         finally:
             end_all(mark)
             for client in scene.clients:
@@ -95,155 +62,220 @@ def can_load(agent: Agent) -> bool:
         place = Path(home)
         client = Client(agent.start, agent.prepare(place, model.port), place, place / "stderr.log")
         try:
-            hello = client.call("initialize", _HELLO, _ANSWER_WITHIN)["result"]
+            client.call("initialize", HELLO, PATIENCE)
+            return bool(capabilities(client)["load"])
         finally:
             client.kill()
-    return bool((hello.get("agentCapabilities") or {}).get("loadSession"))
 
 
-class _Scene:
-    def __init__(
-        self, agent: Agent, killed: Killed, *, chunks: int, home: Path, model: ScriptedModel, mark: str
-    ) -> None:
-        self.agent, self.killed, self.chunks = agent, killed, chunks
-        self.home, self.model = home, model
-        self.work = home / "work"
-        self.work.mkdir()
-        self.marker = self.work / "marker.txt"
-        self.environment = agent.prepare(home, model.port) | {MARK: mark}
-        self.step = "start"
-        self.clients: list[Client] = []
-
-    def start(self) -> Client:
-        command, environment = list(self.agent.start), self.environment
-        if self.killed != "bare":
-            store = str(self.home / "store")
-            command = [sys.executable, "-m", "snapshot_plugin", "run", "--store", store, "--", *command]
-            environment = environment | {"PYTHONPATH": str(_REPOSITORY)}
-        client = Client(command, environment, self.work, self.home / "stderr.log")
-        self.clients.append(client)
-        self.step = "initialize"
-        client.call("initialize", _HELLO, _ANSWER_WITHIN)
-        return client
-
-    def ask(self, client: Client, session_id: str, words: str) -> int:
-        self.step = words.split(maxsplit=1)[0]
-        return client.send("session/prompt", {"sessionId": session_id, "prompt": [{"type": "text", "text": words}]})
-
-
-def _play(scene: _Scene, evidence: Evidence) -> None:
+def _play(scene: Scene, evidence: Evidence, chunks: int) -> None:
     client = scene.start()
-    scene.step = "session/new"
-    made = client.call("session/new", {"cwd": str(scene.work), "mcpServers": []}, _ANSWER_WITHIN)
-    session_id = made["result"]["sessionId"]
-    tool = "run two echo made > made.txt" if scene.agent.shell else "write two /made.txt"
-    for words in ("question-one [[say one]]", f"question-two [[{tool}]]"):
-        client.answer(scene.ask(client, session_id, words), _ANSWER_WITHIN)
-        time.sleep(_GRACE)
-    number = _third_turn(scene, client, session_id, evidence.moment)
-    _kill(scene, client)
-    if scene.killed == "agent":
-        _go_on(scene, client, session_id, number, evidence)
+    at_once = evidence.scenario == "as the answer is read"
+    if scene.agent.new_minute and at_once:  # so that the load comes in the same minute
+        scene.until_next_minute()
+    session_id = scene.new(client)
+    evidence.session_ids.append(session_id)
+    _seed(scene, client, session_id, evidence)
+    if evidence.scenario == "fork":
+        if "fork" not in capabilities(client):
+            evidence.cannot = "no fork"
+            return
+        forked = scene.call(client, "session/fork", {**scene.setup, "sessionId": session_id})
+        evidence.session_ids.append(forked["result"]["sessionId"])
+    if scene.agent.new_minute and not at_once:
+        scene.until_next_minute()
+    number = _third_turn(scene, client, evidence, chunks)
+    evidence.known = next((r for r in reversed(scene.model.requests) if "question-three" in r), "")
+    _kill(client, evidence)
+    if evidence.killed == "agent":
+        _go_on(scene, client, number, evidence)
+        client.kill()
     else:
         client.drained()
         evidence.before = client.updates()
-    client.kill()
-    _come_back(scene, session_id, evidence)
+    _come_back(scene, evidence)
+    if evidence.killed == "both":
+        _after(scene, evidence)
 
 
-def _third_turn(scene: _Scene, client: Client, session_id: str, moment: Moment) -> int:
-    """Go to the moment of the kill."""
-    command = "run three echo ran >> marker.txt; sleep 45"
-    words = {"mid-stream": "stream three 400", "tool runs": command, "permission open": command}.get(
-        moment, "say three"
-    )
-    client.allow = moment != "permission open"
-    number = scene.ask(client, session_id, f"question-three [[{words}]]")
-    if moment == "mid-stream":
-        last = f"three-{scene.chunks:03d}"
-        client.wait(lambda seen: any(last in str(message) for message in reversed(seen)), _ANSWER_WITHIN)
-    elif moment == "tool runs":
-        _until(scene.marker.exists)
+# Before the kill ------------------------------------------------------------------------------------------
+
+
+def _seed(scene: Scene, client: Client, session_id: str, evidence: Evidence) -> None:
+    """The turns that are finished long before the kill."""
+    filler = _FILLER if evidence.scenario == "compaction" else ""
+    prompts = [f"question-one {filler}[[say one]]"]
+    prompts.append(f"question-two {scene.agent.directive('two', _FINISHED_TOOL)}")
+    if evidence.scenario == "slash command":
+        prompts.append(scene.agent.slash)
+    elif evidence.scenario == "compaction":
+        prompts.append(scene.agent.compact)
+    elif evidence.scenario == "long":
+        prompts += [f"question-{n:04d} [[say {n:04d}]]" for n in range(1, LONG + 1)]
+    for words in prompts:
+        evidence.prompts.append(words)
+        client.answer(scene.ask(client, session_id, words), PATIENCE)
+        time.sleep(0 if evidence.scenario == "long" else _GRACE)
+    if evidence.scenario == "compaction":  # some agents do it in the background
+        _until(lambda: scene.model.summaries > 0, "the compaction did not start")
+        time.sleep(2 * _GRACE)
+
+
+def _third_turn(scene: Scene, client: Client, evidence: Evidence, chunks: int) -> int:
+    """Go to the moment of the kill; returns the number of the prompt."""
+    opened = scene.agent.directive("three", _OPEN_TOOL)
+    what = {"mid-stream": "[[stream three 400]]", "tool runs": opened, "permission open": opened}
+    client.allow = evidence.scenario != "permission open"
+    words = f"question-three {what.get(evidence.scenario, '[[say three]]')}"
+    evidence.prompts.append(words)
+    number = scene.ask(client, evidence.session_ids[-1], words)
+    if evidence.scenario == "mid-stream":
+        last = f"three-{chunks:03d}"
+        client.wait(lambda seen: any(last in str(message) for message in reversed(seen)), PATIENCE)
+    elif evidence.scenario == "tool runs":
+        _until(scene.marker.exists, "the tool did not start")
         time.sleep(0.3)
-    elif moment == "permission open":
-        client.wait(lambda seen: any(_asks(m) and "marker.txt" in str(m) for m in seen), _ANSWER_WITHIN)
+    elif evidence.scenario == "permission open":
+        client.wait(lambda seen: any(_asks(m) and "marker.txt" in str(m) for m in seen), PATIENCE)
     else:
-        client.answer(number, _ANSWER_WITHIN)
-        time.sleep(_GRACE if moment == "after the turn" else 0)
+        client.answer(number, PATIENCE)
+        time.sleep(0 if evidence.scenario == "as the answer is read" else _GRACE)
     return number
 
 
-def _asks(message: dict[str, Any]) -> bool:
+def _asks(message: Json) -> bool:
     return message.get("method") == "session/request_permission"
 
 
-def _until(done: Any) -> None:
-    deadline = time.monotonic() + _ANSWER_WITHIN
+def _until(done: Callable[[], bool], problem: str) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not done():
         if time.monotonic() > deadline:
-            raise Gone("the tool did not start")
+            raise Gone(problem)
         time.sleep(0.02)
 
 
-def _kill(scene: _Scene, client: Client) -> None:
-    if scene.killed == "agent":
-        kill_agent_of(client.pid)
-    elif scene.killed == "both":
-        kill_agent_of(client.pid)
-        client.kill()
-    else:
-        client.kill()
+# The kill -------------------------------------------------------------------------------------------------
 
 
-def _go_on(scene: _Scene, client: Client, session_id: str, number: int, evidence: Evidence) -> None:
+def _kill(client: Client, evidence: Evidence) -> None:
+    if evidence.killed == "bare":
+        client.kill()
+        return
+    agents = children(client.pid)
+    if evidence.killed in ("agent", "both"):
+        kill_agent_of(client.pid)
+    if evidence.killed == "both":
+        client.kill()
+    elif evidence.killed == "proxy":
+        client.kill_alone()
+        evidence.outlived = True
+        with contextlib.suppress(Gone):
+            _until(lambda: not any(is_running(pid) for pid in agents), "the agent goes on")
+            evidence.outlived = False
+
+
+def _go_on(scene: Scene, client: Client, number: int, evidence: Evidence) -> None:
     """The agent alone was killed: what waits is answered, and the next prompt works, on the same connection."""
     evidence.lived = False
     client.allow = True
     scene.step = "the interrupted prompt"
-    if evidence.moment == "after the turn":
+    killed_at = time.monotonic()
+    if evidence.scenario == "after the turn":
         time.sleep(0.3)  # its death has been noticed, but it is not back yet
     with contextlib.suppress(Gone):
-        client.answer(number, _ANSWER_WITHIN)
+        client.answer(number, PATIENCE)
+        evidence.waited = time.monotonic() - killed_at if evidence.scenario in UNFINISHED else None
         evidence.before = client.updates()
-        answer = _next_prompt(scene, client, session_id, evidence)
+        answer = _next_prompt(scene, client, evidence)
         if "error" in answer:  # the agent was dead already, and the proxy says: send it again
             evidence.notes.append(str(answer["error"].get("message"))[:300])
-            answer = _next_prompt(scene, client, session_id, evidence)
+            answer = _next_prompt(scene, client, evidence)
         evidence.lived = client.alive and "result" in answer
+        evidence.grade = _grade_told(scene, evidence.session_ids[-1])
 
 
-def _come_back(scene: _Scene, session_id: str, evidence: Evidence) -> None:
+def _grade_told(scene: Scene, session_id: str) -> str:
+    """How the session came back after a restart, as the proxy tells on stderr."""
+    for line in (scene.home / "stderr.log").read_text(errors="replace").splitlines():
+        if line.startswith("asnap:") and session_id in line and (found := _GRADE.search(line)):
+            return found[0]
+    return ""
+
+
+# After it -------------------------------------------------------------------------------------------------
+
+
+def _come_back(scene: Scene, evidence: Evidence) -> None:
     """A new process, the same home: load, look, and go on."""
-    client = scene.start()
-    params = {"sessionId": session_id, "cwd": str(scene.work), "mcpServers": []}
-    hello = next(m for m in client.seen if "result" in m)["result"]
-    if not (hello.get("agentCapabilities") or {}).get("loadSession"):
+    client = scene.start(login=False)
+    session_id = evidence.session_ids[-1]
+    if not capabilities(client)["load"]:
         evidence.load_problem = "no load"
-        made = client.call("session/new", {"cwd": str(scene.work), "mcpServers": []}, _ANSWER_WITHIN)
-        session_id = made["result"]["sessionId"]
+        scene.login(client)
+        session_id = scene.new(client)
     else:
-        scene.step = "session/load"
-        answer = client.call("session/load", params, _ANSWER_WITHIN)
-        evidence.loaded = "result" in answer
-        evidence.load_problem = "" if evidence.loaded else f"load: {answer['error'].get('message')}"[:60]
-        answered = client.seen.index(answer)
-        time.sleep(_GRACE)
-        evidence.replay, evidence.late = shown_in(client.seen[:answered]), shown_in(client.seen[answered:])
-        _note_grade(evidence, answer)
+        _load(scene, client, evidence)
     if evidence.request is None:
-        _next_prompt(scene, client, session_id, evidence)
+        _next_prompt(scene, client, evidence, session_id)
+    if evidence.killed != "both":
+        _list_and_delete(scene, client, evidence)
     client.leave()
 
 
-def _next_prompt(scene: _Scene, client: Client, session_id: str, evidence: Evidence) -> dict[str, Any]:
-    answer = client.answer(scene.ask(client, session_id, "question-four [[say four]]"), _ANSWER_WITHIN)
+def _load(scene: Scene, client: Client, evidence: Evidence) -> None:
+    if scene.agent.login:
+        refused = scene.call(client, "session/new", scene.setup)
+        evidence.refused = (refused.get("error") or {}).get("code", 0)
+        scene.login(client)
+    mark = len(client.seen)
+    answer = scene.call(client, "session/load", {**scene.setup, "sessionId": evidence.session_ids[-1]})
+    evidence.loaded = "result" in answer
+    evidence.load_problem = "" if evidence.loaded else f"load: {answer['error'].get('message')}"[:60]
+    answered = client.seen.index(answer)
+    time.sleep(_GRACE)
+    evidence.replay, evidence.late = shown_in(client.seen[mark:answered]), shown_in(client.seen[answered:])
+    report = _report(answer)
+    grade = str(report.get("grade") or "")
+    if evidence.grade:  # the restart has one already
+        evidence.second_grade = grade
+    evidence.grade, evidence.tried = evidence.grade or grade, list(report.get("tried", ()))
+    evidence.notes.append(str(report))
+
+
+def _report(answer: Json) -> Json:
+    meta = (answer.get("result") or {}).get("_meta") or {}
+    return dict((meta.get("asnap") or {}).get("restored") or {})
+
+
+def _next_prompt(scene: Scene, client: Client, evidence: Evidence, session_id: str = "") -> Json:
+    words = "question-four [[say four]]"
+    evidence.prompts.append(words)
+    answer = client.answer(scene.ask(client, session_id or evidence.session_ids[-1], words), PATIENCE)
     evidence.request = next((r for r in scene.model.requests if "question-four" in r), None)
     return answer
 
 
-def _note_grade(evidence: Evidence, answer: dict[str, Any]) -> None:
-    meta = (answer.get("result") or {}).get("_meta") or {}
-    report = (meta.get("asnap") or {}).get("restored") or {}
-    evidence.grade = str(report.get("grade", ""))
-    evidence.tried = list(report.get("tried", ()))
-    evidence.notes.append(str(report))
+def _after(scene: Scene, evidence: Evidence) -> None:
+    """Two more processes, which did not restore the session: one lists, loads, deletes; the bare agent lists."""
+    client = scene.start()
+    evidence.listed = scene.list(client)
+    answer = scene.call(client, "session/load", {**scene.setup, "sessionId": evidence.session_ids[-1]})
+    evidence.second_grade = str(_report(answer).get("grade") or answer.get("error"))
+    _list_and_delete(scene, client, evidence)
+    client.leave()
+    if evidence.deletion and scene.agent.deletes:
+        client = scene.start(bare=True)
+        evidence.deletion.own = [str(info.get("sessionId")) for info in scene.list(client)]
+        client.leave()
+
+
+def _list_and_delete(scene: Scene, client: Client, evidence: Evidence) -> None:
+    able = capabilities(client)
+    if able.get("list") is None:
+        return
+    evidence.listed = scene.list(client) if evidence.listed is None else evidence.listed
+    if able.get("delete") is None:
+        return
+    answers = [scene.call(client, "session/delete", {"sessionId": each}) for each in evidence.session_ids]
+    evidence.deletion = Deletion(answers[-1], [str(info.get("sessionId")) for info in scene.list(client)])

@@ -17,14 +17,15 @@ from pathlib import Path
 
 from integration.agents.catalog import AGENTS, Agent
 from integration.agents.client import Client
+from integration.agents.evidence import Evidence, Scenario
 from integration.agents.judge import COLUMNS, Cell, judge
-from integration.agents.run import Evidence, Moment, run
+from integration.agents.run import run
 from integration.agents.scripted_model import ScriptedModel
 
 __all__ = ["main"]
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_MOMENTS: tuple[tuple[Moment, int], ...] = (
+_MOMENTS: tuple[tuple[Scenario, int], ...] = (
     ("as the answer is read", 0),
     ("mid-stream", 1),
     ("mid-stream", 40),
@@ -67,7 +68,7 @@ def main() -> int:
 
 def _judged(evidence: Evidence, chunks: int) -> Iterator[str]:
     cells: dict[str, Cell] = {column: cell for column, cell in judge(evidence).items() if column in _COLUMNS}
-    name = f"{evidence.moment}, pieces seen: {chunks}" if chunks else evidence.moment
+    name = f"{evidence.scenario}, pieces seen: {chunks}" if chunks else evidence.scenario
     print(f"| {name} | {' | '.join(map(str, cells.values()))} | {evidence.grade or 'n.a.'} |", flush=True)
     yield from (f"{name}: {column}: {cell.why}" for column, cell in cells.items() if cell.good is False)
     if evidence.grade != "native-load":

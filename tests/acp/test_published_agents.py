@@ -1,7 +1,7 @@
-"""Agents that others publish, of which nothing is known beforehand: what each can do is what it says it can.
+"""Published agents of which the package knows nothing: each can do what it says it can.
 
-They are installed with ``python -m integration.agents.install``; those that are not are left out. The whole matrix,
-with more agents and every moment of a kill, is ``python -m integration.agents.fidelity``.
+Install them with ``python -m integration.agents.install``; those that are not installed are skipped. The whole
+matrix, with every scenario, is ``python -m integration.agents.fidelity``.
 """
 
 from __future__ import annotations
@@ -10,25 +10,47 @@ import sys
 
 import pytest
 
-from integration.agents.catalog import AGENTS
-from integration.agents.judge import judge
+from integration.agents.catalog import AGENTS, Agent
+from integration.agents.judge import judge, memory_is_fine
 from integration.agents.run import can_load, run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds what it has to end in /proc")
-QUICKLY_STARTED = ("codex-acp", "deepagents")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes it has to end in /proc")
+QUICKLY_STARTED = ("codex-acp-zed", "deepagents", "claude-agent-acp")
+
+
+def installed(name: str) -> Agent:
+    """The agent *name*, or a skip that says how to install it."""
+    agent = AGENTS[name]
+    if not agent.is_installed:
+        pytest.skip(f"not installed: python -m integration.agents.install {name}")
+    return agent
 
 
 @pytest.mark.requirement("ORBIT-PROTOCOL-PEER")
 @pytest.mark.parametrize("name", QUICKLY_STARTED)
-def test_a_published_agent_that_is_killed_comes_back_by_what_it_says_it_can(name: str) -> None:
-    agent = AGENTS[name]
-    if not agent.is_installed:
-        pytest.skip(f"not installed: python -m integration.agents.install {name}")
+def test_published_agent_killed_with_its_proxy_loses_nothing(name: str) -> None:
+    agent = installed(name)
 
-    evidence = run(agent, "as the answer is read", "both", 0)
+    evidence = run(agent, "as the answer is read", "both")
 
     assert evidence.error == ""
-    assert {column: cell.why for column, cell in judge(evidence).items() if cell.good is False} == {}
+    cells = judge(evidence, memory_is_fine(run(agent, "as the answer is read", "bare")))
+    assert {column: cell.why for column, cell in cells.items() if cell.good is False} == {}
+
+
+@pytest.mark.requirement("ORBIT-PROTOCOL-PEER")
+@pytest.mark.parametrize("name", QUICKLY_STARTED)
+def test_published_agent_is_asked_to_load_only_if_it_advertises_it(name: str) -> None:
+    agent = installed(name)
+
+    evidence = run(agent, "mid-stream", "both")
+
+    assert evidence.error == ""
     was_asked = "load: not advertised" not in evidence.tried
     assert was_asked == can_load(agent)
     assert evidence.grade in (("native-load", "context") if was_asked else ("context",))
+
+
+def test_every_agent_of_the_catalogue_is_pinned_to_a_version() -> None:
+    assert len(AGENTS) == 8
+    assert all(agent.version[0].isdigit() for agent in AGENTS.values())
