@@ -10,12 +10,12 @@ from functools import singledispatchmethod
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.exchange.foreign.dumps import load_dump
 from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.ipc import requests
 from snapshot_plugin.ipc.state import ClientState
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.context_size import message_tokens
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta
@@ -234,7 +234,7 @@ class Bridge:
             {"timestamp": now, **_with_call_ids(message, first + place)} for place, message in enumerate(raw)
         ]
         about = {"session_id": known.session_id if known else "new", "created_at": now}
-        return load_document({"metadata": about, "messages": messages}).messages
+        return load_dump({"metadata": about, "messages": messages}).messages
 
 
 def refusal(error: SnapshotError) -> Reply:

@@ -81,11 +81,15 @@ async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migr
 
 
 def _file(path: Path, *, dry_run: bool) -> Moved | None:
+    from snapshot_plugin.exchange.foreign.dumps import as_document, shape_of
     from snapshot_plugin.migrate import load_document, plan_migration
     from snapshot_plugin.store.files import replace_file
 
-    raw = _read(path)
+    found = _read(path)
+    raw = as_document(found)
     steps = tuple(f"{step.from_version} → {step.to_version}: {step.description}" for step in plan_migration(raw))
+    if raw is not found:
+        steps = (f"{shape_of(found)} → 1: read another tool's session", *steps)
     if not steps:
         return None
     snapshot = load_document(raw)
