@@ -1,4 +1,4 @@
-"""What is in a file: a bundle, a document of ours or of the formats we migrate, or another tool's session."""
+"""What is in a file: a bundle, a document of ours, or another tool's session."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from snapshot_plugin.exchange.bundle import MAX_CONTENT, is_bundle, unpack
 from snapshot_plugin.exchange.carrying import as_copies
 from snapshot_plugin.exchange.foreign.claude_code import is_claude_code, read_claude_code
 from snapshot_plugin.exchange.foreign.codex import is_codex, read_codex
+from snapshot_plugin.exchange.foreign.dumps import load_dump, shape_of
 from snapshot_plugin.exchange.foreign.lines import Line, parse_json, parse_lines
 from snapshot_plugin.exchange.foreign.opencode import is_opencode, read_opencode
-from snapshot_plugin.migrate import load_document
-from snapshot_plugin.migrate.shapes import shape_of
 from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["FORMATS", "Contents", "read_sessions"]
@@ -54,7 +53,7 @@ async def read_sessions(
     if wanted == "bundle" or (wanted is None and is_bundle(data)):
         return Contents("bundle", list(unpack(data, limit=limit)))
     name, documents = _documents(_text(data), wanted)
-    return Contents(name, [await as_copies(load_document(document), now=now) for document in documents])
+    return Contents(name, [await as_copies(load_dump(document), now=now) for document in documents])
 
 
 def _text(data: bytes) -> str:
@@ -68,7 +67,7 @@ def _text(data: bytes) -> str:
 
 
 def _documents(text: str, wanted: str | None) -> tuple[str, list[Any]]:
-    """The format, and the documents as raw as `load_document` takes them."""
+    """The format, and the documents as raw as `load_dump` takes them."""
     if wanted in _LINES or (wanted is None and _is_lines(text)):
         lines = parse_lines(text)
         for name, (fits, read) in _LINES.items():

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from functools import singledispatchmethod
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.exchange.foreign.dumps import load_dump
 from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.ipc import requests
 from snapshot_plugin.ipc.state import ClientState
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.migrate import load_document
+from snapshot_plugin.model.context_size import message_tokens
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.snapshot import Message, Metrics, SessionSnapshot
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot, Trashed
 
@@ -81,7 +83,7 @@ class Bridge:
         added = self._read(request.messages, known)
         current = self._current or await self._begin(None)
         before = current.state
-        current.state = _grown(before, added, updated_at=self._manager.clock())
+        current.state = _grown(before, added, now=self._manager.clock())
         try:
             ref = await self._manager.snapshot(current, trigger="message")
         except SnapshotError:
@@ -93,6 +95,7 @@ class Bridge:
             "session_id": current.session_id,
             "message_count": len(current.state.messages),
             "total_tokens": current.state.metrics.total_tokens,
+            "estimated_tokens": current.state.metrics.estimated_tokens,
             "seq": ref.seq,
             "notices": list(ref.notices),
         }
@@ -122,6 +125,7 @@ class Bridge:
             "message_count": len(messages),
             "title": current.state.title,
             "total_tokens": current.state.metrics.total_tokens,
+            "estimated_tokens": current.state.metrics.estimated_tokens,
             "offset": request.offset,
             "messages": [message.raw() for message in messages[request.offset : end]],
         }
@@ -230,7 +234,7 @@ class Bridge:
             {"timestamp": now, **_with_call_ids(message, first + place)} for place, message in enumerate(raw)
         ]
         about = {"session_id": known.session_id if known else "new", "created_at": now}
-        return load_document({"metadata": about, "messages": messages}).messages
+        return load_dump({"metadata": about, "messages": messages}).messages
 
 
 def refusal(error: SnapshotError) -> Reply:
@@ -250,17 +254,17 @@ def _with_call_ids(message: dict[str, Any], place: int) -> dict[str, Any]:
     return {**message, "tool_calls": named}
 
 
-def _grown(before: SessionSnapshot, added: Sequence[Message], *, updated_at: Any) -> SessionSnapshot:
-    given = sum(message.token_count or 0 for message in added if message.role != "assistant")
-    made = sum(message.token_count or 0 for message in added if message.role == "assistant")
-    old = before.metrics
-    metrics: Metrics = old.evolve(
-        turns=old.turns + sum(message.role == "user" for message in added),
-        input_tokens=old.input_tokens + given,
-        output_tokens=old.output_tokens + made,
-        total_tokens=old.total_tokens + given + made,
-    )
-    return before.append(*added, metrics=metrics, updated_at=updated_at)
+def _grown(before: SessionSnapshot, added: Sequence[Message], *, now: datetime) -> SessionSnapshot:
+    grown = before.append(*map(_counted, added), now=now)
+    turns = before.metrics.turns + sum(message.role == "user" for message in added)
+    return grown.evolve(metrics=grown.metrics.evolve(turns=turns))
+
+
+def _counted(message: Message) -> Message:
+    """Front ends need not count: where they did not, the message has an estimate, and says so."""
+    if message.token_count is not None:
+        return message
+    return message.evolve(token_count=message_tokens(message), token_count_estimated=True)
 
 
 def _info(meta: SnapshotMeta) -> Reply:

@@ -1,8 +1,9 @@
 """Keeps histories as short, and sessions as few, as the settings say.
 
-A manager applies its settings to a session after saves, when the session stops and when the manager closes; and to
-every session of the store when it opens and once an hour, because a stopped session ages too. What goes, in
-whole sessions, lies in the trash. Nothing here raises: what could not be done is reported, and costs no save.
+A manager applies its settings to a session after saves, when the session stops and when the manager closes. When it
+opens, and once an hour, it applies what depends on age or on other sessions (``retention``, ``max_sessions``,
+``max_session_age``) to every session of the store, because a stopped session ages too. Whole sessions go to the
+trash. Nothing here raises: what could not be done is reported, and costs no save.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -164,20 +165,19 @@ class Retention:
     # Every session ---------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
+        config = self._config
+        if config.retention is None and config.max_sessions is None and config.max_session_age is None:
+            return
         try:
             metas = await self._store.list()
         except Exception as error:  # noqa: BLE001 — the store will say so to those who ask
             _log.debug("no sweep: %s", error)
             return
         gone = await self._forget_surplus(metas)
-        for meta in _some(self._worth_a_look(metas, gone)):
+        if self._config.retention is None:  # a plain count only changes with a save; reading histories takes time
+            return
+        for meta in _some(meta for meta in metas if meta.session_id not in gone):
             await self._attempt(meta.session_id, self._trim_stopped)
-
-    def _worth_a_look(self, metas: Iterable[SnapshotMeta], gone: set[str]) -> Iterator[SnapshotMeta]:
-        least = 1 if self._config.retention else self._config.max_snapshots_per_session
-        for meta in metas:
-            if meta.seq > least and meta.state == "ok" and not meta.pinned and meta.session_id not in gone:
-                yield meta
 
     async def _trim_stopped(self, session_id: str) -> None:
         from snapshot_plugin.manager.borrow import held_alone  # noqa: PLC0415 — it imports what imports this
@@ -213,5 +213,5 @@ class Retention:
 
 
 def _some(metas: Iterable[SnapshotMeta]) -> list[SnapshotMeta]:
-    found = list(metas)
+    found = [meta for meta in metas if meta.seq > 1 and meta.state == "ok" and not meta.pinned]
     return found if len(found) <= _SWEEP_AT_MOST else random.sample(found, _SWEEP_AT_MOST)

@@ -79,7 +79,8 @@ def _remembered(connection: sqlite3.Connection, mark: str) -> bytes | None:
 
 def remember(connection: sqlite3.Connection, mark: str, metas: Sequence[SnapshotMeta]) -> None:
     """Keep the list for the next time. *mark* was taken before the list was made, so it is never newer than it."""
-    from pydantic_core import to_json  # noqa: PLC0415 — as above
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 — mostly the list is known
 
+    listed = json.dumps([to_jsonable_python(meta) for meta in metas]).encode()
     connection.execute("DELETE FROM listing")
-    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, to_json(list(metas))))
+    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, listed))

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import InvalidSnapshot, InvalidSnapshotVersion
-from snapshot_plugin.migrate import load_document, migrate, plan_migration
-from snapshot_plugin.migrate.shapes import shape_of, version_of
+from snapshot_plugin.exchange.foreign.dumps import as_document, load_dump, shape_of
+from snapshot_plugin.migrate import load_document
+from snapshot_plugin.migrate import migrate as migrate_document
 
 Raw = dict[str, Any]
+
+
+def migrate(raw: Any) -> Any:
+    """A document, or another tool's dump, at the current version."""
+    return migrate_document(as_document(raw))
 
 
 def openagent(**changes: Any) -> Raw:
@@ -25,9 +31,14 @@ def oneringai(**changes: Any) -> Raw:
 
 
 def test_the_version_inside_a_foreign_document_is_not_taken_for_ours() -> None:
-    assert version_of(oneringai()) == 0
-    assert [info.from_version for info in plan_migration(oneringai())] == [0, 1]
-    assert load_document(oneringai()).session_id == "or"
+    assert as_document(oneringai())["version"] == 1
+    assert load_dump(oneringai()).session_id == "or"
+
+
+def test_a_dump_is_imported_and_never_taken_for_a_stored_document() -> None:
+    for dump in (openagent(), oneringai()):
+        with pytest.raises(InvalidSnapshot):
+            load_document(dump)
 
 
 @pytest.mark.requirement("ONERING-MIGRATE-V0")
@@ -35,7 +46,7 @@ def test_a_foreign_document_without_its_version_is_still_known() -> None:
     raw = oneringai()
     del raw["version"], raw["context"]["version"]
 
-    assert load_document(raw).provider_type == "oneringai"
+    assert load_dump(raw).provider_type == "oneringai"
 
 
 @pytest.mark.requirement("STORE-MIGRATE-FOREIGN", "TERMINAL-FILE-SESSION")
@@ -64,7 +75,7 @@ def test_a_document_with_a_version_is_not_taken_for_an_unversioned_dump() -> Non
 )
 def test_a_foreign_version_that_is_not_known_is_refused_never_half_read(raw: Raw) -> None:
     with pytest.raises(InvalidSnapshotVersion) as caught:
-        plan_migration(raw)
+        as_document(raw)
 
     assert caught.value.session_id == "or"
 
