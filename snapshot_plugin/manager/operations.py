@@ -173,7 +173,7 @@ class OperationLog:
     # Lines -----------------------------------------------------------------------------------------------
 
     def _encoded(self, done: Operation) -> bytes:
-        line = json.dumps(done.raw(), ensure_ascii=False, separators=(",", ":")).encode()
+        line = json.dumps(done.raw(), separators=(",", ":")).encode()
         if self._keys is None:
             return line
         nonce, kid = self._random(NONCE_BYTES), self._keys.primary.encode()

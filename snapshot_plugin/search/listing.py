@@ -81,5 +81,9 @@ def remember(connection: sqlite3.Connection, mark: str, metas: Sequence[Snapshot
     """Keep the list for the next time. *mark* was taken before the list was made, so it is never newer than it."""
     from pydantic_core import to_json  # noqa: PLC0415 — as above
 
+    try:
+        listed = to_json(list(metas))
+    except ValueError:  # half a character somewhere: such a list is made anew each time
+        return
     connection.execute("DELETE FROM listing")
-    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, to_json(list(metas))))
+    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, listed))
