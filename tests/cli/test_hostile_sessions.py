@@ -24,8 +24,9 @@ COMMANDS = [
     "list", "list --all --why", "list --json", "list --jsonl", "show {}", "show {} --json", "show {} --verbose",
     "search word", "search word --json", "stats", "stats --json", "why {}", "diff {}@1 {}", "resume {} --print",
     "resume {}", "export {} --format markdown", "export {} --format html", "export {} --format json", "check {}",
-    "check", "doctor", "paths", "secrets scan", "forget {} --dry-run", "forget --keep-last 1 --dry-run", "purge --dry-run",
-    "migrate --dry-run", "config show --origin", "keys status", "recover", "undo --list", "completion bash",
+    "check", "doctor", "paths", "secrets scan", "forget {} --dry-run", "forget --keep-last 1 --dry-run",
+    "purge --dry-run", "migrate --dry-run", "config show --origin", "keys status", "recover", "undo --list",
+    "completion bash",
     "tag {} +x", "rename {} new-name", "pin {}", "fork {}", "snapshot --all", "no-such-command",
 ]  # fmt: skip
 """Those that change something come last, so that the others see the sessions as they arrived."""
