@@ -116,6 +116,19 @@ class OperationLog:
         """Drop the operations for which *gone* holds, for good. Returns how many."""
         return await anyio.to_thread.run_sync(self._forget, gone)
 
+    async def seal(self) -> None:
+        """Seal the lines that were written before the store was encrypted."""
+        if self._keys is not None and self.path.exists():
+            await anyio.to_thread.run_sync(self._seal)
+
+    def _seal(self) -> None:
+        in_the_clear = OperationLog(self.path)
+        with self._writing():
+            lines = [
+                self._encoded(found) if (found := in_the_clear._decoded(line)) else line for line in self._lines()
+            ]
+            replace_file(self.path, b"".join(line + b"\n" for line in lines))
+
     # Writing ---------------------------------------------------------------------------------------------
 
     @contextmanager

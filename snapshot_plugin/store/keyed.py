@@ -176,6 +176,14 @@ class KeyedStore(LogStore):
         """Every snapshot of a session in the trash, which stays there."""
         return await self._run(lambda: copies_in_trash(self._log, entry, self.session_keys(entry.session_id)))
 
+    async def discard_as(self, entry: Trashed) -> None:
+        """Put a session in the trash as *entry*, which is that of another store."""
+        await self._run(self._discard_as, entry)
+
+    def _discard_as(self, entry: Trashed) -> None:
+        with self._log.exclusively(entry.session_id):
+            self._log.discard(entry.session_id, token=entry.token, now=entry.deleted_at)
+
     # Background ------------------------------------------------------------------------------------------
 
     def _segment_finished(self, session_id: str) -> None:

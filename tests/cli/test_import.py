@@ -304,7 +304,7 @@ def test_on_a_terminal_the_passphrase_is_asked_for(asnap: Asnap, sealed: Path, p
     assert listed(place) == {"01aaaa"}
 
 
-# Hostile files -----------------------------------------------------------------------------------------------------
+# Hostile files ----------------------------------------------------------------------------------------------------
 
 
 def multiplied(bundle: bytes, times: int) -> bytes:
