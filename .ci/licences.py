@@ -1,7 +1,7 @@
 """List the licence of every installed distribution that the package depends on; fail for one that is not allowed.
 
-    python .ci/licences.py            the table
-    python .ci/licences.py --sbom     the same as a CycloneDX 1.5 document: the wheel's bill of materials
+python .ci/licences.py            the table
+python .ci/licences.py --sbom     the same as a CycloneDX 1.5 document: the wheel's bill of materials
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from typing import Any
 
 ROOT = "snapshot-plugin"
 EXTRAS = {"fast", "acp", "mcp", "keyring", "s3", "otel"}
-ALLOWED = re.compile(r"apache|bsd|mit\b|isc|psf|python|mpl|mozilla|unlicense|cc0|0bsd|zlib|public domain", re.IGNORECASE)
+ALLOWED = re.compile(
+    r"apache|bsd|mit\b|isc|psf|python|mpl|mozilla|unlicense|cc0|0bsd|zlib|public domain", re.IGNORECASE
+)
 
 
 def licence_of(found: Distribution) -> str:
     """What the distribution says: its expression, else its classifiers, else the first line of its text."""
     about = found.metadata
     stated = about.get("License-Expression")
-    named = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if line.startswith("License ::")]
+    named = [
+        line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if line.startswith("License ::")
+    ]
     text = (about.get("License") or "").strip().splitlines() or _licence_file(found)
     return stated or " and ".join(named) or (text[0].strip() if text else "unknown")
 
@@ -52,7 +56,9 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> dict[str, Distrib
             if not asked or extras & set(asked):
                 match = re.match(r"\s*([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?", requirement)
                 if match and match[1].lower() != ROOT:
-                    waiting.append((match[1], frozenset(filter(None, (match[2] or "").replace(" ", "").split(",")))))
+                    waiting.append(
+                        (match[1], frozenset(filter(None, (match[2] or "").replace(" ", "").split(","))))
+                    )
     return dict(sorted(found.items()))
 
 
