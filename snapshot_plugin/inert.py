@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["json_text", "plain", "printable", "readable_json", "shell_line"]
+__all__ = ["for_terminal", "in_a_cell", "plain", "readable_json", "shell_line"]
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-_ACROSS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_INVISIBLE = "\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
+"""Marks that turn the writing direction, separate lines, or cannot be seen."""
+_UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE}]")
+_UNSAFE_OR_LINES = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE}]")
+_OWN_STYLE = re.compile(r"\x1b\[(?:0|[12]|3[0-7]|9[0-7])m")
+"""What `click.style` writes for us: reset, bold, dim and colours of letters."""
 
 
 def plain(text: str, *, lines: bool = False) -> str:
@@ -29,22 +31,27 @@ def plain(text: str, *, lines: bool = False) -> str:
         return text if lines else " ".join(text.split())
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     if not lines:
-        text = " ".join(text.split())
-    if text.isascii():
-        return _CONTROLS.sub("", text)
-    keep = "\n\t" if lines else ""
-    return "".join(char for char in text if char in keep or not _is_unsafe(char))
+        return _UNSAFE_OR_LINES.sub("", " ".join(text.split()))
+    return _UNSAFE.sub("", text)
 
 
-def printable(text: str) -> str:
-    """*text* with a replacement character for each lone surrogate, which no stream takes."""
-    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+def for_terminal(text: str) -> str:
+    """*text* as it may be written to a terminal: our own colours and line ends stay, nothing else is obeyed.
+
+    Everything a command says passes here, so that a caller who forgot `plain` does no harm.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    styles = _OWN_STYLE.findall(text)
+    parts = [_UNSAFE.sub("", _ESCAPES.sub("", part)) for part in _OWN_STYLE.split(text)]
+    return "".join(part + style for part, style in zip(parts, [*styles, ""], strict=True))
 
 
-def json_text(value: Any, *, indent: int | None = None) -> str:
-    """*value* as JSON for programs: letters as they are, and lone surrogates, which UTF-8 cannot carry, escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return text if text.isascii() else _SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+def in_a_cell(text: str) -> str:
+    """*text* as it may stand in a column: on one line, and with its spaces."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE_OR_LINES.sub("", re.sub(r"[\t\r\n]+", " ", _ESCAPES.sub("", text)))
 
 
 def readable_json(value: Any, *, indent: int | None = 2) -> str:
@@ -52,7 +59,7 @@ def readable_json(value: Any, *, indent: int | None = 2) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isascii():  # json.dumps has escaped the controls among these, except DEL
         return text.replace("\x7f", "\\u007f")
-    return "".join(f"\\u{ord(char):04x}" if char != "\n" and _is_unsafe(char) else char for char in text)
+    return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def shell_line(words: Sequence[str]) -> str:
@@ -61,14 +68,15 @@ def shell_line(words: Sequence[str]) -> str:
 
 
 def _shell_word(word: str) -> str:
-    if not any(map(_is_unsafe, word)):
+    if not _UNSAFE_OR_LINES.search(word):
         return shlex.quote(word)
-    data = word.encode("utf-8", "surrogateescape")
+    data = word.encode("utf-8", "surrogateescape" if _is_bytes(word) else "surrogatepass")
     return "$'" + "".join(chr(byte) if byte in _SHELL_SAFE else f"\\x{byte:02x}" for byte in data) + "'"
 
 
+def _is_bytes(word: str) -> bool:
+    """Whether what is no text in *word* are bytes of a file name."""
+    return all("\udc80" <= char <= "\udcff" for char in word if "\ud800" <= char <= "\udfff")
+
+
 _SHELL_SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 /._-+=:,@%")
-
-
-def _is_unsafe(char: str) -> bool:
-    return char in _ACROSS or unicodedata.category(char) in ("Cc", "Cs")

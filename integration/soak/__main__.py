@@ -24,6 +24,7 @@ _PROGRAMS = (
     "garbler",
     "kills",
     "full_disk",
+    "proxy_faults",
     "writers",
     "corruption",
     "fuzz",

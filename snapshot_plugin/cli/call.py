@@ -184,12 +184,23 @@ def _configure_logging(form: str, *, verbose: bool) -> None:
     import logging
 
     level = logging.DEBUG if verbose else logging.WARNING
-    text = "%(name)s: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter(text))
+    handler.setFormatter(_JsonLines() if form == "json" else _InertLines())
     logger = logging.getLogger("snapshot_plugin")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
+
+
+def _InertLines() -> Any:  # noqa: N802 — made only when asked for
+    import logging
+
+    from snapshot_plugin.inert import for_terminal
+
+    class InertLines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return for_terminal(super().format(record))
+
+    return InertLines("%(name)s: %(message)s")
 
 
 def _JsonLines() -> Any:  # noqa: N802 — made only when asked for

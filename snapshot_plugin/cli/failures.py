@@ -12,7 +12,7 @@ from snapshot_plugin.cli.document import SCHEMA_VERSION
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.text import plain, with_store
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError
-from snapshot_plugin.inert import json_text
+from snapshot_plugin.inert import readable_json
 
 __all__ = [
     "PARTIAL",
@@ -53,7 +53,7 @@ _NEXT = {
 
 _HINTS = {
     "snapshot_not_found": "",
-    "key_missing": "set ASNAP_KEY_FILE, ASNAP_KEY_COMMAND, ASNAP_KEY or ASNAP_PASSPHRASE",
+    "key_missing": "set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND, ASNAP_KEY or ASNAP_PASSPHRASE",
     "corrupted": "older snapshots of the session may still load",
     "tampered": "older snapshots of the session may still load",
     "damaged": "older snapshots of the session may still load",
@@ -111,7 +111,7 @@ def describe(error: SnapshotError) -> dict[str, Any]:
 def tell(out: Output, error: SnapshotError) -> None:
     """Print an error on stderr; as one JSON document where JSON was asked for."""
     if not out.is_text:
-        out.warn(json_text(describe(error)))
+        out.warn(readable_json(describe(error), indent=None))
         return
     out.warn(f"error: {plain(error.message)}", fg="red")
     hint, following = hint_of(error), next_command(error)
@@ -131,7 +131,7 @@ def tell_usage(out: Output, error: click.ClickException) -> None:
     if not out.is_text:
         told = {"code": "usage", "message": message, "session_id": None, "hint": "", "next": help_line}
         head = {"schema_version": SCHEMA_VERSION, "kind": "error"}
-        out.warn(json_text({**head, **told, "retryable": False, "cause": None}))
+        out.warn(readable_json({**head, **told, "retryable": False, "cause": None}, indent=None))
         return
     out.warn(f"error: {plain(message)}", fg="red")
     out.warn(f"  next: {help_line}")

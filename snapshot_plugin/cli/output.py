@@ -19,7 +19,7 @@ import click
 from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.text import cut, pad, width, with_store
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.inert import json_text, printable
+from snapshot_plugin.inert import for_terminal, in_a_cell, readable_json
 
 __all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
 
@@ -111,17 +111,17 @@ class Output:
     def answer(self, document: Document) -> None:
         """Print what a command found, in the form that was asked for."""
         if self.form == "json":
-            self.line(json_text(document.document(), indent=2 if self.is_terminal else None))
+            self.line(readable_json(document.document(), indent=2 if self.is_terminal else None))
         elif self.form == "jsonl":
             for line in document.lines():
-                self.line(json_text(line))
+                self.line(readable_json(line, indent=None))
         else:
             document.show(self)
 
     def line(self, text: str = "", **style: Any) -> None:
         """A line of data."""
         try:
-            click.echo(self._styled(text, 1, style), color=self._colour[1])
+            click.echo(self._styled(for_terminal(text), 1, style), color=self._colour[1])
         except OSError as error:
             raise _unwritten(error) from error.__cause__
 
@@ -133,7 +133,7 @@ class Output:
         if screenful and len(first) == screenful:
             from snapshot_plugin.cli.ourselves import keys_hidden
 
-            text = (f"{line}\n" for line in itertools.chain(first, coming))
+            text = (f"{for_terminal(line)}\n" for line in itertools.chain(first, coming))
             with keys_hidden():
                 click.echo_via_pager(text, color=None if self._colour[1] else False)
             return
@@ -162,19 +162,18 @@ class Output:
     def warn(self, text: str, **style: Any) -> None:
         """A line on stderr that ``-q`` does not leave out. What nobody can be told stops no work."""
         with contextlib.suppress(OSError):
-            click.echo(self._styled(text, 2, style), err=True, color=self._colour[2])
+            click.echo(self._styled(for_terminal(text), 2, style), err=True, color=self._colour[2])
 
     def style(self, text: str, **style: Any) -> str:
         """*text* in colour, where data is shown in colour."""
         return self._styled(text, 1, style)
 
     def _styled(self, text: str, fd: int, style: Mapping[str, Any]) -> str:
-        text = printable(text)
         return click.style(text, **style) if style and self._colour[fd] else text
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
         """Rows under titles on a terminal; without one, the same fields parted by tabs, whole, without titles."""
-        cells = [list(row) for row in rows]
+        cells = [list(map(in_a_cell, row)) for row in rows]
         if not self.is_terminal and "COLUMNS" not in os.environ:
             for row in cells:
                 self.line("\t".join(row))

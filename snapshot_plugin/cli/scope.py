@@ -111,7 +111,10 @@ def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
 
 @cache
 def _is_below(place: str, directory: str) -> bool:
-    real, above = os.path.realpath(place), os.path.realpath(directory)
+    try:
+        real, above = os.path.realpath(place), os.path.realpath(directory)
+    except ValueError:  # a name that no file can have
+        return False
     return real == above or real.startswith(above.rstrip("/") + "/")
 
 

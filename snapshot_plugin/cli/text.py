@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from datetime import datetime, timedelta
 
@@ -84,14 +83,17 @@ _ABSURD = 10**15
 
 
 def count(number: int) -> str:
-    """A large number in short: ``950``, ``12k``, ``3.4M``; beyond all use, its magnitude: ``10^400``."""
-    if number >= _ABSURD:
-        return f"10^{int(math.log10(number))}"
+    """A large number in short: ``950``, ``12k``, ``3.4M``."""
+    if abs(number) >= _ABSURD:
+        return ">999T" if number > 0 else "<-999T"
     for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if number >= limit * 0.9995:
             value = number / limit
             return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"  # noqa: PLR2004 — as above
     return str(number)
+
+
+_ABSURD = 10**15
 
 
 def with_store(command: str, place: str | None) -> str:

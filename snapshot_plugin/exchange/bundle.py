@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,13 +18,20 @@ from snapshot_plugin.codec.pack import open_snapshots, payload_of
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, LimitExceeded, SnapshotCorrupted
 from snapshot_plugin.store.transfer import Copied
 
-__all__ = ["BUNDLE_VERSION", "MAX_CONTENT", "is_bundle", "pack", "unpack"]
+__all__ = ["BUNDLE_VERSION", "MAX_CONTENT", "MAX_MESSAGES", "is_bundle", "pack", "too_many_messages", "unpack"]
 
 BUNDLE_VERSION = 1
 MAX_CONTENT = 1 << 30
 """How many bytes of content a bundle may hold, all snapshots together, before it is opened at all."""
 
+MAX_LINES = 2_000_000
+"""How many messages and sections a bundle may hold, all snapshots together."""
+MAX_MESSAGES = 100_000
+"""How many messages a session may have that comes from a file."""
+
 _MARK = b"AB"
+_STEP = 1 << 20
+_SECTIONS = 1000
 _HEAD = len(MAGIC) + 6
 _NOTHING = b"\x03\x00" + bytes(8)
 """The rest of a gzip member without content."""
@@ -71,7 +79,38 @@ def unpack(data: bytes, *, limit: int = MAX_CONTENT) -> list[list[Copied]]:
             f"the bundle would unfold to {declared} bytes, over the limit of {limit}",
             hint="import nothing from who made it, or export fewer sessions into each bundle",
         )
+    _check_lines(frames)
     return _sessions(frames)
+
+
+def _check_lines(frames: Sequence[bytes]) -> None:
+    """Count the lines without keeping them: a few hundred KiB can unfold to millions of tiny messages."""
+    total = 0
+    for frame in frames:
+        header, lines = read_header(frame)[0], _lines_in(frame)
+        total += lines
+        if total > MAX_LINES or (not header.pack and lines > MAX_MESSAGES + _SECTIONS):
+            raise too_many_messages(header.sid)
+
+
+def _lines_in(frame: bytes) -> int:
+    unfold, count, data = zlib.decompressobj(wbits=31), 0, frame
+    try:
+        while data and not unfold.eof:
+            count += unfold.decompress(data, _STEP).count(b"\n")
+            data = unfold.unconsumed_tail
+    except zlib.error:
+        return count  # opening the frame says what is wrong with it
+    return count
+
+
+def too_many_messages(session_id: str) -> LimitExceeded:
+    """What is said of a session that would take too much memory."""
+    return LimitExceeded(
+        f"session {session_id} has more messages than can be imported ({MAX_MESSAGES})",
+        session_id=session_id,
+        hint="nothing was imported; do not import files of people you do not trust",
+    )
 
 
 def _head(data: bytes) -> tuple[dict[str, Any], int]:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.codec.document import parsed
+from snapshot_plugin.codec.document import Document, parsed
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -18,6 +18,7 @@ from snapshot_plugin.errors import (
     InvalidSnapshotVersion,
     SnapshotNotFound,
 )
+from snapshot_plugin.exchange.bundle import MAX_MESSAGES, too_many_messages
 from snapshot_plugin.exchange.edits import moved, renamed
 from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
@@ -56,6 +57,8 @@ class Arrival(NamedTuple):
     source_id: str
     session_id: str
     newest: SessionSnapshot
+    """Without its messages, which may be many."""
+    messages: int
     snapshots: int
     made: tuple[str, ...]
     """The sessions that are new in the store (or would be): itself, and its memory."""
@@ -120,9 +123,10 @@ async def as_copies(snapshot: SessionSnapshot, *, now: datetime) -> Copies:
 
 
 class _Family(NamedTuple):
-    """A session and what belongs to it, verified."""
+    """A session and what belongs to it, verified. Of the newest snapshot, the messages are only counted."""
 
     newest: SessionSnapshot
+    messages: int
     members: tuple[Copies, ...]
 
     @property
@@ -179,15 +183,26 @@ def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Fam
     if len(by_id) < len(sessions):
         raise InvalidInput("a session is in the file twice", hint="nothing was imported; import them one by one")
     memories = {memory_id(name) for name in by_id} & by_id.keys()
-    newest = {name: verified(copies) for name, copies in by_id.items()}
     families = []
     for name in [name for name in by_id if name not in memories]:
         members = [by_id[each] for each in (name, memory_id(name)) if each in by_id]
+        found = [_outline(copies) for copies in members]
         if paths:
             members = [moved(copies, paths) for copies in members]
-            newest[name] = verified(members[0])
-        families.append(_Family(newest[name], tuple(members)))
+            found[0] = _outline(members[0])
+        families.append(_Family(*found[0], tuple(members)))
     return families
+
+
+def _outline(copies: Copies) -> tuple[SessionSnapshot, int]:
+    """The newest snapshot without its messages, and how many there are: one session is in memory at a time."""
+    document = Document()
+    for copy in copies:
+        document.apply(*copy)
+        if len(document.messages) > MAX_MESSAGES:  # many small steps make a large session, too
+            raise too_many_messages(copy.header.sid)
+    newest = verified(copies)
+    return newest.evolve(messages=()), len(newest.messages)
 
 
 class _Change(NamedTuple):
@@ -229,6 +244,7 @@ async def _planned(
         source,
         target,
         family.newest,
+        family.messages,
         len(family.members[0]),
         made=tuple(change.session_id for change in needed if change.kind == "new"),
         was_at=changes[0].before[-1].header.hi if outcome == "updated" else None,

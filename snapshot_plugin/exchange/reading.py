@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.exchange.bundle import MAX_CONTENT, is_bundle, unpack
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, LimitExceeded
+from snapshot_plugin.exchange.bundle import MAX_CONTENT, MAX_MESSAGES, is_bundle, too_many_messages, unpack
 from snapshot_plugin.exchange.carrying import as_copies
 from snapshot_plugin.exchange.foreign.claude_code import is_claude_code, read_claude_code
 from snapshot_plugin.exchange.foreign.codex import is_codex, read_codex
@@ -21,6 +21,8 @@ __all__ = ["FORMATS", "Contents", "read_sessions"]
 FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
 """What can be read; `json` is a document of ours, of any version, or a list of them."""
 
+_MOST_OBJECTS = 1_000_000
+"""Each takes a few hundred bytes of memory once it is read, however short it is in the file."""
 _LINES: dict[str, tuple[Callable[[Sequence[Line]], bool], Callable[[Sequence[Line]], Line]]] = {
     "claude-code": (is_claude_code, read_claude_code),
     "codex": (is_codex, read_codex),
@@ -52,8 +54,19 @@ async def read_sessions(
     """
     if wanted == "bundle" or (wanted is None and is_bundle(data)):
         return Contents("bundle", list(unpack(data, limit=limit)))
+    if data.count(b"{") > _MOST_OBJECTS:
+        raise LimitExceeded(
+            f"the file holds more than {_MOST_OBJECTS} objects", hint="nothing was imported; split the file"
+        )
     name, documents = _documents(_text(data), wanted)
-    return Contents(name, [await as_copies(load_dump(document), now=now) for document in documents])
+    return Contents(name, [await as_copies(load_dump(_bounded(each)), now=now) for each in documents])
+
+
+def _bounded(document: Any) -> Any:
+    messages = document.get("messages") if isinstance(document, dict) else None
+    if isinstance(messages, list) and len(messages) > MAX_MESSAGES:
+        raise too_many_messages(str(document.get("session_id")))
+    return document
 
 
 def _text(data: bytes) -> str:

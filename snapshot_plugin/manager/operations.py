@@ -29,7 +29,6 @@ from pydantic import ValidationError
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.inert import json_text
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
@@ -116,6 +115,19 @@ class OperationLog:
         """Drop the operations for which *gone* holds, for good. Returns how many."""
         return await anyio.to_thread.run_sync(self._forget, gone)
 
+    async def seal(self) -> None:
+        """Seal the lines that were written before the store was encrypted."""
+        if self._keys is not None and self.path.exists():
+            await anyio.to_thread.run_sync(self._seal)
+
+    def _seal(self) -> None:
+        in_the_clear = OperationLog(self.path)
+        with self._writing():
+            lines = [
+                self._encoded(found) if (found := in_the_clear._decoded(line)) else line for line in self._lines()
+            ]
+            replace_file(self.path, b"".join(line + b"\n" for line in lines))
+
     # Writing ---------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -173,7 +185,7 @@ class OperationLog:
     # Lines -----------------------------------------------------------------------------------------------
 
     def _encoded(self, done: Operation) -> bytes:
-        line = json_text(done.raw()).encode()
+        line = json.dumps(done.raw(), separators=(",", ":")).encode()
         if self._keys is None:
             return line
         nonce, kid = self._random(NONCE_BYTES), self._keys.primary.encode()

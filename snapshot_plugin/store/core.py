@@ -73,7 +73,7 @@ class StoreCore:
         self._writers.accepted(session_id, writer)
         if finished:
             self._store.segment_finished(session_id)
-        return _ref(writer, session_id, notices=self._store.limits.notices(step))
+        return _ref(writer, session_id, notices=(*self._store.limits.notices(step), *snapshot.notices))
 
     def _read_back(self, session_id: str, frame: bytes) -> None:
         """What people pin or tag (before a deploy) must be there: look at once, not when it is needed."""

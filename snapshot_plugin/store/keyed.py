@@ -142,7 +142,7 @@ class KeyedStore(LogStore):
         about = self.about()
         if not about["encrypted"]:
             raise InvalidInput(
-                f"the store {self._name} is not encrypted", hint="make a new one with asnap keys init"
+                f"the store {self._name} is not encrypted", hint="encrypt it with asnap keys init --encrypt-existing"
             )
         return Keychain(self._key_files(), store_id=about["id"])
 
@@ -201,6 +201,14 @@ class KeyedStore(LogStore):
     async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
         """Every snapshot of a session in the trash, which stays there."""
         return await self._run(lambda: copies_in_trash(self._log, entry, self.session_keys(entry.session_id)))
+
+    async def discard_as(self, entry: Trashed) -> None:
+        """Put a session in the trash as *entry*, which is that of another store."""
+        await self._run(self._discard_as, entry)
+
+    def _discard_as(self, entry: Trashed) -> None:
+        with self._log.exclusively(entry.session_id):
+            self._log.discard(entry.session_id, token=entry.token, now=entry.deleted_at)
 
     # Background ------------------------------------------------------------------------------------------
 

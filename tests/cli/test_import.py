@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore
+from snapshot_plugin import FilesystemStore, LimitExceeded, MemoryStore, Message
 from snapshot_plugin.cli.commands.import_ import Imported
-from snapshot_plugin.exchange.bundle import pack
+from snapshot_plugin.exchange.bundle import pack, unpack
+from snapshot_plugin.exchange.carrying import bring
 from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.build import make_message
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
@@ -299,3 +302,64 @@ def test_on_a_terminal_the_passphrase_is_asked_for(asnap: Asnap, sealed: Path, p
         assert terminal.end() == 0
         assert KEY not in terminal.text
     assert listed(place) == {"01aaaa"}
+
+
+# Hostile files ----------------------------------------------------------------------------------------------------
+
+
+def multiplied(bundle: bytes, times: int) -> bytes:
+    """A bundle whose last message is there *times* times: small in the file, large in memory."""
+    [[copy]] = unpack(bundle)
+    *lines, last, _end = copy.payload.split(b"\n")
+    return pack([[Copied(copy.header, b"\n".join([*lines, *[last] * times, b""]))]])
+
+
+@pytest.mark.parametrize("form", ["bundle", "json"])
+def test_a_small_file_of_a_million_messages_is_refused_in_little_memory(
+    asnap: Asnap, home: Path, place: Path, form: str
+) -> None:
+    file = home / "bomb"
+    if form == "bundle":
+        saved(place, make_snapshot("x", session_id="bomb"))
+        asnap("export", "bomb", "-o", file)
+        file.write_bytes(multiplied(file.read_bytes(), 1_000_000))
+        assert file.stat().st_size < 1 << 20
+    else:
+        messages = '{"role":"user","content":"x"},' * 1_000_000
+        file.write_text(f'{{"version":2,"session_id":"bomb","messages":[{messages[:-1]}]}}')
+    line = [
+        sys.executable,
+        "-P",
+        "-m",
+        "snapshot_plugin",
+        "import",
+        str(file),
+        "--store",
+        str(home / "new"),
+        "--json",
+    ]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
+
+    done = subprocess.run(line, capture_output=True, timeout=60, check=False, preexec_fn=limit)
+
+    assert (done.returncode, json.loads(done.stderr.splitlines()[-1])["code"]) == (1, "limit_exceeded")
+    assert not (home / "new" / "sessions").exists()
+
+
+def test_many_small_steps_do_not_add_up_to_a_million_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapshot_plugin.exchange.carrying.MAX_MESSAGES", 5)
+
+    async def bring_steps() -> None:
+        async with MemoryStore() as source, MemoryStore() as target:
+            snapshot = make_snapshot("x", session_id="bomb")
+            for _ in range(3):
+                await source.save(snapshot)
+                snapshot = (await source.load("bomb")).append(*[Message(role="user", content="x")] * 2)
+            await bring(target, [await source.take_out("bomb")])
+            await source.save(snapshot)
+            with pytest.raises(LimitExceeded):
+                await bring(target, [await source.take_out("bomb")])
+
+    anyio.run(bring_steps)

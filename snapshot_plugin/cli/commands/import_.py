@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Imported", "command"]
 
 _MAX_FILE = 1 << 30
+_STEP = 1 << 20
 _FORMATS = ("auto", "bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
 _SAID = {
     "imported": "imported",
@@ -170,9 +171,9 @@ async def _read(file: str) -> bytes:
 
     def read() -> bytes:
         if file == "-":
-            return sys.stdin.buffer.read(_MAX_FILE + 1)
+            return _bounded(sys.stdin.buffer)
         with open(file, "rb") as stream:  # noqa: PTH123 — no pathlib needed for one read
-            return stream.read(_MAX_FILE + 1)
+            return _bounded(stream)
 
     try:
         data = await anyio.to_thread.run_sync(read)
@@ -183,6 +184,14 @@ async def _read(file: str) -> bytes:
     if len(data) > _MAX_FILE:
         raise LimitExceeded(f"{file} is larger than {_MAX_FILE} bytes", hint="export fewer sessions into each file")
     return data
+
+
+def _bounded(stream: IO[bytes]) -> bytes:
+    """At most one byte more than a file may have. In steps: asked for all at once, Python reserves that much."""
+    data = bytearray()
+    while len(data) <= _MAX_FILE and (more := stream.read(min(_STEP, _MAX_FILE + 1 - len(data)))):
+        data += more
+    return bytes(data)
 
 
 def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
@@ -234,7 +243,7 @@ def _row(arrival: Arrival) -> ImportedSession:
         source_id=arrival.source_id,
         title=arrival.newest.title,
         snapshots=arrival.snapshots,
-        messages=len(arrival.newest.messages),
+        messages=arrival.messages,
         cwd=arrival.newest.config.cwd,
         with_memory=arrival.with_memory,
     )

@@ -66,7 +66,7 @@ class Keys(Document):
             out.note(self.done, fg="green")
         if not self.encrypted:
             out.line(f"{self.store} is not encrypted")
-            out.note("  a store is encrypted from its first moment or never; next: asnap keys init --store NEW")
+            out.note("  to encrypt it: asnap keys init --encrypt-existing")
             return
         columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
         out.table(columns, [_row(slot) for slot in self.slots])
@@ -129,7 +129,7 @@ def _slot(info: SlotInfo) -> Slot:
 def command() -> None:
     """Encrypt a store, and manage what opens it.
 
-    A store is encrypted from its first moment or never. Every secret has a slot of its own.
+    A store is encrypted as a whole or not at all. Every secret has a slot of its own.
     """
 
 
@@ -164,26 +164,70 @@ async def status(call: Call) -> Keys:
     (
         ("asnap keys init", "make an encrypted store; asks for a passphrase"),
         ("asnap keys init --generate ~/.asnap.key", "with a generated key in a file"),
+        ("asnap keys init --encrypt-existing --generate ~/.asnap.key", "encrypt the store that is there"),
         ("asnap keys init --keyring work", "with a generated key in the system's keyring"),
         ("asnap keys init --store ./sessions --new-variable TEAM_KEY", "with a key from the environment"),
     ),
 )
 @new_secret_options
-async def init(call: Call, **new: Any) -> Keys:
-    """Make a new, encrypted store.
+@click.option("--encrypt-existing", is_flag=True, help="Encrypt the store that is there, trash included.")
+@click.option("--discard-set-aside", is_flag=True, help="With it: leave out damaged files that a repair set aside.")
+async def init(call: Call, *, encrypt_existing: bool, discard_set_aside: bool, **new: Any) -> Keys:
+    """Make a new, encrypted store, or encrypt the one that is there.
 
-    A plain store cannot be turned into an encrypted one: export from it and import into a new one.
+    --encrypt-existing writes everything anew and compares it before the plain store is removed. Stop what uses the
+    store first. If it is interrupted, the same command goes on with it.
     """
+    if encrypt_existing:
+        return await _encrypt(call, new, discard_set_aside=discard_set_aside)
     where = call.config.storage_path
     with contextlib.suppress(StoreNotFound):
         _store(call).about()
-        raise InvalidInput(f"there is a store at {where} already", hint="name another place with --store")
+        raise InvalidInput(
+            f"there is a store at {where} already",
+            hint="name another place with --store, or encrypt this one with --encrypt-existing",
+        )
     source = new_secret(call, new)
     store = _store(call, source, create=True)
     store.key_label = new["label"]
     async with store:
         await store.list()
     return _status(call, f"made an encrypted store; {_how_to_open(new)}")
+
+
+async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) -> Keys:
+    from snapshot_plugin.manager.encrypting import encrypt_existing
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+    store = _store(call)
+    if not isinstance(store, FilesystemStore):
+        raise InvalidInput(
+            f"only a store in a directory can be encrypted in place, and {call.config.storage_path} is none",
+            hint="make an encrypted store elsewhere with asnap keys init, then asnap export and asnap import",
+        )
+    place = store.path
+    draft = place.with_name(f"{place.name}.encrypting")
+    begun = (draft / "keys").exists() or (place / "keys").exists()
+    source = call.key() if begun else None  # an interrupted call made the key already
+    if source is None:
+        source = new_secret(call, new)
+    with progress(call.out, "encrypting", 0) as step:
+        done = await encrypt_existing(
+            place, source, label=new["label"], discard_set_aside=discard_set_aside, step=step
+        )
+    _forget_indexes(call)
+    async with FilesystemStore(place, key=source, create=False, background=False) as store:
+        await call.operations(store).seal()
+    what = f"encrypted {done.sessions} session(s) and {done.trashed} in the trash"
+    return _status(call, f"{what}; {_how_to_open(new)}")
+
+
+def _forget_indexes(call: Call) -> None:
+    """Remove the search indexes: those of plain stores hold what was said. The next search makes them again."""
+    from snapshot_plugin.manager.places import user_cache_dir
+
+    for path in user_cache_dir(call.environ).glob("search-*"):
+        path.unlink(missing_ok=True)
 
 
 def _how_to_open(new: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import Conflict, InvalidInput, SessionLocked
-from snapshot_plugin.inert import json_text
+from snapshot_plugin.inert import readable_json
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -110,7 +110,7 @@ def _file(path: Path, *, dry_run: bool) -> Moved | None:
         return Moved(what=str(path), steps=steps, written=None)
     if target.exists():
         raise InvalidInput(f"{target} exists already", hint="move it away first")
-    replace_file(target, json_text(snapshot.raw() | {"version": snapshot.version}).encode())
+    replace_file(target, readable_json(snapshot.raw() | {"version": snapshot.version}, indent=None).encode())
     if load_document(_read(target)) != snapshot:
         target.unlink()
         raise InvalidInput(f"{path} does not read back as it was written", hint="please report this file's shape")

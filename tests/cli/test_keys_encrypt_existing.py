@@ -1,0 +1,139 @@
+"""``keys init --encrypt-existing``: nothing is left in the clear, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin import Message
+from snapshot_plugin.manager import encrypting
+from snapshot_plugin.manager.lease import Lease, Owner
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session
+
+CANARY = "canary-in-the-clear"
+
+
+@pytest.fixture
+def filled(asnap: Asnap, place: Path) -> Path:
+    """A plain store with history, a trash, an index and an operation log, all of which know the canary."""
+    first = session("one", CANARY, title=CANARY)
+    saved(place, first, first.append(Message(role="user", content=f"{CANARY} again")), session("two", CANARY))
+    assert asnap("rename", "two", CANARY).code == 0
+    assert asnap("search", CANARY).code == 0
+    saved(place, session("gone", CANARY))
+    assert asnap("forget", "gone", "--yes").code == 0
+    return place
+
+
+def in_the_clear(home: Path) -> list[Path]:
+    return [path for path in home.rglob("*") if path.is_file() and CANARY.encode() in _content(path)]
+
+
+def _content(path: Path) -> bytes:
+    data = path.read_bytes()
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        return data + gzip.decompress(data)
+    except OSError:
+        return data
+
+
+def test_nothing_of_an_encrypted_store_is_left_in_the_clear(
+    asnap: Asnap, home: Path, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert in_the_clear(home), "the search would find it"
+    before = asnap("list", "--all", "--json").json["sessions"]
+
+    ran = asnap("keys", "init", "--encrypt-existing", "--generate", home / "key", "--label", "mine", "--json")
+
+    assert ran.code == 0, ran.err
+    assert (ran.json["encrypted"], ran.json["slots"][0]["label"]) == (True, "mine")
+    assert in_the_clear(home) == []
+    assert asnap("list").code == 7
+    monkeypatch.setenv("ASNAP_KEY_FILE", str(home / "key"))
+    after = asnap("list", "--all", "--json").json["sessions"]
+    assert [row["session_id"] for row in after] == [row["session_id"] for row in before]
+    assert CANARY in asnap("show", "one@1").out
+    assert asnap("check").code == 0
+    assert CANARY in asnap("search", CANARY).out
+    assert asnap("undo").code == 0, "undo still knows of what was forgotten"
+    assert CANARY in asnap("show", "gone").out
+    assert sorted(path.name for path in filled.parent.iterdir()) == ["store"]
+
+
+class _Cut(Exception):
+    pass
+
+
+def _interrupted(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def cut(*_args: Any, **_kwargs: Any) -> None:
+        raise _Cut
+
+    monkeypatch.setattr(encrypting, name, cut)
+
+
+@pytest.mark.parametrize("where", ["_same", "_swap", "_finish"])
+def test_an_interrupted_encryption_goes_on_where_it_stopped(
+    asnap: Asnap, home: Path, filled: Path, where: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        _interrupted(patched, where)
+        assert asnap("keys", "init", "--encrypt-existing", "--generate", home / "key").code != 0
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ASNAP_KEY_FILE", str(home / "key"))
+        ran = asnap("keys", "init", "--encrypt-existing")
+        assert ran.code == 0, ran.err
+        assert CANARY in asnap("show", "one").out
+    assert in_the_clear(home) == []
+
+
+def test_the_plain_store_stays_until_the_copy_was_compared(
+    asnap: Asnap, home: Path, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encrypting, "_is_same", lambda _one, _other: False)
+
+    ran = asnap("keys", "init", "--encrypt-existing", "--generate", home / "key", "--json")
+
+    assert ran.error["code"] == "corrupted"
+    assert CANARY in asnap("show", "one").out
+
+
+def test_a_live_session_is_not_encrypted_under_its_owner(asnap: Asnap, home: Path, filled: Path) -> None:
+    lease = Lease.acquire(filled / "sessions" / "one", Owner.this_process(since=datetime.now(UTC)))
+    try:
+        assert asnap("keys", "init", "--encrypt-existing", "--generate", home / "key").code == 6
+    finally:
+        lease.release()
+    assert CANARY in asnap("show", "one").out
+
+
+def test_what_a_repair_set_aside_is_named_and_left_out_only_on_request(
+    asnap: Asnap, home: Path, filled: Path
+) -> None:
+    aside = filled / "sessions" / "one" / "quarantine"
+    aside.mkdir()
+    (aside / "x").write_text(CANARY)
+    refused = asnap("keys", "init", "--encrypt-existing", "--generate", home / "key")
+    assert refused.code == 2
+    assert "--discard-set-aside" in refused.err
+
+    (home / "key").unlink(missing_ok=True)
+    done = asnap("keys", "init", "--encrypt-existing", "--discard-set-aside", "--generate", home / "key")
+    assert done.code == 0, done.err
+    assert in_the_clear(home) == []
+
+
+def test_an_encrypted_store_is_not_encrypted_again(
+    asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asnap("keys", "init", "--generate", home / "key")
+    monkeypatch.setenv("ASNAP_KEY_FILE", str(home / "key"))
+
+    assert asnap("keys", "init", "--encrypt-existing", "--generate", home / "other").code == 2
