@@ -36,7 +36,9 @@ ERRORS = {
     "a map of counts": save("errors", {NAME: 1}),
     "camel case and dates": save("errors", {"id": NAME, "firstSeen": "2026-01-20", "lastSeen": "2026-01-22"}),
     "the tool, with a message": ("record_error", {"error": MESSAGE}),
-    "the tool, with fields": ("record_error", {"message": "x is undefined", "type": "TypeError", "file": "app.js", "line": 42}),
+    "the tool, with fields": (
+        "record_error", {"message": "x is undefined", "type": "TypeError", "file": "app.js", "line": 42}
+    ),
     "the tool, with an object": ("record_error", {"error": {"fingerprint": NAME, "msg": "x is undefined"}}),
 }  # fmt: skip
 
@@ -220,7 +222,9 @@ async def test_every_planted_regression_is_reported_in_the_next_session(project:
         "status: was 200, now 500": {**LOGIN, "status": 500},
         "load_ms: was 200ms, now 900ms": {**LOGIN, "load_ms": 900},
         "response.token: missing": {**LOGIN, "response": {"user": {"id": 7, "roles": ["admin"]}}},
-        "response.user.id: was number, now string": {**LOGIN, "response": {"token": "t", "user": {"id": "7", "roles": ["x"]}}},
+        "response.user.id: was number, now string": {
+            **LOGIN, "response": {"token": "t", "user": {"id": "7", "roles": ["x"]}}
+        },
         "response.user: was object, now null": {**LOGIN, "response": {"token": "t", "user": None}},
         "response: missing": {"status": 200, "load_ms": 200},
     }  # fmt: skip
