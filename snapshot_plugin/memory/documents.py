@@ -66,7 +66,6 @@ class Document:
                 hint=f"the unresolved ones are {', '.join(map(repr, there_are[-5:]))}" if there_are else "none is",
             )
         known |= {"resolved_at": max(at, known["last_seen"]), "resolved_session": session}
-        took = sessions_to_fix(known)
         return f"error {fingerprint!r}: resolved{_after(known)}"
 
     def trim(self, limits: Limits, now: datetime) -> int:

@@ -35,7 +35,7 @@ class Preferences:
     def all(self) -> dict[str, Any]:
         """Every entry by its key; damaged ones are left out."""
         found: dict[str, Any] = {}
-        for key in self.keys():  # noqa: SIM118 — no dict
+        for key in self.keys():
             with contextlib.suppress(SnapshotError):
                 found[key] = self.load(key)
         return found
