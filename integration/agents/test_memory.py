@@ -152,6 +152,7 @@ def _regressions(session: _Session) -> list[str]:
 @pytest.mark.skipif(
     not _AGENT.is_installed, reason="opencode is not installed: python -m integration.agents.install opencode"
 )
+@pytest.mark.timeout(1200)
 def test_sessions_after_the_first_spend_a_fifth_and_find_every_regression(tmp_path: Path) -> None:
     without, spent, regressions = [], [], []
     for name in ("without", "with"):

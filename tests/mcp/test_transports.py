@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -188,8 +189,8 @@ async def test_the_root_of_the_client_is_the_project_unless_one_is_named(project
     root = project.parent / "root of the client"
     root.mkdir()
 
-    async def roots(_context: object) -> ListRootsResult:
-        return ListRootsResult(roots=[Root(uri=root.as_uri())])  # type: ignore[arg-type]
+    async def roots(context: Any) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=root.as_uri())])
 
     async with Client(command(project), mode=mode, list_roots_callback=roots) as client:
         assert (await told(client, "load_session_context"))["project"] == str(root)
