@@ -31,7 +31,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.batch import Change, Persistence, Saved
@@ -66,9 +66,7 @@ from snapshot_plugin.model.times import rfc3339
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
 
 FLUSH_INTERVAL: Final = 30.0
-"""Seconds between two flushes: what a crash may cost of what is collected."""
 _MOST_COLLECTED: Final = 500
-
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -231,10 +229,7 @@ class ProjectMemory:
             StoreUnavailable: the disk refused; the entry is kept in memory.
         """
         name = name_of(namespace, key)
-        try:
-            clean, redacted = await self._run(lambda: without_secrets(data))
-        except RecursionError:
-            raise InvalidInput(f"{name} is nested too deeply", hint="flatten it") from None
+        clean, redacted = await self._run(lambda: without_secrets(data))
         if name.namespace == GLOBAL:
             saved = await self._run(lambda: self._preferences.save(key, clean))
         else:
@@ -253,7 +248,7 @@ class ProjectMemory:
             return await self._run(lambda: self._preferences.load(key))
         data = await self._run(lambda: self._engine.load(name))
         if name.namespace == BASELINES:
-            self._collect(self._change("touch", name))
+            self._engine.queue.append(self._change("touch", name))
         return data
 
     async def list(self, namespace: str | None) -> Sequence[str]:
@@ -276,7 +271,6 @@ class ProjectMemory:
 
     async def clear(self) -> None:
         """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
-        await self._begin()
         await self._submit(self._change("clear"))
         self.session_count, self._previous, self._engine.session = 1, None, 1
 
@@ -294,7 +288,7 @@ class ProjectMemory:
 
     async def load_context(self) -> SessionContext:
         """What earlier sessions left, in short; stored noise rules are in effect from now on."""
-        return await self._run(self._context)
+        return await self._run(self.peek)
 
     async def preferences(self) -> dict[str, Any]:
         """The entries of the namespace ``global``; damaged ones are left out."""
@@ -302,9 +296,6 @@ class ProjectMemory:
 
     def peek(self) -> SessionContext:
         """The context without being a session: nothing is counted or written. Blocks for a moment."""
-        return self._context()
-
-    def _context(self) -> SessionContext:
         batch = self._engine.view()
         session = batch.meta["session_count"]
         known = context_of(
@@ -372,7 +363,6 @@ class ProjectMemory:
 
     async def resolve_error(self, fingerprint: str) -> Saved:
         """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one."""
-        await self._begin()
         return await self._submit(self._change("resolve", Name(ERRORS, self._named(fingerprint))))
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
@@ -399,13 +389,10 @@ class ProjectMemory:
             await self.save(namespace, DOCUMENTS[namespace].key, data)
             return
         change = self._change("save", DOCUMENTS[namespace], without_secrets(freeze(data, "data"))[0])
-        self._collect(change)
+        self._engine.queue.append(change)
         if len(self._engine.queue) > _MOST_COLLECTED:
             with contextlib.suppress(StoreUnavailable):
                 await self.flush()
-
-    def _collect(self, change: Change) -> None:
-        self._engine.queue.append(change)
 
 
 def _compared(stored: Any, observed: Any) -> list[Difference]:
