@@ -26,7 +26,11 @@ pytestmark = pytest.mark.skipif(
 def inspect(project: Path, *arguments: str) -> dict[str, Any]:
     """What the inspector prints for a method."""
     server = [sys.executable, "-m", "snapshot_plugin", "mcp", "--project", str(project)]
-    environment = {"PYTHONPATH": str(_REPOSITORY), "XDG_STATE_HOME": str(project.parent)}
+    environment = {
+        "PYTHONPATH": str(_REPOSITORY),
+        "XDG_STATE_HOME": str(project.parent),
+        "ASNAP_STORE": str(project / "s"),
+    }
     settings = [part for name, value in environment.items() for part in ("-e", f"{name}={value}")]
     done = subprocess.run(
         [str(inspector()), "--cli", *settings, *server, *arguments],
@@ -43,8 +47,11 @@ def inspect(project: Path, *arguments: str) -> dict[str, Any]:
 
 def test_the_inspector_lists_tools_and_resources(tmp_path: Path) -> None:
     tools = inspect(tmp_path, "--method", "tools/list")["tools"]
-    assert {"session_store", "load_session_context"} <= {tool["name"] for tool in tools}
-    assert all(tool["outputSchema"]["type"] == "object" for tool in tools)
+    assert {"session_store", "load_session_context", "record_error", "compare_baseline"} <= {
+        tool["name"] for tool in tools
+    }
+    assert all(tool["inputSchema"]["type"] == "object" for tool in tools)
+    assert not (tmp_path / ".asnap").exists(), "listing is not a session"
     resources = inspect(tmp_path, "--method", "resources/list")["resources"]
     assert "asnap://memory/context" in {resource["uri"] for resource in resources}
 
@@ -60,3 +67,31 @@ def test_the_inspector_stores_and_finds(tmp_path: Path) -> None:
         tmp_path, *call, "--tool-arg", "action=load", "--tool-arg", "namespace=a", "--tool-arg", "key=b"
     )
     assert missing["isError"] is True
+
+
+def test_natural_calls_of_the_inspector_are_understood_over_sessions(tmp_path: Path) -> None:
+    def call(tool: str, **arguments: str) -> Any:
+        given = [part for name, value in arguments.items() for part in ("--tool-arg", f"{name}={value}")]
+        answer = inspect(tmp_path, "--method", "tools/call", "--tool-name", tool, *given)
+        assert not answer.get("isError"), answer
+        return json.loads(answer["content"][0]["text"])
+
+    call("record_error", error="TypeError: x is undefined at app.js:42")
+    call("observe_endpoint", endpoint="GET /api/users", ms="150")
+    slow = call("observe_endpoint", endpoint="GET /api/users", ms="380")  # each call is a session of its own
+    assert "was 150 ms, now 380 ms: DEGRADED" in slow["understood"][1]
+    call(
+        "session_store",
+        action="save",
+        namespace="baselines",
+        key="login",
+        data='{"status": 200, "body": {"id": 7}}',
+    )
+    assert call("compare_baseline", name="login", observed='{"status": 200, "body": {}}')["regressions"] == [
+        "body.id: missing"
+    ]
+    fixed = call("record_error", fingerprint="TypeError_app.js:42", resolved="true")
+    assert "resolved after 6 sessions" in fixed["understood"][0]
+    context = call("load_session_context")
+    assert (context["session_count"], context["error_history"]["unresolved"]) == (7, [])
+    assert context["performance_baselines"]["degraded_since_last"] == ["GET /api/users (was 150ms, now 380ms)"]

@@ -1,4 +1,4 @@
-"""A real agent with the project memory: what its first session stores, its next one finds.
+"""A real agent with the project memory: what its first session stores, its next one finds, and what that saves.
 
 Install agents with ``python -m integration.agents.install``, run ``pytest -n0 integration/agents``.
 """
@@ -33,8 +33,14 @@ class _Session:
 
     def call(self, tag: str, tool: str, **arguments: Any) -> str:
         """Let the model call a tool; returns all it was told from then on."""
+        return self._prompt(f"question-{tag} [[call {tag} {tool} {json.dumps(arguments)}]]")
+
+    def run(self, tag: str, command: str) -> str:
+        """Let the model run a command in the agent's shell; returns all it was told from then on."""
+        return self._prompt(f"question-{tag} [[run {tag} {command}]]")
+
+    def _prompt(self, words: str) -> str:
         before = len(self._model.requests)
-        words = f"question-{tag} [[call {tag} {tool} {json.dumps(arguments)}]]"
         prompt = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": words}]}
         answer = self._client.call("session/prompt", prompt, _PATIENCE)
         assert answer["result"]["stopReason"] == "end_turn", answer
@@ -84,6 +90,84 @@ def test_the_next_session_of_a_real_agent_finds_what_the_first_one_stored(tmp_pa
             assert "power" in context
             wanted = {"action": "load", "namespace": "decisions", "key": "power"}
             assert _plain(_FACT) in _plain(session.call("four", "session_store", **wanted))
+
+
+# What it saves -----------------------------------------------------------------------------------------------
+
+_ENDPOINTS = 14
+_FEATURES = {"login": "token", "cart": "items", "search": "hits"}
+
+
+def _app(work: Path) -> None:
+    """What an agent has to know before it can work: what each endpoint answers, at length."""
+    (work / "api").mkdir(parents=True)
+    for number in range(_ENDPOINTS):
+        item = {"id": number, "name": "a name that says something", "price": 12.5, "labels": {"colour": "red"}}
+        page = {"items": {f"item{n}": item for n in range(12)}, "total": 12}
+        (work / f"api/endpoint{number}.json").write_text(json.dumps(page))
+
+
+def _discover(session: _Session) -> int:
+    """Look at every endpoint; the tokens the model had to read for it."""
+    return _tokens(session.run("discover", "cat api/*.json"))
+
+
+def _tokens(told: str) -> int:
+    """About how many tokens the last request had more than the first: what was read in between."""
+    requests = told.splitlines()
+    return (len(requests[-1]) - len(requests[0])) // 4
+
+
+def _with_memory(session: _Session, number: int) -> int:
+    spent = _tokens(session.call("context", "load_session_context"))
+    if number == 1:
+        spent += _discover(session)
+        for endpoint in range(_ENDPOINTS):
+            seen = {
+                "endpoint": f"GET /endpoint{endpoint}",
+                "response": {"items": {"item0": {"id": 0}}, "total": 12},
+            }
+            session.call(f"seen{endpoint}", "observe_endpoint", **seen)
+        for feature, field in _FEATURES.items():
+            data = {"status": 200, "response": {field: 1}}
+            kept = {"action": "save", "namespace": "baselines", "key": feature, "data": data}
+            session.call(f"keep-{feature}", "session_store", **kept)
+    else:
+        wanted = {"action": "load", "namespace": "api_schema", "start": 0, "limit": 4}
+        spent += _tokens(session.call("schema", "session_store", **wanted))
+    return spent
+
+
+def _regressions(session: _Session) -> list[str]:
+    """Compare each feature, all of which are broken now; which of them the model was told about."""
+    found = []
+    for feature, field in _FEATURES.items():
+        broken = {"name": feature, "observed": {"status": 500, "response": {"error": 1}}}
+        told = _plain(session.call(f"compare-{feature}", "compare_baseline", **broken))
+        if _plain(f"response.{field}: missing") in told and _plain("status: was 200, now 500") in told:
+            found.append(feature)
+    return found
+
+
+@pytest.mark.skipif(
+    not _AGENT.is_installed, reason="opencode is not installed: python -m integration.agents.install opencode"
+)
+@pytest.mark.timeout(1200)
+def test_sessions_after_the_first_spend_a_fifth_and_find_every_regression(tmp_path: Path) -> None:
+    without, spent, regressions = [], [], []
+    for name in ("without", "with"):
+        _app(tmp_path / name)
+    with ScriptedModel() as model:
+        for number in range(1, 6):
+            with _session(tmp_path / f"without{number}", tmp_path / "without", model) as session:
+                without.append(_discover(session))
+            with _session(tmp_path / f"with{number}", tmp_path / "with", model) as session:
+                spent.append(_with_memory(session, number))
+                if number == 2:
+                    regressions = _regressions(session)
+    print(f"tokens to get started, session by session: without {without}, with {spent}")
+    assert regressions == list(_FEATURES)
+    assert max(spent[1:]) <= 0.2 * min(without), (without, spent)
 
 
 def _plain(text: str) -> str:

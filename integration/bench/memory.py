@@ -1,4 +1,4 @@
-"""What the project memory costs with 10 MB stored, against the budgets of its specification.
+"""What the project memory costs at full limits (10 MB stored), against the budgets of its specification.
 
 ``python -m integration.bench.memory [--rounds N] [--place DIR]`` prints one Markdown table; each value is the
 slowest of all rounds, and in bold where it misses its budget.
@@ -60,7 +60,7 @@ def _text(rng: random.Random, size: int) -> str:
 
 
 async def _fill(place: Path, rng: random.Random) -> None:
-    async with ProjectMemory(place, state=place.parent / "register") as memory:
+    async with ProjectMemory(place, state=place.parent / "state") as memory:
         for number in range(48):
             shape = {"rows": [_text(rng, 150) for _ in range(1050)]}
             await memory.save("baselines", f"page-{number}", shape)
@@ -87,7 +87,7 @@ async def _see(memory: ProjectMemory) -> None:
 
 
 async def _round(place: Path, times: Times, rng: random.Random) -> None:
-    memory = ProjectMemory(place, state=place.parent / "register")
+    memory = ProjectMemory(place, state=place.parent / "state")
     await times.of("open", memory.__aenter__())
     try:
         await times.of("context", memory.load_context())
@@ -117,11 +117,11 @@ async def _first_answer(place: Path) -> None:
 
 async def _overhead(place: Path) -> float:
     """Kilobytes an open memory holds, after it was used. What the process keeps for all of them is not counted."""
-    async with ProjectMemory(place, state=place.parent / "register") as memory:
+    async with ProjectMemory(place, state=place.parent / "state") as memory:
         await memory.load_context()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    async with ProjectMemory(place, state=place.parent / "register") as memory:
+    async with ProjectMemory(place, state=place.parent / "state") as memory:
         await memory.load_context()
         await memory.load("large", "one")
         await memory.stats()  # a worker thread keeps the last result it had
@@ -140,7 +140,7 @@ async def _measure(place: Path, rounds: int) -> tuple[Times, float, int]:
         await _first_answer(place)
         answered = float(place.parent.joinpath("answered").read_text())
         times.taken["process start to first answer"].append((answered - started) * 1000)
-    async with ProjectMemory(place, state=place.parent / "register") as memory:
+    async with ProjectMemory(place, state=place.parent / "state") as memory:
         stored = (await memory.stats()).total_bytes
     return times, await _overhead(place), stored
 

@@ -4,8 +4,9 @@
 JSON files in the project.
 
 - `place`: which directory is the project. `files`: the files, opened without following links. `names`, `limits`.
-- `understand`: the shapes in which agents write errors, endpoints, timings and noise rules. `documents`: adding to
-  what is known. `shapes`: baselines hold shapes, and are compared by them. `privacy`: secrets are taken out.
+- `understand` and `vocabulary`: the shapes in which agents write errors, endpoints, timings and noise rules.
+  `documents`: adding to what is known. `shapes`: baselines hold shapes, and are compared by them. `privacy`:
+  secrets are taken out.
 - `batch`: a `Change`, and applying it. `engine`: reading and writing as one process. `lock` and `sharing`: one
   process writes, and takes the changes of the others. `context`: what a new session is told.
 - `learn`: failed tool calls of an agent become errors in the history.
@@ -18,8 +19,9 @@ from __future__ import annotations
 from snapshot_plugin.memory.batch import Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext
 from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.memory import Baseline, NoiseRule, ProjectMemory
+from snapshot_plugin.memory.memory import ProjectMemory
 from snapshot_plugin.memory.place import Place, find_project, literal_project
+from snapshot_plugin.memory.records import Baseline, NoiseRule
 from snapshot_plugin.memory.shapes import Difference, shape_of
 
 __all__ = [

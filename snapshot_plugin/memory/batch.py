@@ -88,6 +88,14 @@ class Batch:
         return self._stored
 
     @property
+    def keys(self) -> dict[str, list[str]]:
+        """The keys of every namespace, in order."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(self._stored):
+            found.setdefault(name.namespace, []).append(name.key)
+        return found
+
+    @property
     def total(self) -> int:
         """The bytes of everything."""
         return self._overhead + sum(stored.size for stored in self._stored.values())

@@ -138,10 +138,7 @@ def context_of(batch: Batch, *, project: str, session: int, limits: Limits, now:
     documents = {namespace: batch.document(namespace) for namespace in DOCUMENTS}
     for document in documents.values():
         document.trim(limits, now)
-    others: dict[str, list[str]] = {}
-    for name in sorted(batch.entries):
-        if name.namespace not in _KNOWN:
-            others.setdefault(name.namespace, []).append(name.key)
+    others = {namespace: tuple(keys) for namespace, keys in batch.keys.items() if namespace not in _KNOWN}
     return {
         "project": project,
         "session_count": session,
@@ -150,7 +147,7 @@ def context_of(batch: Batch, *, project: str, session: int, limits: Limits, now:
         "noise_config": _noise(documents[NOISE]),
         "error_history": _errors(documents[ERRORS], documents[NOISE], now),
         "performance": _performance(documents[PERFORMANCE]),
-        "other_namespaces": {namespace: tuple(keys) for namespace, keys in others.items()},
+        "other_namespaces": others,
     }
 
 

@@ -66,10 +66,7 @@ class Document:
                 hint=f"the unresolved ones are {', '.join(map(repr, there_are[-5:]))}" if there_are else "none is",
             )
         known |= {"resolved_at": max(at, known["last_seen"]), "resolved_session": session}
-        took = sessions_to_fix(known)
-        return f"{fingerprint} is resolved" + (
-            f", {took} session{'s'[: took != 1]} after it first appeared" if took else ""
-        )
+        return f"error {fingerprint!r}: resolved{_after(known)}"
 
     def trim(self, limits: Limits, now: datetime) -> int:
         """Let go of entries that are too old or too many; return how many went."""
@@ -142,7 +139,7 @@ def _add_error(document: Document, name: str, entry: Entry, session: int, limits
     known["last_seen"] = max(known["last_seen"], entry["last_seen"])
     if "resolved_at" in entry and not is_copy:
         known |= {"resolved_at": max(entry["resolved_at"], known["last_seen"]), "resolved_session": session}
-    state = "resolved" if is_resolved(known) else "open again" if was_resolved else "unresolved"
+    state = f"resolved{_after(known)}" if is_resolved(known) else "open again" if was_resolved else "unresolved"
     return f"error {name!r}: {known['occurrences']} occurrences since {known['first_seen'][:10]}, {state}"
 
 
@@ -231,6 +228,11 @@ def sessions_to_fix(error: Entry) -> int | None:
     """How many sessions it took from the first sighting to the fix, both included."""
     first, last = error.get("first_session"), error.get("resolved_session")
     return last - first + 1 if isinstance(first, int) and isinstance(last, int) and is_resolved(error) else None
+
+
+def _after(error: Entry) -> str:
+    took = sessions_to_fix(error)
+    return f" after {took} session{'s' if took > 1 else ''}" if took else ""
 
 
 def is_degraded(timing: Entry) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,8 @@ DAMAGED: Final = ".damaged"
 _PRETTY: Final = 64 * 1024
 _LARGEST: Final = 16 * 1024 * 1024
 """No entry comes near this size; a larger file that somebody put there is not read into memory."""
+_UNFINISHED: Final = 3600.0
+"""So many seconds after a file was begun, no process is still writing it."""
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -174,15 +177,16 @@ class MemoryFiles:
     def sweep(self) -> None:
         """Remove what killed writers left behind. Only the writer may call it.
 
-        Directories that begin with a dot are left alone: other processes write to ``.pending``.
+        Other processes write to directories that begin with a dot: there, only what is old goes.
         """
         with disk_errors(f"opening {self._name}"), self._opened(make=True) as top:
             directories = [item.name for item in os.scandir(top) if item.is_dir(follow_symlinks=False)]
-            for directory in ("", *(name for name in directories if not name.startswith("."))):
+            for directory in ("", *directories):
+                newest = time.time() - (_UNFINISHED if directory.startswith(".") else 0)
                 with contextlib.suppress(StoreUnavailable), self._opened(*filter(None, [directory])) as fd:
-                    for file in os.listdir(fd):  # noqa: PTH208 — of a descriptor
-                        if file.endswith(".tmp"):
-                            os.unlink(file, dir_fd=fd)
+                    for item in os.scandir(fd):
+                        if item.name.endswith(".tmp") and item.stat(follow_symlinks=False).st_mtime <= newest:
+                            os.unlink(item.name, dir_fd=fd)
 
     def opened_file(self, name: str) -> int:
         """A descriptor of a file of our own in the directory, created if need be."""

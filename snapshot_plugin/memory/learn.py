@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,9 +66,12 @@ class ErrorLearner:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def observe(self, cwd: str | None, update: Mapping[str, Any]) -> bool:
-        """Take in one ``session/update`` of a session that works in *cwd*; True if it was a failed tool call."""
-        if update.get("sessionUpdate") not in ("tool_call", "tool_call_update") or not cwd:
+    def observe(self, update: Mapping[str, Any], cwd: Callable[[], str | None]) -> bool:
+        """Take in one ``session/update``; True if it was a failed tool call of a project.
+
+        *cwd* says where the session works; it is asked only when a call failed.
+        """
+        if update.get("sessionUpdate") not in ("tool_call", "tool_call_update"):
             return False
         call, title = str(update.get("toolCallId")), update.get("title")
         if isinstance(title, str):
@@ -76,7 +79,8 @@ class ErrorLearner:
             while len(self._titles) > _MOST_CALLS:
                 self._titles.popitem(last=False)
         found = error_in(update, self._titles.get(call))
-        engine = self._engine(Path(cwd)) if found else None
+        place = cwd() if found else None
+        engine = self._engine(Path(place)) if place else None
         if found is None or engine is None:
             return False
         clean, _ = without_secrets(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 from datetime import datetime
 from typing import Final
 
@@ -58,7 +59,8 @@ class WriterLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with disk_errors(f"writing {_FILE}"):
-                line = Owner.this_process(since=now, control=self.control).evolve(command=()).model_dump_json()
+                us = Owner(pid=os.getpid(), host=socket.gethostname(), since=now, control=self.control)
+                line = us.model_dump_json()
                 os.lseek(fd, 0, os.SEEK_SET)
                 write_all(fd, line.encode() + b"\n")
                 os.ftruncate(fd, len(line.encode()) + 1)

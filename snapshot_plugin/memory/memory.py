@@ -25,14 +25,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import anyio
 import anyio.abc
 import anyio.to_thread
-from pydantic import model_validator
 
-from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.batch import Change, Persistence, Saved
@@ -56,50 +55,20 @@ from snapshot_plugin.memory.names import (
 from snapshot_plugin.memory.place import Place, find_project
 from snapshot_plugin.memory.preferences import Preferences
 from snapshot_plugin.memory.privacy import without_secrets
+from snapshot_plugin.memory.records import Baseline, NoiseRule
 from snapshot_plugin.memory.shapes import Difference, differences, with_shapes
 from snapshot_plugin.memory.sharing import Doorbell
 from snapshot_plugin.memory.understand import moment_in
 from snapshot_plugin.memory.usage import ProjectSizes
-from snapshot_plugin.model.frozen import FrozenDict, freeze
+from snapshot_plugin.model.frozen import freeze
 from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.model.value import JsonObject, Timestamp, Value
 
-__all__ = ["FLUSH_INTERVAL", "Baseline", "NoiseRule", "ProjectMemory"]
+__all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
 
 FLUSH_INTERVAL: Final = 30.0
-"""Seconds between two flushes: what a crash may cost of what is collected."""
 _MOST_COLLECTED: Final = 500
-
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class Baseline(Value):
-    """How a feature behaves when it is right. Of what is under ``response`` or ``body`` the shape is stored."""
-
-    _refused_as: ClassVar[type[InvalidInput]] = InvalidInput
-    name: str
-    data: JsonObject = FrozenDict()
-    saved_at: Timestamp | None = None
-
-
-class NoiseRule(Value):
-    """What is not worth looking at: any text that contains `pattern`, in which ``*`` stands for anything."""
-
-    _refused_as: ClassVar[type[InvalidInput]] = InvalidInput
-    pattern: str
-    auto: bool = False
-    reason: str | None = None
-    filtered: int = 0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plain_text(cls, data: Any) -> Any:
-        return {"pattern": data} if isinstance(data, str) else data
-
-    def matches(self, text: str) -> bool:
-        """Whether *text* is noise by this rule."""
-        return matching_rule({self.pattern: {}}, text) is not None
 
 
 class ProjectMemory:
@@ -260,10 +229,7 @@ class ProjectMemory:
             StoreUnavailable: the disk refused; the entry is kept in memory.
         """
         name = name_of(namespace, key)
-        try:
-            clean, redacted = await self._run(lambda: without_secrets(data))
-        except RecursionError:
-            raise InvalidInput(f"{name} is nested too deeply", hint="flatten it") from None
+        clean, redacted = await self._run(lambda: without_secrets(data))
         if name.namespace == GLOBAL:
             saved = await self._run(lambda: self._preferences.save(key, clean))
         else:
@@ -282,7 +248,7 @@ class ProjectMemory:
             return await self._run(lambda: self._preferences.load(key))
         data = await self._run(lambda: self._engine.load(name))
         if name.namespace == BASELINES:
-            self._collect(self._change("touch", name))
+            self._engine.queue.append(self._change("touch", name))
         return data
 
     async def list(self, namespace: str | None) -> Sequence[str]:
@@ -291,15 +257,9 @@ class ProjectMemory:
 
     async def namespaces(self) -> Mapping[str, Sequence[str]]:
         """Every namespace that holds something, with its keys."""
-
-        def work() -> dict[str, list[str]]:
-            found: dict[str, list[str]] = {}
-            for name in sorted(self._engine.view().entries):
-                found.setdefault(name.namespace, []).append(name.key)
-            keys = self._preferences.keys()
-            return found | ({GLOBAL: keys} if keys else {})
-
-        return await self._run(work)
+        found = await self._run(lambda: self._engine.view().keys)
+        preferences = await self._run(self._preferences.keys)
+        return found | ({GLOBAL: preferences} if preferences else {})
 
     async def delete(self, namespace: str | None, key: str) -> None:
         """Remove an entry, or one entry of a document; `NotFound`, and otherwise as `save`."""
@@ -311,7 +271,6 @@ class ProjectMemory:
 
     async def clear(self) -> None:
         """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
-        await self._begin()
         await self._submit(self._change("clear"))
         self.session_count, self._previous, self._engine.session = 1, None, 1
 
@@ -329,25 +288,14 @@ class ProjectMemory:
 
     async def load_context(self) -> SessionContext:
         """What earlier sessions left, in short; stored noise rules are in effect from now on."""
-        return await self._run(self._context)
+        return await self._run(self.peek)
 
     async def preferences(self) -> dict[str, Any]:
         """The entries of the namespace ``global``; damaged ones are left out."""
-
-        def work() -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            for key in self._preferences.keys():  # noqa: SIM118 — no dict
-                with contextlib.suppress(SnapshotError):
-                    found[key] = self._preferences.load(key)
-            return found
-
-        return await self._run(work)
+        return await self._run(self._preferences.all)
 
     def peek(self) -> SessionContext:
         """The context without being a session: nothing is counted or written. Blocks for a moment."""
-        return self._context()
-
-    def _context(self) -> SessionContext:
         batch = self._engine.view()
         session = batch.meta["session_count"]
         known = context_of(
@@ -415,7 +363,6 @@ class ProjectMemory:
 
     async def resolve_error(self, fingerprint: str) -> Saved:
         """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one."""
-        await self._begin()
         return await self._submit(self._change("resolve", Name(ERRORS, self._named(fingerprint))))
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
@@ -442,13 +389,10 @@ class ProjectMemory:
             await self.save(namespace, DOCUMENTS[namespace].key, data)
             return
         change = self._change("save", DOCUMENTS[namespace], without_secrets(freeze(data, "data"))[0])
-        self._collect(change)
+        self._engine.queue.append(change)
         if len(self._engine.queue) > _MOST_COLLECTED:
             with contextlib.suppress(StoreUnavailable):
                 await self.flush()
-
-    def _collect(self, change: Change) -> None:
-        self._engine.queue.append(change)
 
 
 def _compared(stored: Any, observed: Any) -> list[Difference]:

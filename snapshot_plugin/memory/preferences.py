@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Final
 
-from snapshot_plugin.errors import NotFound, StoreUnavailable
+from snapshot_plugin.errors import NotFound, SnapshotError, StoreUnavailable
 from snapshot_plugin.memory.batch import Saved
 from snapshot_plugin.memory.files import MemoryFiles, encoded
 from snapshot_plugin.memory.limits import Limits
@@ -30,6 +31,14 @@ class Preferences:
             return sorted(name.key for name in self._files.scan().entries)
         except StoreUnavailable:
             return []
+
+    def all(self) -> dict[str, Any]:
+        """Every entry by its key; damaged ones are left out."""
+        found: dict[str, Any] = {}
+        for key in self.keys():
+            with contextlib.suppress(SnapshotError):
+                found[key] = self.load(key)
+        return found
 
     def load(self, key: str) -> Any:
         """An entry's data; `NotFound`, `SnapshotCorrupted`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.redact import redact
 
@@ -27,9 +28,12 @@ _KINDS: Final = frozenset(
 
 
 def without_secrets(data: Any) -> tuple[Any, dict[str, int]]:
-    """*data* with marks in place of secrets, and how many there were of each kind. *data* is not changed."""
+    """*data* with marks for secrets, and how many of each kind there were; `InvalidInput` if it is no JSON."""
     found: dict[str, int] = {}
-    clean, report = redact(_stripped(thaw(freeze(data, "data")), found))
+    try:
+        clean, report = redact(_stripped(thaw(freeze(data, "data")), found))
+    except RecursionError:
+        raise InvalidInput("the data is nested too deeply", hint="flatten it") from None
     for kind, count in report.counts.items():
         found[kind] = found.get(kind, 0) + count
     return clean, dict(sorted(found.items()))

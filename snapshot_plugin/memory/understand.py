@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from snapshot_plugin.memory import vocabulary as v
 from snapshot_plugin.memory.names import API_SCHEMA, ERRORS, NOISE, PERFORMANCE
 from snapshot_plugin.memory.shapes import shape_of
 from snapshot_plugin.model.times import rfc3339
@@ -22,94 +23,7 @@ __all__ = ["NAMED_BY", "WANTED", "Entry", "StoredEntry", "Understood", "moment_i
 
 Entry = dict[str, Any]
 _MOST_EXTRA: Final = 300
-_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
-_GENERIC: Final = frozenset(
-    [
-        "all",
-        "api",
-        "apischema",
-        "config",
-        "current",
-        "data",
-        "default",
-        "endpoint",
-        "endpoints",
-        "entries",
-        "error",
-        "errors",
-        "history",
-        "items",
-        "latest",
-        "list",
-        "log",
-        "main",
-        "noise",
-        "noiseconfig",
-        "performance",
-        "routes",
-        "rules",
-        "schema",
-        "timings",
-    ]
-)
-"""Keys that say where an entry is kept, and are not its name."""
 NAMED_BY: Final = {ERRORS: "fingerprint", API_SCHEMA: "endpoint", PERFORMANCE: "endpoint", NOISE: "pattern"}
-
-_WRAPPERS: Final = {
-    ERRORS: ("entries", "errors", "error", "items", "history", "unresolved", "resolved", "resolvedrecently"),
-    API_SCHEMA: ("endpoints", "paths", "routes", "apis", "entries", "items"),
-    PERFORMANCE: ("endpoints", "timings", "latency", "latencies", "routes", "entries", "items", "metrics"),
-    NOISE: ("rules", "patterns", "ignore", "noise", "filters", "entries", "items", "add"),
-}
-_COUNT: Final = ("occurrences", "count", "times", "total", "hits", "seen", "n", "frequency")
-_MESSAGE: Final = ("message", "msg", "error", "text", "description", "detail", "details", "exception", "summary")
-_TYPE: Final = ("type", "errortype", "name", "class", "kind", "code", "title")
-_WHERE: Final = ("file", "filename", "source", "location", "path", "url", "endpoint", "module", "component")
-_FIRST: Final = ("firstseen", "first", "since", "createdat")
-_LAST: Final = ("lastseen", "last", "lastoccurrence", "updatedat", "date", "timestamp", "when", "seenat")
-_RESOLVED: Final = (
-    "resolvedat",
-    "resolved",
-    "fixed",
-    "fixedat",
-    "isresolved",
-    "resolvedon",
-    "resolution",
-    "status",
-)
-_TARGET: Final = ("endpoint", "path", "url", "route", "uri", "pathname", "name")
-_SHAPE: Final = ("shape", "schema", "fields", "returns", "output")
-_BODY: Final = ("response", "body", "responsebody", "responseshape", "example")
-_MEANS: Final = (
-    "ms", "avgms", "averagems", "meanms", "avg", "average", "mean", "p50", "p50ms", "median", "medianms", "latency",
-    "latencyms", "avglatency", "avglatencyms", "duration", "durationms", "time", "timems", "responsetime",
-    "responsetimems",
-    "took", "tookms", "elapsed", "elapsedms", "milliseconds", "sessionms", "now", "nowms", "current", "value",
-)  # fmt: skip
-_TAILS: Final = ("p95", "p99", "p90", "max")
-_SECONDS: Final = ("seconds", "s", "sec", "durations", "durationseconds", "latencys", "latencyseconds", "times")
-_BEFORE: Final = ("beforems", "was", "wasms", "before", "baseline", "baselinems", "previous", "previousms")
-_PATTERN: Final = (
-    "pattern",
-    "match",
-    "matches",
-    "regex",
-    "contains",
-    "text",
-    "message",
-    "rule",
-    "ignore",
-    "filter",
-)
-_CLOSED: Final = frozenset({"resolved", "fixed", "closed", "done", "solved", "true", "yes"})
-_OPEN: Final = frozenset({"not resolved", "not fixed", "still open", "in progress", "to do", "won't fix"})
-_FIELDS: Final = {
-    ERRORS: {"fingerprint", "id", "signature", "line", *_COUNT, *_MESSAGE, *_TYPE, *_WHERE, *_RESOLVED,
-             *_FIRST, *_LAST},
-    API_SCHEMA: {"method", "verb", *_TARGET, *_SHAPE, *_BODY, "status", "statuscode", "summary", "description"},
-    PERFORMANCE: {"method", *_TARGET, *_MEANS, *_TAILS, *(f"{tail}ms" for tail in _TAILS), *_SECONDS},
-    NOISE: {*_PATTERN, "reason", "auto"},
-}  # fmt: skip
 
 
 class StoredEntry(dict[str, Any]):
@@ -129,7 +43,7 @@ def understand(namespace: str, key: str, data: Any, at: datetime) -> Understood:
     """Read *data* that was saved as *key* of *namespace*, one of `NAMED_BY`."""
     result = Understood([], [], [], [])
     read = _READERS[namespace]
-    for given, item in _items(namespace, None if _plain(key) in _GENERIC else key, data):
+    for given, item in _items(namespace, None if _plain(key) in v.GENERIC else key, data):
         name = _text(given)
         if isinstance(item, dict) and _is_stored(namespace, item):
             result.entries.append(StoredEntry(item))
@@ -178,13 +92,13 @@ def _items(namespace: str, name: str | None, data: Any) -> Iterator[tuple[str | 
         return
     wrapped = [
         (field, value) for field, value in data.items()
-        if _plain(field) in _WRAPPERS[namespace] and isinstance(value, list | dict) and value
+        if _plain(field) in v.WRAPPERS[namespace] and isinstance(value, list | dict) and value
     ]  # fmt: skip
     if wrapped:
         for field, value in wrapped:
             for inner, item in _items(namespace, name, value):
                 yield inner, _as_resolved(item) if _plain(field).startswith("resolved") else item
-    elif any(_plain(field) in _FIELDS[namespace] and field.upper() not in _METHODS for field in data):
+    elif any(_plain(field) in v.FIELDS[namespace] and field.upper() not in v.METHODS for field in data):
         yield name, data
     else:
         yield from _named(namespace, data)
@@ -193,16 +107,16 @@ def _items(namespace: str, name: str | None, data: Any) -> Iterator[tuple[str | 
 def _named(namespace: str, data: dict[str, Any]) -> Iterator[tuple[str | None, Any]]:
     """The entries of a map by name; endpoints may also be grouped by path or by method."""
     for name, item in data.items():
-        if _plain(name) in _WRAPPERS[namespace]:  # a list of entries was expected there
+        if _plain(name) in v.WRAPPERS[namespace]:  # a list of entries was expected there
             yield None, {name: item}
             continue
         if namespace == NOISE and not isinstance(item, dict):  # {"favicon": "dev server", "[HMR]": true}
             yield None, {"pattern": name, ("reason" if isinstance(item, str) else "enabled"): item}
             continue
         inner = item if isinstance(item, dict | list) and namespace in (API_SCHEMA, PERFORMANCE) else ()
-        if isinstance(inner, dict) and inner and all(method.upper() in _METHODS for method in inner):
+        if isinstance(inner, dict) and inner and all(method.upper() in v.METHODS for method in inner):
             yield from ((f"{method.upper()} {name}", each) for method, each in inner.items())
-        elif name.upper() in _METHODS and inner:
+        elif name.upper() in v.METHODS and inner:
             pairs = inner.items() if isinstance(inner, dict) else ((each, {}) for each in inner)
             yield from ((f"{name.upper()} {path}", each) for path, each in pairs)
         else:
@@ -247,17 +161,17 @@ def _error(name: str | None, item: Any, at: datetime, notes: Understood) -> Entr
         item = {"message": item} if isinstance(item, str) else {"occurrences": item}
         name = None if isinstance(item.get("occurrences"), list) else name
     fields = _Fields(item)
-    fingerprint = fields.first(("fingerprint", "errorid", "signature", "hash", "id"), _text) or name
-    message = fields.first(_MESSAGE, _text)
-    kind, where = fields.first(_TYPE, _text), fields.first(_WHERE, _text)
-    line = fields.first(("line", "lineno", "linenumber", "row"), _whole)
+    fingerprint = fields.first(v.FINGERPRINT, _text) or name
+    message = fields.first(v.MESSAGE, _text)
+    kind, where = fields.first(v.TYPE, _text), fields.first(v.WHERE, _text)
+    line = fields.first(v.LINE, _whole)
     if fingerprint is None and (message or kind):
         fingerprint = _fingerprint(message, kind, where, line)
         notes.better.append(f'give "fingerprint" to choose the name yourself; here it is {fingerprint!r}')
     if fingerprint is None:
         return None
-    count, resolved = fields.first(_COUNT, _whole), fields.first(_RESOLVED, lambda value: _resolved(value, at))
-    first, last = fields.first(_FIRST, moment_in), fields.first(_LAST, moment_in)
+    count, resolved = fields.first(v.COUNT, _whole), fields.first(v.RESOLVED, lambda value: _resolved(value, at))
+    first, last = fields.first(v.FIRST, moment_in), fields.first(v.LAST, moment_in)
     if message is None and kind is not None and kind not in fingerprint:
         message = kind
     entry: Entry = {
@@ -297,14 +211,14 @@ def _endpoint(name: str | None, item: Any, at: datetime, notes: Understood) -> E
         return None
     if " " not in endpoint:
         notes.better.append(f'name the method too: "GET {endpoint}"')
-    shape = fields.first(_SHAPE, lambda value: value)
+    shape = fields.first(v.SHAPE, lambda value: value)
     if shape is None:
-        body = fields.first(_BODY, lambda value: value)
+        body = fields.first(v.BODY, lambda value: value)
         shape = None if body is None else shape_of(body)
-    if fields.first(_MEANS + _TAILS, _milliseconds) is not None:
+    if fields.first(v.MEANS + v.TAILS, _milliseconds) is not None:
         notes.better.append('times are compared over sessions in the namespace "performance"; save them there too')
-    entry: Entry = {"endpoint": endpoint, "seen": fields.first(_COUNT, _whole) or 1}
-    entry["last_seen"] = rfc3339(fields.first(_LAST + _FIRST, moment_in) or at)
+    entry: Entry = {"endpoint": endpoint, "seen": fields.first(v.COUNT, _whole) or 1}
+    entry["last_seen"] = rfc3339(fields.first(v.LAST + v.FIRST, moment_in) or at)
     if shape not in (None, {}, []):
         entry["shape"] = shape
     return fields.rest(notes) | entry
@@ -313,11 +227,11 @@ def _endpoint(name: str | None, item: Any, at: datetime, notes: Understood) -> E
 def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:
     fields = _Fields(item if isinstance(item, dict) else {"ms": item})
     endpoint = _target(fields, name)
-    took = fields.first(_MEANS, _milliseconds)
+    took = fields.first(v.MEANS, _milliseconds)
     if took is None:
-        seconds = fields.first(_SECONDS, _number)
+        seconds = fields.first(v.SECONDS, _number)
         took = None if seconds is None else seconds * 1000
-    tails = {tail: fields.first((tail, f"{tail}ms"), _milliseconds) for tail in _TAILS}
+    tails = {tail: fields.first((tail, f"{tail}ms"), _milliseconds) for tail in v.TAILS}
     known = {f"{tail}_ms": value for tail, value in tails.items() if value is not None}
     if took is None and known:
         took = next(iter(known.values()))
@@ -325,9 +239,9 @@ def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Ent
     if endpoint is None or took is None:
         return None
     entry: Entry = {"endpoint": endpoint, "session_ms": took}
-    entry["session_samples"] = fields.first(("samples", "sessionsamples", "requests", *_COUNT), _whole) or 1
-    entry["updated_at"] = rfc3339(fields.first(("updatedat", *_LAST, *_FIRST), moment_in) or at)
-    before = fields.first(_BEFORE, _milliseconds)
+    entry["session_samples"] = fields.first(v.SAMPLES, _whole) or 1
+    entry["updated_at"] = rfc3339(fields.first(("updatedat", *v.LAST, *v.FIRST), moment_in) or at)
+    before = fields.first(v.BEFORE, _milliseconds)
     if before is not None:
         entry |= {"before_ms": before, "before_samples": 1}
     return fields.rest(notes) | known | entry
@@ -335,7 +249,7 @@ def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Ent
 
 def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entry | None:
     fields = _Fields({"pattern": item} if isinstance(item, str) else item if isinstance(item, dict) else {})
-    pattern = fields.first(_PATTERN, _text) or name
+    pattern = fields.first(v.PATTERN, _text) or name
     if pattern is None or not isinstance(item, str | dict):
         return None
     plain = re.sub(
@@ -349,7 +263,7 @@ def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entr
     source = fields.first(("auto", "autodetected", "source", "origin"), lambda value: value)
     if source is True or str(source).lower().startswith("auto"):
         entry["auto"] = True
-    reason = fields.first(("reason", "why", "note", "comment", "description"), _text)
+    reason = fields.first(v.REASON, _text)
     if reason:
         entry["reason"] = reason
     filtered = fields.first(("filtered", "count"), _whole)
@@ -367,12 +281,12 @@ _READERS: Final = {ERRORS: _error, API_SCHEMA: _endpoint, PERFORMANCE: _timing, 
 
 def _target(fields: _Fields, name: str | None) -> str | None:
     """An endpoint as ``GET /users``: of a URL only the path stays."""
-    method = fields.first(("method", "verb", "httpmethod"), _text) or ""
-    target = fields.first(_TARGET, _text) or name
+    method = fields.first(v.METHOD, _text) or ""
+    target = fields.first(v.TARGET, _text) or name
     if not target or not (method or "/" in target):
         return None
     first, space, rest = target.strip().partition(" ")
-    if space and first.upper() in _METHODS:
+    if space and first.upper() in v.METHODS:
         method, target = first, rest.strip()
     parts = urlsplit(target)
     path = parts.path if parts.scheme and parts.netloc else target.partition("?")[0]
@@ -408,7 +322,7 @@ def _flag(value: Any) -> bool | None:
 def _milliseconds(value: Any) -> float | None:
     """A duration: a number of milliseconds, ``"150ms"``, ``"1.2 s"``; or a map with one inside."""
     if isinstance(value, dict):
-        inner: float | None = _Fields(value).first(_MEANS + _TAILS, _milliseconds)
+        inner: float | None = _Fields(value).first(v.MEANS + v.TAILS, _milliseconds)
         return inner
     if isinstance(value, str):
         found = re.fullmatch(r"\s*~?([\d.]+)\s*(ms|msec|milliseconds|s|sec|seconds)?\s*", value)
@@ -423,7 +337,7 @@ def _resolved(value: Any, at: datetime) -> datetime | None:
     """When an error was resolved: a date, true, or a word such as ``fixed``; None for one that is open."""
     if isinstance(value, str) and value.strip():
         said = value.strip().lower()
-        return moment_in(value) or (at if said in _CLOSED or (" " in said and said not in _OPEN) else None)
+        return moment_in(value) or (at if said in v.CLOSED or (" " in said and said not in v.OPEN) else None)
     return at if value is True else None
 
 

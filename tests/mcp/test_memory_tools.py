@@ -19,8 +19,8 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     async with connected(project) as (client, _):
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {
-        "session_store", "load_session_context", "record_error", "observe_endpoint", "set_noise", "compare_baseline",
-        "list_snapshots", "search_sessions", "show_session", "take_snapshot", "resume_plan",
+        "session_store", "load_session_context", "record_error", "observe_endpoint", "set_noise",
+        "compare_baseline", "list_snapshots", "search_sessions", "show_session", "take_snapshot", "resume_plan",
     }  # fmt: skip
     for name, tool in tools.items():
         assert tool.description

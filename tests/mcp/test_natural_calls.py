@@ -6,11 +6,13 @@ had any effect on the context.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from snapshot_plugin.memory import Limits
 from tests.mcp.servers import connected, refused, told
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +38,9 @@ ERRORS = {
     "a map of counts": save("errors", {NAME: 1}),
     "camel case and dates": save("errors", {"id": NAME, "firstSeen": "2026-01-20", "lastSeen": "2026-01-22"}),
     "the tool, with a message": ("record_error", {"error": MESSAGE}),
-    "the tool, with fields": ("record_error", {"message": "x is undefined", "type": "TypeError", "file": "app.js", "line": 42}),
+    "the tool, with fields": (
+        "record_error", {"message": "x is undefined", "type": "TypeError", "file": "app.js", "line": 42}
+    ),
     "the tool, with an object": ("record_error", {"error": {"fingerprint": NAME, "msg": "x is undefined"}}),
 }  # fmt: skip
 
@@ -130,6 +134,7 @@ async def test_noise_rules_in_natural_shapes_are_in_effect(project: Path, call: 
 # Receipts that teach -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GASOLINE-P-TOOL-NAMESPACE")
 async def test_a_receipt_says_what_was_ignored_and_why_and_what_would_be_better(project: Path) -> None:
     async with connected(project) as (client, _):
         data = [{"message": MESSAGE, "stack": "at app.js:42", "dump": "x" * 1000}, 17, {"colour": "red"}]
@@ -171,9 +176,7 @@ async def test_saving_again_accumulates_and_never_resets(project: Path) -> None:
     }
 
 
-def _january() -> Any:
-    from datetime import UTC, datetime  # noqa: PLC0415 — for this clock only
-
+def _january() -> datetime:
     return datetime(2026, 1, 22, 12, tzinfo=UTC)
 
 
@@ -220,7 +223,9 @@ async def test_every_planted_regression_is_reported_in_the_next_session(project:
         "status: was 200, now 500": {**LOGIN, "status": 500},
         "load_ms: was 200ms, now 900ms": {**LOGIN, "load_ms": 900},
         "response.token: missing": {**LOGIN, "response": {"user": {"id": 7, "roles": ["admin"]}}},
-        "response.user.id: was number, now string": {**LOGIN, "response": {"token": "t", "user": {"id": "7", "roles": ["x"]}}},
+        "response.user.id: was number, now string": {
+            **LOGIN, "response": {"token": "t", "user": {"id": "7", "roles": ["x"]}}
+        },
         "response.user: was object, now null": {**LOGIN, "response": {"token": "t", "user": None}},
         "response: missing": {"status": 200, "load_ms": 200},
     }  # fmt: skip
@@ -242,8 +247,6 @@ async def test_every_planted_regression_is_reported_in_the_next_session(project:
 
 @pytest.mark.requirement("GASOLINE-P-EVICT-BASELINES")
 async def test_comparing_keeps_a_baseline_from_being_evicted(project: Path) -> None:
-    from snapshot_plugin.memory import Limits  # noqa: PLC0415 — for this test only
-
     async with connected(project, limits=Limits(baselines=2)) as (client, _):
         for name in ("a", "b"):
             await told(client, "session_store", action="save", namespace="baselines", key=name, data=LOGIN)
@@ -284,6 +287,7 @@ async def test_the_context_of_a_full_memory_is_bounded_and_says_how_to_get_the_r
         assert (len(page["data"]["entries"]), page["total"]) == (10, 500)
 
 
+@pytest.mark.requirement("GASOLINE-P-PLACE-GLOBAL")
 async def test_preferences_in_the_global_namespace_hold_in_every_project(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

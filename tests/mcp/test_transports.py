@@ -11,18 +11,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ListRootsResult, Root
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import http_app
+from snapshot_plugin.memory.server.server import MemoryServer
 from snapshot_plugin.store.memory import MemoryStore
-from tests.mcp.servers import command, environment, told
+from tests.mcp.servers import command, environment, refused, told
 
 TOKEN = "t0ken-" * 6
 
@@ -114,6 +118,7 @@ def test_a_port_that_somebody_has_and_a_short_token_are_told_as_mistakes(project
             assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.requirement("GASOLINE-P-BOOT-LOG")
 def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "snapshot_plugin", "mcp"],
@@ -125,8 +130,10 @@ def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, b"")
-    said = f"asnap mcp: project {project} (the working directory). Loaded session context: 0 baselines, 0 noise rules, "
-    assert ended.stderr.decode() == f"{said}0 endpoints\n"
+    assert ended.stderr.decode() == (
+        f"asnap mcp: project {project} (the working directory). "
+        "Loaded session context: 0 baselines, 0 noise rules, 0 endpoints\n"
+    )
     assert not (project / ".asnap").exists(), "nobody used it"
 
 
@@ -173,3 +180,33 @@ async def main():
 
 anyio.run(main)
 """
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_root_of_the_client_is_the_project_unless_one_is_named(project: Path, mode: str) -> None:
+    root = project.parent / "root of the client"
+    root.mkdir()
+
+    async def roots(context: Any) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=root.as_uri())])
+
+    async with Client(command(project), mode=mode, list_roots_callback=roots) as client:
+        assert (await told(client, "load_session_context"))["project"] == str(root)
+    named = command(project, None, "--project", str(project))
+    async with Client(named, mode=mode, list_roots_callback=roots) as client:
+        assert (await told(client, "load_session_context"))["project"] == str(project)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_in_the_home_directory_tools_say_that_there_is_no_project(project: Path) -> None:
+    environ = environment(project, HOME=str(project))
+    async with Client(command(project, environ)) as client:
+        assert len((await client.list_tools()).tools) > 5
+        assert await refused(client, "load_session_context") == "invalid_input"
+        assert await refused(client, "list_snapshots") == "invalid_input"
+    assert not (project / ".asnap").exists()
+    async with Client(command(project, environ, "--project", str(project))) as client:
+        assert (await told(client, "load_session_context"))["session_count"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -105,11 +106,15 @@ async def test_what_a_crash_left_behind_is_swept(open_memory: Opener, project: P
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
     leftovers = [project / ".asnap/meta.json.77.tmp", project / ".asnap/a/k.json.77.tmp"]
-    for leftover in leftovers:
+    pending = [project / ".asnap/.pending/old.json.77.tmp", project / ".asnap/.pending/new.json.77.tmp"]
+    pending[0].parent.mkdir(mode=0o700)
+    for leftover in leftovers + pending:
         leftover.write_text("half")
+    os.utime(pending[0], (0, 0))
     async with open_memory() as memory:
         assert list(await memory.list("a")) == ["k"]
     assert not any(leftover.exists() for leftover in leftovers)
+    assert [file.exists() for file in pending] == [False, True], "another process may still be writing the new one"
 
 
 async def test_what_another_writer_is_about_to_write_is_left_alone(open_memory: Opener, project: Path) -> None:

@@ -32,12 +32,12 @@ def test_only_failed_calls_are_errors() -> None:
 @pytest.mark.anyio
 async def test_failed_tool_calls_are_in_the_context_of_the_next_session(open_memory: Opener, project: Path) -> None:
     learner = ErrorLearner(state=project.parent / "state", interval=60)
-    assert not learner.observe(str(project), CALL)
+    assert not learner.observe(CALL, lambda: str(project))
     for _ in range(3):
-        assert learner.observe(str(project), FAILED)
-    assert not learner.observe(str(project), update("completed", "ok"))
-    assert not learner.observe(None, FAILED)
-    assert not learner.observe("/", FAILED), "the root directory is no project"
+        assert learner.observe(FAILED, lambda: str(project))
+    assert not learner.observe(update("completed", "ok"), lambda: str(project))
+    assert not learner.observe(FAILED, lambda: None)
+    assert not learner.observe(FAILED, lambda: "/"), "the root directory is no project"
     learner.close()
     async with open_memory() as memory:
         [error] = (await memory.load_context()).error_history.unresolved
@@ -50,7 +50,7 @@ async def test_errors_reach_the_process_that_writes_the_memory(open_memory: Open
     learner = ErrorLearner(state=project.parent / "state", interval=60)
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
-        assert learner.observe(str(project), update("failed", "token ghp_" + "a1B2" * 10 + " refused"))
+        assert learner.observe(update("failed", "token ghp_" + "a1B2" * 10 + " refused"), lambda: str(project))
         learner.close()
         await memory.flush()
         [error] = (await memory.load_context()).error_history.unresolved
@@ -60,5 +60,5 @@ async def test_errors_reach_the_process_that_writes_the_memory(open_memory: Open
 def test_a_disk_that_refuses_fails_nobody(project: Path) -> None:
     (project / ".asnap").write_text("a file where the directory should be")
     learner = ErrorLearner(state=project.parent / "state", interval=60)
-    assert learner.observe(str(project), FAILED)
+    assert learner.observe(FAILED, lambda: str(project))
     learner.close()

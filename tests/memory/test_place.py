@@ -11,7 +11,6 @@ import pytest
 
 from snapshot_plugin.errors import InvalidInput, NotFound, StoreUnavailable
 from snapshot_plugin.memory import ProjectMemory, find_project, literal_project
-from snapshot_plugin.memory import place as place_module
 from tests.memory.opening import Opener, opener
 
 
@@ -58,7 +57,7 @@ def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: p
     (above / ".asnap/meta.json").write_text('{"session_count": 1}')
     (above / "work").mkdir()
     assert find_project(above / "work", home=tmp_path).directory == above
-    monkeypatch.setattr(place_module.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert find_project(above / "work", home=tmp_path).directory == above / "work"
 
 

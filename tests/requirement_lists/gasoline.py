@@ -62,7 +62,10 @@ _TOOLS = section(
     done("GASOLINE-TOOL-CONTEXT", "load_session_context takes no parameters and returns the whole context."),
     done("GASOLINE-TOOL-FRESH", "On a project never seen it returns session count 1 and empty namespaces."),
     done("GASOLINE-TOOL-ACTION", "session_store requires an action of save, load, list, delete, stats."),
-    done("GASOLINE-TOOL-REQUIRED", "Namespace and key are required for save, load and delete."),
+    done(
+        "GASOLINE-TOOL-REQUIRED",
+        "A key is required for save, load and delete (the namespace: see the product page).",
+    ),
     done("GASOLINE-TOOL-SAVE", "save writes the data as JSON under namespace and key."),
     done("GASOLINE-TOOL-LOAD", "load returns it, or an error if it is not there."),
     done("GASOLINE-TOOL-LIST", "list returns the keys of a namespace without file endings."),
@@ -82,7 +85,10 @@ _SECURITY = section(
     done("GASOLINE-SECURITY-REDACT", "Auth headers and passwords never reach the disk."),
     done("GASOLINE-SECURITY-MODE", "Files and directories are for their owner (stricter here: 0600 and 0700)."),
     done("GASOLINE-SECURITY-VCS", "The memory never gets into version control by itself."),
-    done("GASOLINE-SECURITY-SECOND", "A second instance on one project reads and does not write."),
+    done(
+        "GASOLINE-SECURITY-SECOND",
+        "Of several instances on one project one writes; the others hand their changes to it.",
+    ),
 )
 
 _EDGES = section(

@@ -22,9 +22,7 @@ _TOOLS = section(
     done("GASOLINE-P-TOOL-ACTIONS", "session_store knows save, load, list, delete and stats."),
     done("GASOLINE-P-TOOL-KEY", "A key is required for save, load and delete."),
     done("GASOLINE-P-TOOL-DATA", "Data is required for save."),
-    done(
-        "GASOLINE-P-TOOL-NAMESPACE", "Keys are grouped by namespace (required: the technical specification stands)."
-    ),
+    done("GASOLINE-P-TOOL-NAMESPACE", 'Keys are grouped by namespace; "default" is used where none is given.'),
     done("GASOLINE-P-TOOL-CONTEXT", "load_session_context gives everything in one call, without parameters."),
     done("GASOLINE-P-CONTEXT-PROJECT", "The context names the project."),
     done("GASOLINE-P-CONTEXT-LAST", "The context says when the last session was."),
@@ -104,7 +102,10 @@ _EDGES = section(
     done("GASOLINE-P-EDGE-CORRUPTED", "A corrupted file is skipped with a warning; the rest is used."),
     done("GASOLINE-P-EDGE-SCHEMA", "A very large schema is cut to the 200 endpoints seen most."),
     done("GASOLINE-P-EDGE-CRASH", "A crash costs at most 30 seconds of buffered data."),
-    done("GASOLINE-P-EDGE-LOCK", "With two instances the second one reads and does not write."),
+    done(
+        "GASOLINE-P-EDGE-LOCK",
+        "With two instances one writes; the second hands its changes over, or says read-only.",
+    ),
 )
 
 GASOLINE_PRODUCT = (*_PROBLEM, *_TOOLS, *_STORAGE, *_SIZE, *_PROOF, *_PRIVACY, *_EDGES)

@@ -28,6 +28,7 @@ from snapshot_plugin.memory.server.failures import text_result
 from snapshot_plugin.memory.server.project import Served
 from snapshot_plugin.memory.server.tools import READS, WRITES, tool
 from snapshot_plugin.memory.understand import understand
+from snapshot_plugin.memory.vocabulary import CLOSED
 
 __all__ = ["MEMORY_TOOLS"]
 
@@ -138,6 +139,8 @@ async def record_error(
     memory = await project.memory()
     rest = {"fingerprint": fingerprint, "count": count, **(more or {})}
     data = _merged(error, "message", rest)
+    if str(resolved).lower() in CLOSED:
+        resolved = True
     if resolved is True and not data.keys() - {"fingerprint", "message"}:
         name = fingerprint or understand(ERRORS, "history", data, project.now()).entries[0]["fingerprint"]
         return _receipt(memory, await memory.resolve_error(name))
