@@ -21,7 +21,8 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
 from snapshot_plugin.live import spool as spool_module
-from snapshot_plugin.live.spool import Record, Spool, read_spool, set_aside
+from snapshot_plugin.live.aside import set_aside
+from snapshot_plugin.live.spool import Record, Spool, read_spool
 from snapshot_plugin.live.spool_format import Layout, RawRecord
 from tests.manager.processes import PATIENCE, heard, output_of, python
 
