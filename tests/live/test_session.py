@@ -266,17 +266,21 @@ def test_after_a_refused_write_nothing_is_spooled_until_a_snapshot_holds_what_is
     assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
 
 
-def test_a_refused_write_is_followed_by_a_save_in_the_background(
-    store: FilesystemStore, busy_sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+def test_a_refused_write_asks_for_a_save_in_the_background(
+    store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[LiveSession] = []
     disk = FullDisk(monkeypatch)
-    live = busy_sessions.begin(blank(), {"say": "one"})
-    live.save()
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save_scheduled()
+    sessions._context.touch = asked.append
     disk.on = True
-    live.record({"say": "two"})
+    for text in ("two", "three"):
+        live.record({"say": text})
     disk.on = False
-    while stored(store) != ["one", "two"]:
-        told.wait_for_save()
+    assert asked == [live]
+    assert live.save_scheduled()
+    assert (stored(store), live.is_recorded) == (["one", "two", "three"], True)
 
 
 def test_a_durable_event_that_the_spool_refuses_is_saved_before_record_returns(
