@@ -127,9 +127,8 @@ class AcpProvider:
 
     async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot, /) -> AcpSession:
         """Start an agent and bring the session back as well as can be: at worst it is told what was said."""
-        session = await self._bring_back(config, snapshot, "context")
-        log.warning("session %s was not loaded: %s", session_id, session.report)
-        return session
+        _ = session_id  # the manager logs the fallback
+        return await self._bring_back(config, snapshot, "context")
 
     async def stop_session(self, session: AcpSession, /) -> None:
         """End the session's agent."""
