@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from snapshot_plugin.errors import Fenced, SnapshotCorrupted, SnapshotError
+from snapshot_plugin.live.aside import set_aside
 from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
 from snapshot_plugin.live.owners import sessions_of
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore
-from snapshot_plugin.live.spool import Record, Spool, set_aside, spool_has_records
+from snapshot_plugin.live.spool import Record, Spool, spool_has_records
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
 

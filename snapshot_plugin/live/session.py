@@ -15,89 +15,28 @@ What it decides, for all of them:
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from snapshot_plugin.errors import (
-    Conflict,
-    Damaged,
-    Fenced,
-    InvalidInput,
-    SnapshotError,
-    SnapshotNotFound,
-    StoreUnavailable,
-)
-from snapshot_plugin.live.label import apply_label, carried_over, label_of, typed_label
-from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
+from snapshot_plugin.live.context import LiveContext
+from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.leased_spool import LeasedSpool, Mark
 from snapshot_plugin.live.outcome import Outcome
-from snapshot_plugin.live.ports import Hold, LivePlace, Reduce, Reducer, Reports
+from snapshot_plugin.live.ports import Hold, Reducer
 from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.schedule import Schedule
-from snapshot_plugin.live.steps import Ask, Steps, SyncStore, run
+from snapshot_plugin.live.steps import Steps, SyncStore, run
+from snapshot_plugin.live.storing import Storing
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
 
-__all__ = ["LiveContext", "LiveSession", "LogReports", "Mark", "utc_now"]
-
-log = logging.getLogger("snapshot_plugin.live")
-
-_Stored = tuple[SnapshotRef, SessionSnapshot]
-"""What was stored, and under which ref."""
-
-
-def utc_now() -> datetime:
-    """The time of day."""
-    return datetime.now(UTC)
-
-
-class LogReports:
-    """The default `Reports`: what goes wrong is logged; ids and reasons, never what was said in a session."""
-
-    def created(self, ref: SnapshotRef, **_about: Any) -> None:
-        """See `Reports`."""
-        for notice in ref.notices:
-            log.warning("session %s: %s", ref.session_id, notice)
-
-    def skipped(self, session_id: str, **about: Any) -> None:
-        """See `Reports`."""
-
-    def failed(self, session_id: str, operation: str, error: Exception, **_about: Any) -> None:
-        """See `Reports`."""
-        log.warning("session %s: %s failed: %s", session_id, operation, error)
-
-    def recovered(self, recovered: Recovered) -> None:
-        """See `Reports`."""
-        if recovered.problem:
-            log.warning("session %s was not all recovered: %s", recovered.session_id, recovered.problem)
-
-
-@dataclass
-class LiveContext:
-    """What the live sessions of one process share."""
-
-    place: LivePlace | None
-    """Where leases and spools are; None for a store that has no such place."""
-    store: SyncStore | None = None
-    """For `LiveSession.save`. Async callers run the steps of a session with their own store instead."""
-    owner: Callable[[], Owner] = lambda: Owner.this_process(since=utc_now())
-    reports: Reports = field(default_factory=LogReports)
-    clock: Callable[[], datetime] = utc_now
-    reducers: Mapping[str, Reduce] = field(default_factory=dict)
-    recorded: Callable[[], None] = lambda: None
-    """Called after something was spooled that is not flushed yet."""
-    touch: Callable[[LiveSession], None] = lambda _session: None
-    """Called when a session wants to be saved soon."""
-    forget: Callable[[LiveSession], None] = lambda _session: None
-    """Called when a session is closed."""
+__all__ = ["LiveSession", "Mark"]
 
 
 class LiveSession:
@@ -119,23 +58,18 @@ class LiveSession:
         """Why the session is not recorded at the moment; None while it is. Meant for the host's client."""
         self._context = context
         self._spool = LeasedSpool(session_id, context.place, context.owner, self._recovering)
+        self._stored = Storing(session_id, self._spool, self._keep_label)
         self._reducer = reducer
         self._lock = threading.Lock()
         """Guards the order of spool and reducer. Never held during a sync or a save."""
         self._saving = threading.Lock()
         self._requested = self._covered = 0
         self._is_dirty = self._is_scheduled = self._is_closed = False
-        self._ref: SnapshotRef | None = None
-        self._restored: SessionSnapshot | None = None
-        self._overlay: Mapping[str, Any] = {}
-        self._saved_overlay: Mapping[str, Any] = self._overlay
-        self._saved_label: Mapping[str, Any] | None = None
 
     def continue_from(self, stored: StoredSnapshot, reducer: Reducer | None = None) -> None:
         """The session is now as *stored*: saves build on it and keep its label; *reducer* continues from it."""
-        self._ref, self._restored = stored.ref, stored.snapshot
-        self._saved_label = label_of(stored.snapshot)
         self._reducer = reducer or self._reducer
+        self._stored.continue_from(stored, keep_label=self._reducer is None)
 
     # What it is now --------------------------------------------------------------------------------------
 
@@ -162,7 +96,7 @@ class LiveSession:
     @property
     def ref(self) -> SnapshotRef | None:
         """The newest snapshot this object saved or continued from."""
-        return self._ref
+        return self._stored.ref
 
     @property
     def mark(self) -> Mark:
@@ -172,7 +106,7 @@ class LiveSession:
     @property
     def is_overlay_saved(self) -> bool:
         """Whether the newest snapshot carries what `relabel` and `set_current_task` gave it (without a reducer)."""
-        return self._overlay is self._saved_overlay
+        return self._stored.is_overlay_saved
 
     def snapshot(self) -> SessionSnapshot:
         """The session as recorded so far."""
@@ -331,7 +265,7 @@ class LiveSession:
         if self._reducer is not None:
             self.record({**event, "t": self._now()}, durable=durable)
         else:
-            self._overlay = {**self._overlay, **fields}
+            self._stored.lay_over(fields)
 
     def _now(self) -> str:
         return rfc3339(self._context.clock())
@@ -376,8 +310,8 @@ class LiveSession:
             if self._is_closed:
                 raise SnapshotError(f"session {self.session_id!r} is not live any more", session_id=self.session_id)
             is_current = self._covered >= ticket or not self._is_dirty
-            if is_current and not tags and self._ref is not None:
-                return self._ref
+            if is_current and not tags and self.ref is not None:
+                return self.ref
             covers = self._requested
             try:
                 ref = run(self._saving_now(trigger, tuple(tags)), self._store)
@@ -418,11 +352,8 @@ class LiveSession:
             SnapshotError: it was not stored. Nothing has changed.
         """
         self._is_scheduled = False
-        overlay = self._overlay_for(snapshot)
-        laid_over = _laid_over(snapshot, overlay)
-        stamped = laid_over if upto_of(laid_over) == mark.upto else with_upto(laid_over, mark.upto)
-        ref, stamped = yield from self._storing(stamped, {"trigger": trigger, "tags": tags})
-        self._ref, self._saved_label, self._saved_overlay = ref, label_of(stamped), overlay
+        stamped = snapshot if upto_of(snapshot) == mark.upto else with_upto(snapshot, mark.upto)
+        ref = yield from self._stored.storing(stamped, trigger=trigger, tags=tags)
         try:
             yield from self._spool.dropping(mark)
         except SnapshotError as error:
@@ -430,62 +361,6 @@ class LiveSession:
         else:
             self._untroubled()
         return ref
-
-    def _overlay_for(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
-        """What to lay over *snapshot*. A restored session that does not keep labels itself keeps the stored one."""
-        if self._restored is not None and self._reducer is None:
-            self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
-        self._restored = None
-        return self._overlay
-
-    def _storing(self, snapshot: SessionSnapshot, options: Mapping[str, Any]) -> Steps[_Stored]:
-        base = self._ref.seq if self._ref else None
-        was_fenced = yield from self._spool.taking_again()
-        if not was_fenced:
-            try:
-                return (yield Ask("save", (snapshot,), {**options, "base": base})), snapshot
-            except Conflict:
-                is_ours = self.is_held or (self._context.place is None and base is not None)
-                if not is_ours:
-                    raise
-        return (yield from self._storing_on_top(snapshot, options, was_fenced=was_fenced))
-
-    def _storing_on_top(
-        self, snapshot: SessionSnapshot, options: Mapping[str, Any], *, was_fenced: bool
-    ) -> Steps[_Stored]:
-        """Save although another process wrote, deleted or damaged what this session built on."""
-        try:
-            head: StoredSnapshot = yield Ask("read", (self.session_id,))
-        except SnapshotNotFound:
-            base, notice = 0, "it was deleted while it was live, and was saved again from memory"
-        except Damaged as error:
-            base, notice = 0, f"nothing stored of it is whole ({error.message}); a full snapshot was written"
-        else:
-            if was_fenced:
-                raise self._taken_over(head.ref)
-            base, notice = head.ref.seq, f"snapshot {head.ref.seq} is by another writer; saved on top of it"
-            snapshot = self._with_foreign_label(snapshot, head.snapshot)
-        ref: SnapshotRef = yield Ask("save", (snapshot,), {**options, "base": base})
-        return replace(ref, notices=(*ref.notices, notice)), snapshot
-
-    def _taken_over(self, head: SnapshotRef) -> Fenced:
-        error = Fenced(
-            f"another process took session {self.session_id!r} over and saved it as snapshot {head.seq}",
-            session_id=self.session_id,
-        )
-        self._spool.fence(error)
-        return error
-
-    def _with_foreign_label(self, ours: SessionSnapshot, theirs: SessionSnapshot) -> SessionSnapshot:
-        """*ours* with what the other writer changed of the label, which the session keeps from now on."""
-        if self._saved_label is None:
-            foreign = carried_over(theirs, ours)
-        else:
-            before = self._saved_label
-            foreign = {name: value for name, value in label_of(theirs).items() if value != before[name]}
-        if foreign:
-            self._keep_label(foreign)
-        return apply_label(ours, foreign)
 
     def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
         """Save for the last time and give the lease up. A failed save keeps the spool, and the outcome says so."""
@@ -495,10 +370,3 @@ class LiveSession:
             self._is_closed = True
         self.release()
         return outcome
-
-
-def _laid_over(snapshot: SessionSnapshot, overlay: Mapping[str, Any]) -> SessionSnapshot:
-    labelled = apply_label(snapshot, overlay)
-    if overlay.get("current_task", snapshot.current_task) == snapshot.current_task:
-        return labelled
-    return labelled.evolve(current_task=overlay["current_task"])

@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
+from snapshot_plugin.live.context import LiveContext, LogReports, utc_now
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Reduce, Reducer, Reports
 from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
-from snapshot_plugin.live.session import LiveContext, LiveSession, LogReports, utc_now
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.steps import run
 from snapshot_plugin.live.store_face import sync_face
 from snapshot_plugin.model.meta import SnapshotMeta
@@ -28,7 +29,10 @@ from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-__all__ = ["LiveSessions"]
+__all__ = ["LiveSessions", "MakeReducer"]
+
+MakeReducer = Callable[[SessionSnapshot], Reducer]
+"""Makes the reducer of a session, given the snapshot it continues from."""
 
 
 class LiveSessions:
@@ -49,7 +53,7 @@ class LiveSessions:
     def __init__(
         self,
         store: SnapshotStore,
-        reducer: Callable[[SessionSnapshot], Reducer],
+        reducer: MakeReducer,
         *,
         portal: BlockingPortal | None = None,
         reports: Reports | None = None,

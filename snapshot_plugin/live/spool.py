@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from snapshot_plugin.codec.keys import Random
 from snapshot_plugin.errors import Damaged, KeyMissing, StoreUnavailable
+from snapshot_plugin.live.aside import copy_aside
 from snapshot_plugin.live.spool_format import Bodies, Layout, SpoolScan
-from snapshot_plugin.store.files import disk_errors, sync_all, sync_data, sync_dir, write_all
+from snapshot_plugin.store.files import disk_errors, sync_data, sync_dir, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
 
-__all__ = ["Record", "Spool", "SpoolContents", "read_spool", "set_aside", "spool_has_records"]
+__all__ = ["Record", "Spool", "SpoolContents", "read_spool", "spool_has_records"]
 
 _NAME: Final = "live"
 _TEMPORARY: Final = "live.tmp"
@@ -77,21 +78,6 @@ def spool_has_records(directory: Path, session_id: str) -> bool:
     except OSError:
         return False
     return size > len(Layout(session_id).header(base=0, sealed=False))
-
-
-def set_aside(directory: Path) -> Path | None:
-    """Move the spool to a name that nothing reads, and return it; None if there is no spool.
-
-    For a spool that could not be recovered: the session can continue, and nothing is lost.
-    """
-    data = _read(directory, None)
-    if data is None:
-        return None
-    with disk_errors("setting a spool aside"):
-        aside = _copy_aside(directory, data)
-        (directory / _NAME).unlink()
-        sync_dir(directory)
-        return aside
 
 
 class Spool:
@@ -254,7 +240,7 @@ class Spool:
         """Take over the file as it was found, or put a sound one in its place."""
         self._promised = found.last
         if found.damage is not None:
-            self.set_aside = _copy_aside(self._directory, data)
+            self.set_aside = copy_aside(self._directory, data)
         if found.damage is not None or not found.end:
             self._begin(found, data)
             return
@@ -396,22 +382,3 @@ def _scan(data: bytes, session_id: str, keys: SessionKeys | None) -> tuple[Spool
                 whole = found._replace(records=found.records[:index], end=raw.start)
                 return whole._replace(torn=False, damage=error.message), tuple(records)
     return found, tuple(records)
-
-
-def _copy_aside(directory: Path, data: bytes) -> Path:
-    """Keep *data* under the first free name ``live.aside-1``, ``-2``, …, durably."""
-    number = 1
-    while True:
-        aside = directory / f"{_NAME}.aside-{number}"
-        try:
-            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            number += 1
-            continue
-        try:
-            write_all(fd, data)
-            sync_all(fd)
-        finally:
-            os.close(fd)
-        sync_dir(directory)
-        return aside

@@ -13,10 +13,15 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.from_thread import BlockingPortal
 
+from snapshot_plugin.live.context import LiveContext
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
+from snapshot_plugin.live.store_face import has_sync_face
+from snapshot_plugin.manager.managed import ManagerContext
 
 __all__ = ["HostedSessions", "ReportsInLoop"]
 
@@ -24,14 +29,39 @@ __all__ = ["HostedSessions", "ReportsInLoop"]
 class HostedSessions:
     """The `LiveSessions` of a manager's hosts."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ManagerContext) -> None:
+        self._context = context
+        self._portal: BlockingPortal | None = None
         self._all: list[LiveSessions] = []
 
     def __iter__(self) -> Iterator[LiveSession]:
         return iter([live for sessions in self._all for live in tuple(sessions.open.values())])
 
-    def add(self, sessions: LiveSessions) -> LiveSessions:
-        """Have the manager know the sessions of *sessions*."""
+    async def open(self, tasks: TaskGroup) -> None:
+        """Make the event loop reachable for threads, where the store can only be used from there."""
+        if not has_sync_face(self._context.store):
+            self._portal = await tasks.start(_run_portal)
+
+    def record(
+        self,
+        reducer: MakeReducer,
+        live: LiveContext,
+        *,
+        control: str | None,
+        program: str | None,
+    ) -> LiveSessions:
+        """Sessions that a host records, in the event loop of this call."""
+        sessions = LiveSessions(
+            self._context.store,
+            reducer,
+            portal=self._portal,
+            reports=ReportsInLoop(self._context.report),
+            clock=live.clock,
+            program=program,
+            reducers=live.reducers,
+            flush_interval=self._context.config.spool_flush_interval,
+        )
+        sessions.control = control
         self._all.append(sessions)
         return sessions
 
@@ -39,19 +69,20 @@ class HostedSessions:
         """The session with this id, if a host records it now."""
         return next((live for live in self if live.session_id == session_id), None)
 
-    async def finish(self, session_id: str, *, save: bool, within: float) -> Outcome:
-        """Save the session for the last time, if *save*, and give it up. Never raises."""
+    async def finish(self, session_id: str, *, save: bool) -> Outcome:
+        """Save the session for the last time, if *save*, and give it up, within ``exit_timeout``. Never raises."""
+        limit = self._context.config.exit_timeout
         for sessions in self._all:
             if session_id in sessions.open:
-                return await _bounded(partial(sessions.finish, session_id, save=save), session_id, within)
+                return await _bounded(partial(sessions.finish, session_id, save=save), session_id, limit)
         return Outcome(session_id=session_id, status="not_live")
 
-    async def finish_all(self, *, save: bool, within: float) -> Sequence[Outcome]:
+    async def finish_all(self, *, save: bool) -> Sequence[Outcome]:
         """The same for every session, at once; ends the hosts' background threads too."""
         outcomes: list[Outcome] = []
 
         async def finish(session_id: str) -> None:
-            outcomes.append(await self.finish(session_id, save=save, within=within))
+            outcomes.append(await self.finish(session_id, save=save))
 
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as finishing:
@@ -60,6 +91,12 @@ class HostedSessions:
         for sessions in self._all:
             sessions.stop()
         return outcomes
+
+
+async def _run_portal(*, task_status: TaskStatus[BlockingPortal]) -> None:
+    async with BlockingPortal() as portal:
+        task_status.started(portal)
+        await anyio.sleep_forever()
 
 
 async def _bounded(finish: Callable[[], Outcome], session_id: str, within: float) -> Outcome:

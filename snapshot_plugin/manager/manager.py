@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.abc
-from anyio.abc import TaskStatus
-from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.context import LiveContext
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.ports import Reduce, Reducer
+from snapshot_plugin.live.ports import Reduce
 from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
-from snapshot_plugin.live.session import LiveContext
-from snapshot_plugin.live.sessions import LiveSessions
-from snapshot_plugin.live.store_face import has_sync_face
+from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.auto import AutoSnapshots
 from snapshot_plugin.manager.branches import branched, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.control import serve_control
 from snapshot_plugin.manager.events import EventBus
-from snapshot_plugin.manager.hosted import HostedSessions, ReportsInLoop
+from snapshot_plugin.manager.hosted import HostedSessions
 from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
-from snapshot_plugin.manager.predeploy import Asked, answer_request, save_everyone
+from snapshot_plugin.manager.predeploy import Asked, save_everyone, serve_sessions
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
@@ -95,11 +89,10 @@ class SnapshotManager:
             live=self._live_context(),
         )
         self._auto = AutoSnapshots(self._context, self._sessions)
-        self._hosted = HostedSessions()
+        self._hosted = HostedSessions(self._context)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
-        self._portal: BlockingPortal | None = None
         self._closed = False
         self.retention = Retention(store, self.config, self.report, clock)
         self.events.subscribe(self.metrics)
@@ -144,10 +137,9 @@ class SnapshotManager:
         self.events.open(tasks)
         tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
         tasks.start_soon(self.retention.run)
-        if not has_sync_face(self.store):
-            self._portal = await tasks.start(self._run_portal)
+        await self._hosted.open(tasks)
         if self._place is not None:
-            control = await tasks.start(self._serve_control)
+            control = await tasks.start(serve_sessions, self._asked, self.report)
             self._control = str(control) if control else None
         if self.watches_signals:
             tasks.start_soon(LastGasp(self._gasp).run)
@@ -246,7 +238,7 @@ class SnapshotManager:
         """
         wanted = self.config.snapshot_on_exit if save is None else save
         if self._hosted.get(session_id):
-            outcome = await self._hosted.finish(session_id, save=wanted, within=self.config.exit_timeout)
+            outcome = await self._hosted.finish(session_id, save=wanted)
         else:
             outcome = await self._auto.finish(session_id, save=wanted, trigger="exit")
         await self.retention.apply(session_id, exactly=True)
@@ -272,42 +264,22 @@ class SnapshotManager:
             live.checkpoint()
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
-        """Say what a live session is working on: its snapshots carry it until the next call.
-
-        Raises:
-            SnapshotNotFound: the session is not live here.
-        """
+        """Say what a live session is working on; its snapshots carry it. `SnapshotNotFound` if it is not live."""
         live = self._hosted.get(session_id) or self._sessions.get(session_id)
         if live is None:
             raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
         live.set_current_task(task)
         self.touch(session_id)
 
-    def recording(
-        self, reducer: Callable[[SessionSnapshot], Reducer], *, program: str | None = None
-    ) -> LiveSessions:
+    def recording(self, reducer: MakeReducer, *, program: str | None = None) -> LiveSessions:
         """Sessions that a host records from events, as sessions of this manager; see `LiveSessions`.
 
         They are listed in `live`, saved by `snapshot_all` and finished by `close`; what happens to them becomes
-        events of this manager.
-
-        Raises:
-            InvalidInput: the manager is not open.
+        events of this manager. Raises `InvalidInput` if the manager is not open.
         """
         if not self.is_open:
             raise InvalidInput("the manager is not open", hint=_OPEN)
-        sessions = LiveSessions(
-            self.store,
-            reducer,
-            portal=self._portal,
-            reports=ReportsInLoop(self.report),
-            clock=self.clock,
-            program=program,
-            reducers=self._reducers,
-            flush_interval=self.config.spool_flush_interval,
-        )
-        sessions.control = self._control
-        return self._hosted.add(sessions)
+        return self._hosted.record(reducer, self._live_context(), control=self._control, program=program)
 
     def record(self, session_id: str, record: dict[str, Any]) -> bool:
         """Spool what streams by, before it is passed on. One small write; never raises for the disk.
@@ -413,13 +385,14 @@ class SnapshotManager:
 
     # Inside ----------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def leasing(self, session_id: str) -> AsyncIterator[ManagedSession]:
+    def leasing(self, session_id: str) -> AbstractAsyncContextManager[ManagedSession]:
         """Keep others from a session for a while. Its lease is not taken before `ManagedSession.take`."""
-        async with self._sessions.holding(check_session_id(session_id)) as managed:
-            yield managed
+        return self._sessions.holding(check_session_id(session_id))
 
     claiming = leasing  # the old name
+
+    def _asked(self, session_id: str) -> Asked | None:
+        return self._auto.get(session_id) or self._hosted.get(session_id)
 
     def _live_context(self) -> LiveContext:
         return LiveContext(
@@ -434,15 +407,13 @@ class SnapshotManager:
 
     async def _recover_abandoned(self, session_id: str) -> None:
         """Before the newest is read: what a dead owner left in the spool belongs to it."""
-        if session_id in self.live:
-            return
         recovered = await recover_if_abandoned(self.store, session_id, self._reducers, self.clock())
         if recovered is not None:
             self.report.recovered(recovered)
 
     async def _finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
         own = await self._auto.finish_all(save=save, trigger=trigger)
-        hosted = await self._hosted.finish_all(save=save, within=self.config.exit_timeout)
+        hosted = await self._hosted.finish_all(save=save)
         return sorted((*own, *hosted), key=lambda outcome: outcome.session_id)
 
     async def _gasp(self) -> None:
@@ -457,19 +428,3 @@ class SnapshotManager:
             self._tasks.start_soon(save)
             with anyio.move_on_after(self.config.exit_timeout + _SUBSCRIBERS_GRACE):
                 await finished.wait()
-
-    def _asked(self, session_id: str) -> Asked | None:
-        return self._auto.get(session_id) or self._hosted.get(session_id)
-
-    async def _run_portal(self, *, task_status: TaskStatus[BlockingPortal]) -> None:
-        async with BlockingPortal() as portal:
-            task_status.started(portal)
-            await anyio.sleep_forever()
-
-    async def _serve_control(self, *, task_status: TaskStatus[Path | None]) -> None:
-        try:
-            await serve_control(partial(answer_request, self._asked), name=new_id(), task_status=task_status)
-        except Exception as error:  # noqa: BLE001 — others cannot ask us then; our own work goes on
-            self.report.failed("*", "control", error)
-            with suppress(RuntimeError):  # it had started
-                task_status.started(None)

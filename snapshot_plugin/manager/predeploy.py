@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskStatus
 from pydantic import ValidationError
 
 from snapshot_plugin.errors import InvalidInput
@@ -18,11 +21,13 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.manager.control import Answer, ask_owner
+from snapshot_plugin.manager.control import Answer, ask_owner, serve_control
 from snapshot_plugin.manager.labels import TRIGGER
+from snapshot_plugin.manager.reporter import Reporter
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Asked", "answer_request", "ask_everyone", "save_everyone"]
+__all__ = ["Asked", "answer_request", "ask_everyone", "save_everyone", "serve_sessions"]
 
 _TRIGGER = "snapshot_all"
 
@@ -115,6 +120,24 @@ async def answer_request(find: Callable[[str], Asked | None], request: dict[str,
         session.relabel(request)
         return (await session.save_as(TRIGGER)).raw()
     return (await session.save_as(_TRIGGER, (str(tag),))).raw()
+
+
+async def serve_sessions(
+    find: Callable[[str], Asked | None],
+    report: Reporter,
+    *,
+    task_status: TaskStatus[Path | None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer other processes about the sessions that *find* returns, until cancelled. Starts with a path.
+
+    Without a socket others cannot ask; that is reported, and this process goes on.
+    """
+    try:
+        await serve_control(functools.partial(answer_request, find), name=new_id(), task_status=task_status)
+    except Exception as error:  # noqa: BLE001 — told, and no reason to end
+        report.failed("*", "control", error)
+        with suppress(RuntimeError):  # it had started
+            task_status.started(None)
 
 
 async def _ask(session_id: str, owner: Owner, tag: str, within: float) -> Outcome:

@@ -42,7 +42,7 @@ class Disk:
             sync_data(fd)
             self.synced = self.written()
 
-        monkeypatch.setattr("snapshot_plugin.manager.spool.sync_data", sync)
+        monkeypatch.setattr("snapshot_plugin.live.spool.sync_data", sync)
 
     def written(self) -> list[Json]:
         directory = self._store.session_dir("0")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import Fenced, InvalidInput, SessionLocked, StoreUnavailable
+from snapshot_plugin.live.context import LogReports
 from snapshot_plugin.live.place import FileHold, FilePlace
-from snapshot_plugin.live.session import LiveSession, LogReports
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.live.store_face import sync_face
@@ -62,6 +63,16 @@ def opened(store: Any, told: Told | None = None) -> LiveSessions:
 
 @pytest.fixture
 def sessions(store: FilesystemStore, told: Told) -> Iterator[LiveSessions]:
+    """Sessions that are saved only when told."""
+    live = opened(store, told)
+    live._context.touch = lambda _session: None
+    yield live
+    live.close()
+
+
+@pytest.fixture
+def busy_sessions(store: FilesystemStore, told: Told) -> Iterator[LiveSessions]:
+    """Sessions that are saved in the background too."""
     live = opened(store, told)
     yield live
     live.close()
@@ -121,9 +132,9 @@ def test_an_event_is_in_the_spool_before_record_returns_and_in_the_store_after_a
 
 
 def test_a_checkpoint_saves_soon_in_the_background(
-    store: FilesystemStore, sessions: LiveSessions, told: Told
+    store: FilesystemStore, busy_sessions: LiveSessions, told: Told
 ) -> None:
-    live = sessions.begin(blank(), {"provider_type": "said"})
+    live = busy_sessions.begin(blank(), {"provider_type": "said"})
     live.record({"say": "hello"})
     live.checkpoint()
     told.wait_for_save()
@@ -241,7 +252,6 @@ def test_after_a_refused_write_nothing_is_spooled_until_a_snapshot_holds_what_is
     disk = FullDisk(monkeypatch)
     live = sessions.begin(blank(), {"say": "one"})
     live.save()
-    monkeypatch.setattr(live._context, "touch", lambda _live: None)  # no save in the background
     disk.on = True
     assert not live.record({"say": "two"})
     disk.on = False
@@ -256,17 +266,21 @@ def test_after_a_refused_write_nothing_is_spooled_until_a_snapshot_holds_what_is
     assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
 
 
-def test_a_refused_write_is_followed_by_a_save_in_the_background(
-    store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+def test_a_refused_write_asks_for_a_save_in_the_background(
+    store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[LiveSession] = []
     disk = FullDisk(monkeypatch)
     live = sessions.begin(blank(), {"say": "one"})
-    live.save()
+    live.save_scheduled()
+    sessions._context.touch = asked.append
     disk.on = True
-    live.record({"say": "two"})
+    for text in ("two", "three"):
+        live.record({"say": text})
     disk.on = False
-    while stored(store) != ["one", "two"]:
-        told.wait_for_save()
+    assert asked == [live]
+    assert live.save_scheduled()
+    assert (stored(store), live.is_recorded) == (["one", "two", "three"], True)
 
 
 def test_a_durable_event_that_the_spool_refuses_is_saved_before_record_returns(
@@ -302,7 +316,6 @@ def test_a_disk_that_refuses_the_lease_is_asked_again_at_every_event_and_the_hos
     take = FilePlace.take
     monkeypatch.setattr(FilePlace, "take", refuse)
     live = sessions.begin(blank())
-    monkeypatch.setattr(live._context, "touch", lambda _live: None)
     for text in ("one", "two"):
         assert not live.record({"say": text})
     assert len(asked) == 3

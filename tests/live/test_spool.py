@@ -21,7 +21,8 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
 from snapshot_plugin.live import spool as spool_module
-from snapshot_plugin.live.spool import Record, Spool, read_spool, set_aside
+from snapshot_plugin.live.aside import set_aside
+from snapshot_plugin.live.spool import Record, Spool, read_spool
 from snapshot_plugin.live.spool_format import Layout, RawRecord
 from tests.manager.processes import PATIENCE, heard, output_of, python
 
@@ -691,3 +692,30 @@ def test_a_new_file_is_synced_together_with_its_directory(tmp_path: Path, monkey
     spool.truncate(spool.last)
     assert directory_syncs_of_a_flush() == 0
     spool.close()
+
+
+def test_a_truncate_that_meets_a_flush_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flush syncs the old file while the truncate puts a new one in its place: sync that one too."""
+    begun, go_on, synced = threading.Event(), threading.Event(), []
+
+    def sync(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        if len(synced) == 1:
+            begun.set()
+            assert go_on.wait(30)
+
+    spool = Spool.open(tmp_path, session_id=SID)
+    for _ in range(2):
+        spool.append({"text": "x" * 100_000})
+    monkeypatch.setattr(spool_module, "sync_data", sync)
+    flush, truncate = threading.Thread(target=spool.flush), threading.Thread(target=spool.truncate, args=(1,))
+    flush.start()
+    assert begun.wait(30)
+    truncate.start()
+    truncate.join(0.2)  # it either waits for the flush, or is done by then
+    go_on.set()
+    flush.join(30)
+    truncate.join(30)
+    assert synced[-1] == (tmp_path / "live").stat().st_ino
+    spool.close()
+    assert numbers(tmp_path) == [2]
