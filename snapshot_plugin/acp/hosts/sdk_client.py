@@ -1,11 +1,11 @@
 """For clients written with the SDK: record a connection; start an agent and continue a stored session in it.
 
-The core sits in the connection's transport: the SDK's observers are told after a message was sent, and its typed models drop
-what they do not know. The SDK runs on asyncio alone, and so does this.
+The core sits in the connection's transport: the SDK's observers are told after a message was sent, and its typed
+models drop what they do not know. The SDK runs on asyncio alone, and so does this.
 
-What is promised: the answer to ``session/new``, a prompt (before the agent gets it), a tool call that starts, a permission
-request and its answer, and the end of a turn (before the caller gets it) are on disk first; every streamed update is in
-the spool before the client's handler is called.
+What is promised: the answer to ``session/new``, a prompt (before the agent gets it), a tool call that starts, a
+permission request and its answer, and the end of a turn (before the caller gets it) are on disk first; every
+streamed update is in the spool before the client's handler is called.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ClientHost:
         restart: Callable[[], Awaitable[Transport]] | None = None,
     ) -> None:
         self.core = Core(
-            view=lambda session_id: self.host.view(session_id),
+            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
             methods=SessionMethods().by_name(),
             command=command,
             patience=patience,
@@ -300,9 +300,9 @@ class Recorder:
 def record(connection: ClientSideConnection, manager: SnapshotManager, *, command: Sequence[str] = ()) -> Recorder:
     """Record every session of an SDK connection from now on. Call it right after the connection was made.
 
-    The client gets what clients of the proxy get: ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and ``delete``
-    work with any agent. Sessions are live in *manager* until the connection is closed, which saves them once more. A session
-    that began before is not recorded. One whose id is taken in the store (some agents count) gets one of ours.
+    The client gets what clients of the proxy get: ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and
+    ``delete`` work with any agent. Sessions are live in *manager* until the connection is closed, which saves them
+    once more. A session that began before is not recorded. One whose id is taken in the store gets one of ours.
 
     Args:
         connection: made by ``connect_to_agent`` or ``spawn_agent_process``, over any transport.

@@ -50,6 +50,9 @@ class Transport(Protocol):
         """Let go of the other side."""
 
 
+_Item = tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]
+
+
 class Lane:
     """Sends messages to one side, one after the other, each once what it waits for is done."""
 
@@ -193,9 +196,9 @@ class TaskHost:
             if live is not None:
                 live.checkpoint()
         elif isinstance(action, Work):
-            self.spawn(self._work(action))
+            _ = self.spawn(self._work(action))
         elif isinstance(action, Restart) and self.on_restart is not None:
-            self.spawn(self.on_restart(action.delay))
+            _ = self.spawn(self.on_restart(action.delay))
         elif isinstance(action, Say):
             log.info("%s", action.text)
 
