@@ -15,7 +15,7 @@ import pytest
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.adapters.acp.journal import Journal
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
@@ -42,7 +42,7 @@ class Disk:
             sync_data(fd)
             self.synced = self.written()
 
-        monkeypatch.setattr("snapshot_plugin.manager.spool.sync_data", sync)
+        monkeypatch.setattr("snapshot_plugin.live.spool.sync_data", sync)
 
     def written(self) -> list[Json]:
         directory = self._store.session_dir("0")
@@ -51,9 +51,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(
-        "snapshot_plugin.adapters.acp.journal._SOON", 60.0
-    )  # no snapshot empties the spool meanwhile
+    monkeypatch.setattr(LiveSession, "checkpoint", lambda _self: None)  # no snapshot empties the spool meanwhile
     return Disk(tmp_path, monkeypatch)
 
 
@@ -232,7 +230,6 @@ async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
 async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("snapshot_plugin.adapters.acp.journal._SOON", 0.0)  # so that no save is due when it happens
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         session_id = await peer.new_session()
@@ -254,7 +251,7 @@ async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
         await peer.initialize()
         session_id = await peer.new_session()
         with monkeypatch.context() as broken:
-            broken.setattr(Journal, "record", lambda *_, **__: 1 / 0)
+            broken.setattr(LiveSession, "record_all", lambda *_, **__: 1 / 0)
             assert await peer.prompt(session_id, "use a tool") == "heard use a tool"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.acp.reducer import Recording, reduce_events
-from snapshot_plugin.adapters.acp_sdk.history import Kept, kept_history, note_about, storable
+from snapshot_plugin.acp.author_memory import Kept, kept_history, note_about, storable
 from snapshot_plugin.errors import InvalidSnapshot
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import connected, words
@@ -132,7 +132,7 @@ class TestAgent:
         session_id = await lived(ScriptedAgent(tmp_path), "one", hang="wait")
         agent = ScriptedAgent(tmp_path)
         report = await next_prompts(agent, session_id, "two", "three")
-        (note, *rest), second = agent.heard()
+        (*rest, note), second = agent.heard()
         assert (report["grade"], rest, second) == ("context", ["two"], ["three"])
         assert all(said in note for said in ("one", "heard one", "wait", "heard wait"))
 
@@ -149,7 +149,7 @@ class TestAgent:
         session_id = await lived(RememberingAgent(tmp_path), "one", hang="wait")
         agent = RememberingAgent(tmp_path)
         await next_prompts(agent, session_id, "two", "three")
-        (note, *rest), second = agent.heard()
+        (*rest, note), second = agent.heard()
         assert (rest, second) == (["two"], ["three"])
         assert "heard wait" in note
         assert "heard one" not in note

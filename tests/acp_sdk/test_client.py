@@ -13,8 +13,8 @@ import anyio
 import pytest
 from acp.schema import ClientCapabilities, Implementation
 
-from snapshot_plugin.adapters.acp_sdk import Handshake, Restoration, resume_agent, resume_over
-from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.acp.sdk import Handshake, Restoration, resume_agent, resume_over
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.errors import (
     AgentUnavailable,
     FidelityNotMet,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp_sdk import AcpProvider, AcpSession
-from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.acp.sdk import AcpProvider, AcpSession
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SnapshotNotFound
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed

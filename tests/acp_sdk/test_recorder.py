@@ -13,7 +13,7 @@ import anyio
 import pytest
 from acp._transport import memory_transport_pair
 
-from snapshot_plugin.adapters.acp_sdk import record
+from snapshot_plugin.acp.sdk import record
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager import spool
