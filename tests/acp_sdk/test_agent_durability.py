@@ -8,6 +8,7 @@ import asyncio
 import gzip
 import logging
 from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -234,7 +235,7 @@ async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
         await peer.initialize()
         session_id = await peer.new_session()
         with monkeypatch.context() as full:
-            full.setattr(Spool, "append", refuse_updates)
+            full.setattr(Spool, "append_all", refuse_updates)
             assert await peer.prompt(session_id, "one") == "heard one"
         assert await peer.prompt(session_id, "two") == "heard two"
     async with connected(ScriptedAgent(tmp_path)) as peer:
@@ -255,10 +256,10 @@ async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
             assert await peer.prompt(session_id, "use a tool") == "heard use a tool"
 
 
-append = Spool.append
+append_all = Spool.append_all
 
 
-def refuse_updates(spool: Spool, record: Json) -> int:
-    if "update" in record:
+def refuse_updates(spool: Spool, records: Sequence[Json]) -> int:
+    if any("update" in record for record in records):
         raise StoreUnavailable("no space left")
-    return append(spool, record)
+    return append_all(spool, records)

@@ -62,7 +62,7 @@ async def a_conversation(manager: SnapshotManager, *flags: str, cwd: Path, last:
         (NO_LOAD, ("load: not advertised", "resume: accepted", "native-resume")),
         (UNABLE, ("load: not advertised", "resume: not advertised", "context")),
         (("--misbehave", "blank-load"), ("load: came back blank", "resume: not tried", "context")),
-        (("--misbehave", "partial-load"), ("load: came back partial", "resume: not tried", "context")),
+        (("--misbehave", "partial-load"), ("load: partial, 2 message(s) are told", "native-load")),
         (
             ("--misbehave", "fake-load", "--no-resume"),
             ("load: not advertised", "resume: not advertised", "context"),
@@ -83,7 +83,7 @@ async def test_a_session_comes_back_as_well_as_the_agent_can(
         assert report.session_id == session_id
         assert client.heard == ""  # the transcript is handed over, not replayed as if it were news
         await prompt(connection, session_id, "echo-blocks")
-        assert ("<restoration-note" in client.heard) == (report.grade == "context")
+        assert ("<restoration-note" in client.heard) == (report.note is not None)
         assert (await prompt(connection, session_id, "say three")).stop_reason == "end_turn"
         assert client.heard.endswith("three")
     after = await manager.store.load(session_id)

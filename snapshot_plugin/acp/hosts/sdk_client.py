@@ -277,7 +277,7 @@ class ClientHost:
             return restored
 
         try:
-            return await self.host.run(steps())
+            return await self.host.run(steps(), session_id)
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
         finally:
