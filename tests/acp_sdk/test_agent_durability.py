@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,8 @@ import pytest
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent

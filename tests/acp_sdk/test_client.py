@@ -13,8 +13,8 @@ import anyio
 import pytest
 from acp.schema import ClientCapabilities, Implementation
 
-from snapshot_plugin.acp.sdk import Handshake, Restoration, resume_agent, resume_over
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
+from snapshot_plugin.acp.sdk import Handshake, Restoration, resume_agent, resume_over
 from snapshot_plugin.errors import (
     AgentUnavailable,
     FidelityNotMet,
@@ -296,10 +296,10 @@ async def test_an_agent_that_dies_of_being_asked_to_load_is_told_the_conversatio
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
-    command = [*AGENT, *state, "--misbehave", "crash-on-load"]
+    command = [*AGENT, *state, "--no-resume", "--misbehave", "crash-on-load"]
     client = Orchestrator()
     async with resume_agent(command, session_id, manager, client=client) as (connection, report):
-        assert (report.grade, report.tried) == ("context", ("load: the agent died of it",))
+        assert (report.grade, report.tried) == ("context", ("load: the agent died of it", "resume: not advertised"))
         assert manager.live == (session_id,)
         await prompt(connection, session_id, "echo-blocks")
         assert "<restoration-note" in client.heard

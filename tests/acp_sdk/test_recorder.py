@@ -15,8 +15,8 @@ from acp._transport import memory_transport_pair
 
 from snapshot_plugin.acp.sdk import record
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
-from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live import spool
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store import files

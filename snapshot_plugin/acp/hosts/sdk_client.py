@@ -41,7 +41,18 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
 
-__all__ = ["ClientHost", "Handshake", "Recorder", "Require", "Restoration", "connect", "record", "resume_agent", "resume_over", "tap_connection"]
+__all__ = [
+    "ClientHost",
+    "Handshake",
+    "Recorder",
+    "Require",
+    "Restoration",
+    "connect",
+    "record",
+    "resume_agent",
+    "resume_over",
+    "tap_connection",
+]
 
 Require = Literal["exact", "history", "context"]
 _FULL = 1000
