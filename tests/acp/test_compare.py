@@ -188,7 +188,8 @@ def test_a_long_session_is_judged_quickly_whether_it_is_there_or_not() -> None:
 
 
 def test_notices_are_not_part_of_the_conversation() -> None:
-    record = recorded(prompt("go"), said("Warning: the model is not known.\n\nHere you are."), stop())
+    words = "Warning: the model is not known.\n\nHere you are."
+    record = recorded(prompt("go"), said(words), stop())
     assert verdict(record, user("go"), agent("Here you are.")) == ("whole", [])
     assert verdict(record, user("go"), agent("Here")) == (
         "partial",
