@@ -1,7 +1,7 @@
 """What the core asks its host to do, and what work in several steps asks of the core.
 
-Hosts carry actions out in order. Work in several steps (a restore, a fork) is a generator: it yields these too, and is
-sent the result of an `Ask`, a `Work` or a `Wait`. So threads and event loops drive it alike, and so does a test.
+Hosts carry actions out in order. Work in several steps (a restore, a fork) is a generator: it yields these too,
+and is sent the result of an `Ask`, a `Do` or a `Wait`. Threads and event loops drive it alike, and so does a test.
 """
 
 from __future__ import annotations

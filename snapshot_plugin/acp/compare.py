@@ -1,12 +1,13 @@
 """Does the agent remember? Its own replay, compared with the record.
 
-The rule (docs/explanation/fidelity.md): an agent keeps its memory unless its replay is blank or holds turns that are
-not ours. What it lacks of the conversation is told to the model. Not part of the conversation: notices, slash commands,
-what a compaction replaced, refused turns. A turn that was cut off is always told: shown is not known.
+The rule (docs/explanation/fidelity.md): an agent keeps its memory unless its replay is blank or holds turns that
+are not ours. What it lacks of the conversation is told to the model. Not part of the conversation: notices, slash
+commands, what a compaction replaced, refused turns. A turn that was cut off is always told: shown is not known.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -239,7 +240,7 @@ def _runs(updates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 def _exchanges(runs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Each user run with the answer that follows it, both without notes and white space."""
-    for (role, text), (_, answer) in zip(runs, runs[1:], strict=False):
+    for (role, text), (_, answer) in itertools.pairwise(runs):
         if role == "user":
             asked = "".join(_squeezed(piece) for is_note, piece in split_notes(text) if not is_note)
             yield asked, _squeezed(answer)

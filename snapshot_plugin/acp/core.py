@@ -1,8 +1,9 @@
 """The core of every host: messages in, actions out. No I/O, no threads, no event loop.
 
-`Core.from_client` and `Core.from_agent` take each message once and in order; the host carries the returned actions out
-in order. Work in several steps is a generator (`methods`, `restore`, `supervise`) that the core drives: `Core.done` gives
-it what the host did for it, `Core.tick` ends what waited too long. Each request of the client gets exactly one answer.
+`Core.from_client` and `Core.from_agent` take each message once and in order; the host carries the returned actions
+out in order. Work in several steps is a generator (`methods`, `restore`, `supervise`) that the core drives:
+`Core.done` gives it what the host did for it, `Core.tick` ends what waited too long. Each request of the client
+gets exactly one answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our session ids and the agent's. The client knows a session by our id for ever; the agent may call it otherwise."""
+"""Our session ids and the agent's. The client knows a session by our id for ever; the agent may have another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["IdMap"]
 
 
 class IdMap:
-    """Which of our sessions the agent knows under which id. A session without an entry has the same id on both sides."""
+    """Which of our sessions the agent knows under which id; one without an entry has the same id on both sides."""
 
     def __init__(self) -> None:
         self._agents: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """The session methods a client is offered whatever the agent can do: new, load, resume, fork, close, delete, list.
 
-Each is work in several steps for one request: what it returns is the answer, what it raises becomes an error answer.
+Each is work in several steps for one request: what it returns is the answer, what it raises an error answer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SessionMethods:
         restores: answer load and resume here; else both are the agent's own.
         only_own: list only sessions of this very agent.
         on_deleted: told what the client deleted, so that it can be undone. May block.
-        names_sessions: name a session in the first answer about it; the SDK's HTTP server needs that for its routes.
+        names_sessions: name a session in the first answer about it, for the routes of the SDK's HTTP server.
     """
 
     def __init__(
@@ -98,9 +98,12 @@ class SessionMethods:
             result = yield Ask("session/new", pending.params)
             agent_id = result.get("sessionId")
             if not isinstance(agent_id, str):
-                return result
+                return dict(result)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
-            session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
+            try:
+                session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
+            except (SnapshotError, OSError) as error:  # the session matters more than its record
+                session_id, problem = agent_id, str(error)
             core.setups[session_id] = _setup(pending.params)
             self._named.add(session_id)
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
@@ -187,7 +190,7 @@ class SessionMethods:
         """Cancel and settle running work, save the session, and let go of it."""
         session_id = _named(pending)
         is_ours = session_id in core.open
-        if not is_ours and not core.can("close"):
+        if not is_ours and (core.only_known or not core.can("close")):
             raise SnapshotNotFound(f"session {session_id} is not open", session_id=session_id)
         yield from _settled(core, session_id)
         if core.can("close") and session_id not in core.lost:
@@ -234,7 +237,7 @@ class SessionMethods:
 
     def _merged(
         self, live: LiveSessions, own: Sequence[Message], cwd: str | None, name: str | None
-    ) -> list[Message]:
+    ) -> Sequence[Message]:
         metas = [meta for meta in live.list() if meta.provider_type == PROVIDER and name in (None, meta.agent)]
         stored = {meta.session_id for meta in metas}
         known = {}
@@ -254,7 +257,7 @@ class SessionMethods:
 
 def _opened(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
     """Take a stored session and bring it back; given up again if that fails."""
-    yield Do(lambda sessions: sessions.resume(session_id) and None)
+    yield Do(lambda sessions: sessions.resume(session_id))
     core.open.add(session_id)
     try:
         restored = yield from restore(core, Wish(session_id, setup, core.require))
@@ -318,8 +321,7 @@ def _settled(core: Core, session_id: str) -> Steps[None]:
     yield ToAgent(notification("session/cancel", {"sessionId": core.ids.agents(session_id)}))
     yield Wait(lambda _now: not core.prompts(session_id), min(_CANCEL_WITHIN, core.patience))
     for pending in core.prompts(session_id):
-        for action in core.answer_instead(pending, {"stopReason": "cancelled"}):
-            yield action  # type: ignore[misc]  # records and messages only
+        yield from core.answer_instead(pending, {"stopReason": "cancelled"})  # type: ignore[misc]  # are steps
 
 
 def _agents_own(core: Core, cwd: str | None) -> Steps[list[Message]]:
@@ -364,7 +366,7 @@ def _begin(sessions: LiveSessions, session_id: str, first: Message) -> str | Non
 
 
 def _begun(sessions: LiveSessions, agent_id: str, first: Message) -> tuple[str, str | None]:
-    """Our id of a new session and why it is not recorded. Agents count from 0: a taken id is replaced by a new one."""
+    """Our id of a new session, and why it is not recorded. A taken id is replaced: agents count from 0."""
     try:
         if not _is_taken(sessions, agent_id):
             return agent_id, _begin(sessions, agent_id, first)

@@ -1,7 +1,7 @@
 """What the model is told once, with the next prompt: what it lacks, or the whole conversation.
 
-A note is one text block, marked at both ends; nothing inside it can look like its end. It is bounded: first the words of
-the newest messages, then inputs and outputs of the newest tool calls, as far as the budget goes.
+A note is one text block, marked at both ends; nothing inside it can look like its end. It is bounded: first the
+words of the newest messages, then inputs and outputs of the newest tool calls, as far as the budget goes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def transcript_note(snapshot: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> st
     messages = [message for turn in turns(snapshot.messages) if not turn.refused for message in turn.messages]
     plan = "\n".join(f"- [{entry.status or 'pending'}] {entry.content}" for entry in snapshot.plan)
     return _note(
-        "This session was restored after an interruption. You have no memory of it, so here is what was said before the "
-        "prompt above. Do not repeat or re-run any of it; just continue from here.",
+        "This session was restored after an interruption. You have no memory of it, so here is what was said "
+        "before the prompt above. Do not repeat or re-run any of it; just continue from here.",
         _told(messages, limit) + (f"\n\nThe plan:\n{_inert(plan)}" if plan else ""),
     )
 

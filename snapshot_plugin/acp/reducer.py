@@ -256,7 +256,7 @@ def reduce_events(base: SessionSnapshot, events: Iterable[Mapping[str, Any]], no
 
 
 def reduce_spool(snapshot: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
-    """The snapshot after the records of a killed process; what recovery calls. A turn without its answer was cut off."""
+    """The snapshot after the records of a killed process, for recovery. A turn without its answer was cut off."""
     events = [record.data for record in records]
     cut = {"interrupted": "the recorder was killed"}
     return reduce_events(snapshot.evolve(provider_type="acp"), [*events, cut], snapshot.updated_at)

@@ -27,7 +27,7 @@ def replay(
     """Every update of the conversation in order, then the last plan, commands, title and usage.
 
     Tool calls that were open are shown as failed with a note, unless the turn *is_running*; dead terminals as the
-    text they showed. Of each payload of a tool (content, input, output) *tool_bytes* are shown, and it says so where
+    text they showed. Of each payload of a tool (content, input, output) *tool_bytes* are shown, and it says so if
     more is in the record. What the present *client* lacks the capability for is left out.
     """
     mended = snapshot if is_running else repair(snapshot.evolve(messages=settled_tools(snapshot.messages)))[0]

@@ -111,7 +111,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
         restored = yield from _climb(core, record, wish)
         yield Record(session_id, core.agent_event(restored.agent_session_id), durable=True)
         yield from core.bind(session_id, restored.agent_session_id, is_new=False)
-    restored = yield from _reapplied(core, restored)
+    restored = yield from _reapplied(restored)
     if restored.note:
         core.notes[session_id] = restored.note
     else:
@@ -124,7 +124,8 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
 def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     tried: list[str] = []
     if core.gives_back is not None:
-        return (yield from core.gives_back(core, record, wish))
+        given: Restored = yield from core.gives_back(core, record, wish)
+        return given
     for rung in _rungs(core, record, wish):
         restored = yield from rung(core, record, wish, tried)
         if restored is not None:
@@ -192,21 +193,21 @@ def _verified(
         yield _until_quiet(core, held, lambda: compare(record, held).kind == "whole")
         verdict = compare(record, held)
     yield from core.show_state(record.session_id, held)
-    return _judged(core, record, verdict, agent_id, result, tried)
-
-
-def _judged(
-    core: Core, record: SessionSnapshot, verdict: Verdict, agent_id: str, result: Message, tried: list[str]
-) -> Restored | None:
-    if not verdict.is_native or not fits(verdict.end, limit=core.note_limit):
-        tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
+    if not _is_kept(verdict, core.note_limit, tried):
         return None
+    note = lost_note(verdict.missing, limit=core.note_limit) if verdict.missing else None
+    steps = tuple(tried)
+    return Restored(record.session_id, "native-load", agent_id, result, note, steps, record, news=verdict.news)
+
+
+def _is_kept(verdict: Verdict, note_limit: int, tried: list[str]) -> bool:
+    """Whether the agent's memory is kept."""
+    if not verdict.is_native or not fits(verdict.end, limit=note_limit):
+        tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
+        return False
     lacks = f", {len(verdict.missing)} message(s) are told" if verdict.missing else ""
     tried.append(f"load: {verdict.kind}{lacks}")
-    note = lost_note(verdict.missing, limit=core.note_limit) if verdict.missing else None
-    return Restored(
-        record.session_id, "native-load", agent_id, result, note, tuple(tried), record, news=verdict.news
-    )
+    return True
 
 
 def _load_when_free(agent_id: str, wish: Wish) -> Steps[Message]:
@@ -296,7 +297,7 @@ def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
 # Settings -------------------------------------------------------------------------------------------------
 
 
-def _reapplied(core: Core, restored: Restored) -> Steps[Restored]:
+def _reapplied(restored: Restored) -> Steps[Restored]:
     """Set mode, model and options as they were."""
     result, differences = restored.result, []
     for method, params in missing_settings(restored.record, result):

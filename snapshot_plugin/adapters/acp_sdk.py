@@ -6,7 +6,7 @@ from typing import Any
 
 from snapshot_plugin.acp import sdk
 
-__all__ = sdk.__all__  # noqa: PLE0605 — a list of names
+__all__ = sdk.__all__
 
 
 def __getattr__(name: str) -> Any:

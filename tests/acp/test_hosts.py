@@ -24,7 +24,10 @@ class TestProxy(Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording
     def command(
         self, store: Path, agent: Sequence[str], *, session: str | None = None, patience: float | None = None
     ) -> Sequence[str]:
-        options = [*(["--session", session] if session else []), *(["--patience", str(patience)] if patience else [])]
+        options = [
+            *(["--session", session] if session else []),
+            *(["--patience", str(patience)] if patience else []),
+        ]
         return [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(store), *options, "--", *agent]
 
 

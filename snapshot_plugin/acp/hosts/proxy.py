@@ -1,8 +1,8 @@
 """The proxy: a client on two file descriptors, the agent in a process, and the core between them.
 
-Two pumps, one for each direction. Bytes are passed on as they came unless the core says otherwise. What arrived in one read
-is spooled in one write before any of it goes on, and synced first if something in it must be durable. The core is called
-under one lock, during which nothing blocks: syncing, writing and the store's work happen outside it.
+Two pumps, one for each direction. Bytes are passed on as they came unless the core says otherwise. What arrived in
+one read is spooled in one write before any of it goes on, and synced first if something in it must be durable. The
+core is called under one lock, during which nothing blocks: syncing, writing and the store's work happen outside it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Proxy:
         self.closing = threading.Event()
 
     def run(self, agent: Agent) -> int:
-        """Relay until the client hangs up. Returns the exit status: not 0 if the agent kept dying or a save failed."""
+        """Relay until the client hangs up. Returns 0 unless the agent kept dying or a save failed."""
         self._agent = agent
         if isinstance(agent, ChainLink):
             agent.to_conductor = lambda data: self._send(self._client_out, data)

@@ -1,7 +1,7 @@
 """For agents written with the SDK: one base class, and their sessions survive.
 
-The core sits between the SDK's connection (behind it: the author's code) and its transport (behind it: the client). It serves
-stdio, HTTP and WebSocket alike, and answers methods the SDK does not route.
+The core sits between the SDK's connection (behind it: the author's code) and its transport (behind it: the
+client). It serves stdio, HTTP and WebSocket alike, and answers methods the SDK does not route.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class AgentHost:
         self._inner, self._author, self._place = inner, author, _checked(author.snapshot_store)
         self._owned: FilesystemStore | None = None
         self.core = Core(
-            view=lambda session_id: self.host.view(session_id),
+            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
             methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
             gives_back=_given_back,
             only_known=True,
@@ -199,10 +199,10 @@ class AgentHost:
     # The author's code ------------------------------------------------------------------------------------
 
     async def _to_author(self, message: Message) -> None:
-        """Pass a message on; requests of the core's that are no part of the SDK are calls of the author's methods."""
+        """Pass a message on. Requests of the core that the SDK does not route call the author's methods."""
         method, number = message.get("method"), message.get("id")
         if isinstance(number, str) and number.startswith("asnap-") and method in (_TAKE_BACK, _CLOSE):
-            self.host.spawn(self._called(number, str(method), message["params"]))
+            _ = self.host.spawn(self._called(number, str(method), message["params"]))
         else:
             self._inbox.put_nowait(message)
 

@@ -1,11 +1,11 @@
 """For clients written with the SDK: record a connection; start an agent and continue a stored session in it.
 
-The core sits in the connection's transport: the SDK's observers are told after a message was sent, and its typed models drop
-what they do not know. The SDK runs on asyncio alone, and so does this.
+The core sits in the connection's transport: the SDK's observers are told after a message was sent, and its typed
+models drop what they do not know. The SDK runs on asyncio alone, and so does this.
 
-What is promised: the answer to ``session/new``, a prompt (before the agent gets it), a tool call that starts, a permission
-request and its answer, and the end of a turn (before the caller gets it) are on disk first; every streamed update is in
-the spool before the client's handler is called.
+What is promised: the answer to ``session/new``, a prompt (before the agent gets it), a tool call that starts, a
+permission request and its answer, and the end of a turn (before the caller gets it) are on disk first; every
+streamed update is in the spool before the client's handler is called.
 """
 
 from __future__ import annotations
@@ -41,7 +41,18 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
 
-__all__ = ["ClientHost", "Handshake", "Recorder", "Require", "Restoration", "record", "resume_agent", "resume_over"]
+__all__ = [
+    "ClientHost",
+    "Handshake",
+    "Recorder",
+    "Require",
+    "Restoration",
+    "connect",
+    "record",
+    "resume_agent",
+    "resume_over",
+    "tap_connection",
+]
 
 Require = Literal["exact", "history", "context"]
 _FULL = 1000
@@ -124,7 +135,7 @@ class ClientHost:
         restart: Callable[[], Awaitable[Transport]] | None = None,
     ) -> None:
         self.core = Core(
-            view=lambda session_id: self.host.view(session_id),
+            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
             methods=SessionMethods().by_name(),
             command=command,
             patience=patience,
@@ -277,7 +288,7 @@ class ClientHost:
             return restored
 
         try:
-            return await self.host.run(steps())
+            return await self.host.run(steps(), session_id)
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
         finally:
@@ -300,9 +311,9 @@ class Recorder:
 def record(connection: ClientSideConnection, manager: SnapshotManager, *, command: Sequence[str] = ()) -> Recorder:
     """Record every session of an SDK connection from now on. Call it right after the connection was made.
 
-    The client gets what clients of the proxy get: ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and ``delete``
-    work with any agent. Sessions are live in *manager* until the connection is closed, which saves them once more. A session
-    that began before is not recorded. One whose id is taken in the store (some agents count) gets one of ours.
+    The client gets what clients of the proxy get: ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and
+    ``delete`` work with any agent. Sessions are live in *manager* until the connection is closed, which saves them
+    once more. A session that began before is not recorded. One whose id is taken in the store gets one of ours.
 
     Args:
         connection: made by ``connect_to_agent`` or ``spawn_agent_process``, over any transport.
@@ -314,7 +325,7 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
         MissingExtra: the installed SDK has no message transports.
     """
     sessions = partial(_recording, manager, manager.recording(Recording))
-    return Recorder(_tapped(connection, lambda inner: ClientHost(inner, sessions, command=command)))
+    return Recorder(tap_connection(connection, lambda inner: ClientHost(inner, sessions, command=command)))
 
 
 async def _recording(_manager: SnapshotManager, sessions: LiveSessions) -> LiveSessions:
@@ -458,10 +469,10 @@ def connect(
         hint = "pip install 'snapshot-plugin[acp]'"
         raise MissingExtra("this needs agent-client-protocol, the SDK", hint=hint) from error
     connection: Any = acp.connect_to_agent(client, transport, use_unstable_protocol=unstable)
-    return connection, _tapped(connection, make)
+    return connection, tap_connection(connection, make)
 
 
-def _tapped(connection: Any, make: Callable[[Transport], ClientHost]) -> ClientHost:
+def tap_connection(connection: Any, make: Callable[[Transport], ClientHost]) -> ClientHost:
     """Put a host between a connection the SDK has made and its transport."""
     inside: Any = getattr(connection, "_conn", None)
     if not hasattr(inside, "send_request"):

@@ -118,8 +118,8 @@ class _ProvidedSessions:
 class AcpProvider:
     """Starts one agent for each session.
 
-    Loading demands that the agent advertises ``loadSession`` and that its memory is verified; else the agent is told the
-    conversation. Either takes one start of the agent. `AcpSession.report` says how it went.
+    Loading demands that the agent advertises ``loadSession`` and that its memory is verified; else the agent is
+    told the conversation. Either takes one start of the agent. `AcpSession.report` says how it went.
 
     Args:
         command: the agent's program and its arguments; None where *connect* is given.
@@ -206,10 +206,9 @@ class AcpProvider:
             stack.push_async_callback(transport.close)
             return transport
 
-        sessions: Any = _ProvidedSessions(provided)
-
         def make(inner: Transport) -> ClientHost:
-            return _ProvidedHost(inner, sessions, provided, self._command, self._handshake.patience, start)
+            options = {"command": self._command, "patience": self._handshake.patience, "restart": start}
+            return _ProvidedHost(inner, provided, **options)  # type: ignore[arg-type]  # each as it says
 
         connection, host = connect(await start(), self._client, make, unstable=self._unstable)
         stack.push_async_callback(connection.close)
@@ -223,21 +222,24 @@ class _ProvidedHost(ClientHost):
     def __init__(
         self,
         inner: Transport,
-        sessions: LiveSessions,
         provided: _Provided,
+        *,
         command: Sequence[str],
         patience: float,
         restart: Callable[[], Awaitable[Transport]],
     ) -> None:
+        sessions: Any = _ProvidedSessions(provided)
+
         async def opened() -> LiveSessions:
-            return sessions
+            live: LiveSessions = sessions
+            return live
 
         async def made_durable(_live: Any) -> None:
             await provided.make_durable()
 
         super().__init__(inner, opened, command=command, patience=patience, restart=restart)
         self.host.sessions = sessions
-        self.host.made_durable = made_durable  # type: ignore[method-assign]  # the manager's own way
+        self.host.made_durable = made_durable  # type: ignore[method-assign,assignment]  # the manager's way
 
 
 def _begun(host: ClientHost, session_id: str, params: Message) -> Steps[None]:

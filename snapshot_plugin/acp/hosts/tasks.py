@@ -50,6 +50,9 @@ class Transport(Protocol):
         """Let go of the other side."""
 
 
+_Item = tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]
+
+
 class Lane:
     """Sends messages to one side, one after the other, each once what it waits for is done."""
 
@@ -193,9 +196,9 @@ class TaskHost:
             if live is not None:
                 live.checkpoint()
         elif isinstance(action, Work):
-            self.spawn(self._work(action))
+            _ = self.spawn(self._work(action))
         elif isinstance(action, Restart) and self.on_restart is not None:
-            self.spawn(self.on_restart(action.delay))
+            _ = self.spawn(self.on_restart(action.delay))
         elif isinstance(action, Say):
             log.info("%s", action.text)
 
@@ -218,8 +221,8 @@ class TaskHost:
         """Run *work* where it may block. It is finished even if the caller is cancelled."""
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads)
 
-    async def run(self, steps: Steps[_T]) -> _T:
-        """Have the core do work in several steps; its result, or what it raises."""
+    async def run(self, steps: Steps[_T], session_id: str | None = None) -> _T:
+        """Have the core do work in several steps, alone with *session_id*; its result, or what it raises."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
 
         def followed() -> Steps[None]:
@@ -232,7 +235,7 @@ class TaskHost:
                 if not done.done():
                     done.set_result(result)
 
-        self.take(self.core.start(Job(followed())))
+        self.take(self.core.start(Job(followed(), session_id=session_id)))
         return await done
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

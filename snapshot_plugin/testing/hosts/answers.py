@@ -69,7 +69,7 @@ class Answers(HostStage):
     def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:
             asked = client.begin("_vendor/thing", {"b": 1})
-            assert client.answer_to(asked)["error"]["code"] == -32601  # noqa: PLR2004 — method not found
+            assert client.answer_to(asked)["error"]["code"] == -32601
 
     def test_notifications_are_never_answered(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:
