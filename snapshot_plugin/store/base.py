@@ -199,6 +199,9 @@ class SnapshotStore(Protocol):
         are whole; what follows the damage is salvaged first.
         """
 
+    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """What repairs set aside, of one session or of all: also of those that nothing else is left of."""
+
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """Rebuild a damaged session from every frame that is whole, and save it as a new snapshot.
 

@@ -20,7 +20,7 @@ from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
-from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of
 from snapshot_plugin.store.log import SessionEntry
 from snapshot_plugin.store.replay import items_in, replay
@@ -207,10 +207,13 @@ class StoreCore:
     def check(self, session_id: str | None, repair: bool) -> CheckReport:
         """Verify one session, or all."""
         entries = self._log.sessions(session_id)
-        if session_id is not None and not entries and not self._log.aside(session_id):
+        if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        reports = [self._checked(entry, repair) for entry in entries]
-        return check.combine([*reports, check.set_aside(self._log, session_id, entries)])
+        return check.combine([self._checked(entry, repair) for entry in entries])
+
+    def quarantined(self, session_id: str | None) -> Sequence[Finding]:
+        """What repairs set aside."""
+        return check.quarantined(self._log, session_id)
 
     def _checked(self, entry: SessionEntry, repair: bool) -> CheckReport:
         report = check.inspect(self._log, entry, self._store.session_keys)
@@ -231,7 +234,8 @@ class StoreCore:
         frames = check.replayed(self._log, session_id, keys)
         if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
             aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)
-            frames = [*replay(items_in(aside), session_id, keys), *frames]
+            kept = [each._replace(loads=False) for each in replay(items_in(aside), session_id, keys)]
+            frames = [*kept, *frames]
         if not frames:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         salvaged = salvage(frames, session_id, keys)

@@ -19,7 +19,7 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import GRACE, CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.sync import SyncStore
@@ -194,6 +194,10 @@ class LogStore:
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._run(self.core.check, session_id, repair)
+
+    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """See `SnapshotStore.quarantined`."""
+        return await self._run(self.core.quarantined, session_id)
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""

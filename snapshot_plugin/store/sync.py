@@ -11,7 +11,7 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import GRACE, CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.transfer import Copied
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ class SyncStore:
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return self._run(self._core.check, session_id, repair)
+
+    def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """See `SnapshotStore.quarantined`."""
+        return self._run(self._core.quarantined, session_id)
 
     def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""

@@ -17,7 +17,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import CheckReport, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.sync import SyncStore
 
@@ -174,6 +174,10 @@ class FaultyStore:
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._through("check", session_id, lambda: self.inner.check(session_id, repair=repair))
+
+    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """See `SnapshotStore.quarantined`."""
+        return await self._through("quarantined", session_id, lambda: self.inner.quarantined(session_id))
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""

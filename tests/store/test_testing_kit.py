@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -122,20 +122,34 @@ class Graceless(MemoryStore):
 
 
 class Trashless(MemoryStore):
-    async def delete(self, session_id: str) -> Trashed:
+    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         trashed = await super().delete(session_id)
         await super().purge(older_than=timedelta(0))
         return trashed
 
 
 class Earnest(MemoryStore):
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         result = await super().forget(session_id, policy)
         return result.evolve(dry_run=dry_run)
 
 
 class Hoarding(MemoryStore):
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         result = await super().forget(session_id, policy, dry_run=True)
         return result.evolve(dry_run=dry_run)
 
@@ -283,14 +297,14 @@ async def test_every_method_can_be_made_to_fail() -> None:
     policy = RetentionPolicy(keep_last=1)
     arguments: dict[str, tuple[Any, ...]] = {"save": (grown(1),), "forget": ("s", policy), "undelete": ("token",)}
     for name in methods:
-        needs_session = name in ("load", "read", "history", "delete")
+        needs_session = name in ("load", "read", "history", "delete", "salvage")
         with pytest.raises(StoreUnavailable):
             await getattr(store, name)(*arguments.get(name, ("s",) if needs_session else ()))
         with pytest.raises(StoreUnavailable):
             getattr(store.sync, name)(*arguments.get(name, ("s",) if needs_session else ()))
 
     assert [call.method for call in store.calls if call.number == 1] == methods
-    assert len(methods) == 11
+    assert len(methods) == 13
 
 
 @pytest.mark.parametrize(("count", "methods"), [(0, ("save",)), (-1, ("save",)), (1, ())])
