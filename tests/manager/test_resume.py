@@ -201,7 +201,7 @@ async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_
 async def test_what_an_older_release_wrote_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = Chat("chat", "one").snapshot().evolve(version=1, metadata={"title": "from version 1"})
     with monkeypatch.context() as older:
-        older.setattr(engine, "CURRENT_VERSION", 1)
+        older.setattr(core, "CURRENT_VERSION", 1)
         async with FilesystemStore(tmp_path) as store:
             await store.save(old)
     async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
