@@ -65,7 +65,7 @@ class SnapshotMeta:
     turns: int = 0
     tokens: int = 0
     cost: float | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Small keys and values that an adapter keeps with a snapshot, to find it again. They are no tags."""
 
     @property

@@ -30,6 +30,7 @@ from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.keyfiles import KeyFiles
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
+from snapshot_plugin.store.recent import Recent
 
 T = TypeVar("T")
 
@@ -38,6 +39,8 @@ __all__ = ["KeyedStore", "TendedLog"]
 _WORTH = 64 << 10
 """An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
 _MOMENT = 1.0
+_SESSIONS = 1024
+"""Of how many sessions the derived keys are kept."""
 
 
 class TendedLog(FrameLog, Protocol):
@@ -69,7 +72,7 @@ class KeyedStore(LogStore):
         self._opening = threading.Lock()
         self._store_id: str | None = None
         self._keyset: Keyset | None = None
-        self._keys: dict[str, SessionKeys] = {}
+        self._keys: Recent[SessionKeys] = Recent(_SESSIONS)
         self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
 
     # Opening ---------------------------------------------------------------------------------------------
@@ -159,9 +162,11 @@ class KeyedStore(LogStore):
         self.prepare()
         if self._keyset is None or self._store_id is None:
             return None
-        if session_id not in self._keys:
-            self._keys[session_id] = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
-        return self._keys[session_id]
+        keys = self._keys.get(session_id)
+        if keys is None:
+            keys = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
+            self._keys.put(session_id, keys)
+        return keys
 
     # Background ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.store import engine
+from snapshot_plugin.store import core
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore, every
