@@ -79,8 +79,7 @@ def no_segment_entry_sync() -> None:
 def no_settling() -> None:
     """A writer builds on what another one left without making sure that the disk has it."""
 
-    def trust(log: segments.SegmentFiles, _directory: Path, session_id: str) -> None:
-        log._ours.setdefault(session_id, set())  # noqa: SLF001 — faults are injected from inside
+    def trust(_log: segments.SegmentFiles, _known: object, _session_id: str) -> None: ...
 
     _patched(segments.SegmentFiles, "_settle", trust)
 

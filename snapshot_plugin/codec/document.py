@@ -24,6 +24,7 @@ __all__ = [
     "chain_from",
     "encoded_line",
     "message_line",
+    "message_of",
     "meta_line",
     "parsed",
     "path_key",
@@ -32,6 +33,7 @@ __all__ = [
     "root_of",
     "section_key",
     "section_line",
+    "section_paths",
 ]
 
 GROUPS = ("memory", "metadata", "plugins")
@@ -117,6 +119,20 @@ def _message(line: bytes, version: int) -> Message | None:
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             return Message.model_validate(parsed(line)["message"])
     return None
+
+
+def message_of(line: bytes, session_id: str) -> Message:
+    """The message of a line of the current version. Raises `SnapshotCorrupted` if it is none."""
+    try:
+        return Message.model_validate(parsed(line)["message"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SnapshotCorrupted("a stored message cannot be read", session_id=session_id) from error
+
+
+def section_paths(lines: Iterable[bytes]) -> dict[tuple[str, ...], Any]:
+    """The sections of these lines: path and value."""
+    entries = [parsed(line) for line in lines]
+    return {tuple(entry["section"]): entry["value"] for entry in entries}
 
 
 class Document:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -65,6 +65,8 @@ class SnapshotMeta:
     turns: int = 0
     tokens: int = 0
     cost: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Small keys and values that an adapter keeps with a snapshot, to find it again. They are no tags."""
 
     @property
     def changed_at(self) -> datetime:
@@ -118,6 +120,10 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(_kind(each, str) for each in _kind(value, list, tuple))
 
 
+def _labels(value: Any) -> dict[str, str]:
+    return {_kind(key, str): _kind(text, str) for key, text in _kind(value, dict).items()}
+
+
 def _parent(value: Any) -> Parent:
     from snapshot_plugin.model.snapshot import Parent  # noqa: PLC0415 — brings pydantic; few sessions are forks
 
@@ -137,5 +143,6 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "cost": lambda value: _kind(value, float, int),
     "pinned": lambda value: _kind(value, bool),
     "parent": _parent,
+    "labels": _labels,
 }
 """How each field is read."""

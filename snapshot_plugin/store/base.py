@@ -11,10 +11,11 @@ snapshot is not there, or — only if the disk failed at the very last step — 
 **Order.** Sequence numbers only grow, and are never used twice within a session, whatever clocks do. Saves of
 one session through one store object happen in the order in which they were called.
 
-**Conflict.** A save is based on a snapshot: the one named by `base`, or else the newest one this store object
-has seen of the session (by saving it or by loading the newest). If that is no longer the head, the save
-raises `Conflict` and writes nothing. A store object that has seen nothing of a session takes its present head
-as the base. A stale writer is therefore refused, never acknowledged and lost.
+**Conflict.** A save builds on a snapshot: the one named by `base`; or else the newer of two: the one its value was
+loaded from (a loaded snapshot remembers that, through `append` and `evolve`), and this store object's own last save
+of the session. If that is no longer the end of the log, the save raises `Conflict` and writes nothing. A value that
+was never loaded, saved by a store object that never saved the session, builds on nothing: the session must be new.
+Reading changes nothing of this. A stale writer is therefore refused, never acknowledged and lost.
 
 **Unchanged.** A save whose content equals the head's, without snapshot tags, writes nothing and returns the
 head's ref with `written=False`. `updated_at` is no content: a save that changes nothing else counts as unchanged.
@@ -39,11 +40,11 @@ at once. Any number of store objects, in any number of processes, may work on th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy
@@ -51,7 +52,9 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import Timestamp, Value
 
 if TYPE_CHECKING:
+    from snapshot_plugin.store.log import Tip
     from snapshot_plugin.store.sync import SyncStore
+    from snapshot_plugin.store.views import Changes, Page
 
 __all__ = ["GRACE", "CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
 
@@ -138,6 +141,7 @@ class SnapshotStore(Protocol):
         trigger: str = "manual",
         tags: Sequence[str] = (),
         base: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """Make *snapshot* the session's newest; durable on return. The cost follows what changed.
 
@@ -146,6 +150,8 @@ class SnapshotStore(Protocol):
             trigger: why it is taken; shown in history.
             tags: tags of this snapshot (retention can keep them); with tags even an unchanged session is saved.
             base: the sequence number the session must be at, 0 for "must not exist"; default: see above.
+            labels: small keys and values an adapter finds this snapshot by; never shown as tags. They are stored in
+                the clear, as tags are. With labels even an unchanged session is saved.
         """
 
     async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
@@ -154,11 +160,31 @@ class SnapshotStore(Protocol):
     async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
         """As `load`, and say where it was found and what was skipped."""
 
-    async def list(self) -> Sequence[SnapshotMeta]:
-        """The newest snapshot of every session, last changed first. Damaged ones are listed as damaged."""
+    async def tip(self, session_id: str) -> Tip | None:
+        """The number and id of the newest frame, found without reading the session; None if there is none."""
 
-    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
-        """Every snapshot of one session, newest first."""
+    async def page(
+        self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50
+    ) -> Page:
+        """Messages *start* to *start* + *count* of a snapshot, or its last *count*. Only these are validated."""
+
+    async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
+        """One section alone, as plain JSON: ``section("s", "metadata", "topic")``. None if there is none."""
+
+    async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
+        """What changed from snapshot *since* to the newest, or to *at*, told from the stored lines."""
+
+    async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
+        """The snapshots numbered *seqs*, in that order. What they have in common is read and kept once."""
+
+    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
+        """The newest snapshot of every session, last changed first, or of those with these labels.
+
+        Damaged ones are listed as damaged.
+        """
+
+    async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
+        """Every snapshot of one session, or those with these labels, newest first."""
 
     async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """Move the session to the trash, where `undelete` finds it until `purge`; with *purge*, remove it for ever.
@@ -198,6 +224,9 @@ class SnapshotStore(Protocol):
         With *repair*, damaged files are copied to quarantine and the session is rewritten with the snapshots that
         are whole; what follows the damage is salvaged first.
         """
+
+    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """What repairs set aside, of one session or of all: also of those that nothing else is left of."""
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """Rebuild a damaged session from every frame that is whole, and save it as a new snapshot.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -15,7 +15,7 @@ from snapshot_plugin.store.listing import damaged, meta_of
 from snapshot_plugin.store.log import FrameLog, SessionEntry
 from snapshot_plugin.store.replay import Item, Replayed, open_item, replay, session_items
 
-__all__ = ["combine", "history", "inspect", "is_repairable", "repair", "replayed", "set_aside"]
+__all__ = ["combine", "history", "inspect", "is_repairable", "quarantined", "repair", "replayed"]
 
 KeysOf = Callable[[str], SessionKeys | None]
 
@@ -102,19 +102,13 @@ def _leftovers(log: FrameLog, session_id: str) -> list[Finding]:
     ]
 
 
-def set_aside(log: FrameLog, session_id: str | None, entries: Sequence[SessionEntry]) -> CheckReport:
-    """What quarantine holds, also of sessions that no list shows any more."""
-    listed = {entry.session_id for entry in entries}
-    detail, gone = "a copy of damaged bytes that a repair set aside", "; nothing else is left of the session"
-    return CheckReport(
-        findings=tuple(
-            Finding(
-                session_id=owner, kind="quarantine", file=segment.name,
-                detail=detail + ("" if owner in listed else gone),
-            )
-            for owner, segment in log.aside(session_id)
-        )
-    )  # fmt: skip
+def quarantined(log: FrameLog, session_id: str | None) -> list[Finding]:
+    """What repairs set aside, also of sessions that no list shows any more."""
+    detail = "a copy of damaged bytes that a repair set aside"
+    return [
+        Finding(session_id=owner, kind="quarantine", detail=detail, file=segment.name)
+        for owner, segment in log.aside(session_id)
+    ]
 
 
 def repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin.codec.frame import Header, encode_frame
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.origin import Origin
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
-from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, with_origin
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
-from snapshot_plugin.store.base import CheckReport, ForgetResult, StoredSnapshot, Trashed
-from snapshot_plugin.store.listing import listed, meta_of
-from snapshot_plugin.store.log import SessionEntry
+from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.listing import listed, meta_of, with_labels
+from snapshot_plugin.store.log import SessionEntry, Tip
 from snapshot_plugin.store.replay import items_in, replay
 from snapshot_plugin.store.salvage import SALVAGED, salvage
 from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.views import Changes, Page, Views
 from snapshot_plugin.store.writer import SessionWriter, Step
 from snapshot_plugin.store.writers import Writers, overtaken
 
@@ -35,6 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["StoreCore"]
 
 log = logging.getLogger("snapshot_plugin.store")
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class _About(NamedTuple):
+    """What a caller says about a snapshot."""
+
+    trigger: str
+    tags: tuple[str, ...]
+    labels: Mapping[str, str]
 
 
 class StoreCore:
@@ -44,11 +56,19 @@ class StoreCore:
         self._store = store
         self._log = store.frames
         self._author = new_id()
+        self._views = Views(store.frames, store.session_keys)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
 
     # Saving ----------------------------------------------------------------------------------------------
 
-    def save(self, snapshot: SessionSnapshot, trigger: str, tags: tuple[str, ...], base: int | None) -> SnapshotRef:
+    def save(
+        self,
+        snapshot: SessionSnapshot,
+        trigger: str,
+        tags: tuple[str, ...],
+        base: int | None,
+        labels: Mapping[str, str] = _NO_LABELS,
+    ) -> SnapshotRef:
         """Append the change to *snapshot*; durable on return."""
         session_id = snapshot.session_id
         if snapshot.version != CURRENT_VERSION:
@@ -58,9 +78,9 @@ class StoreCore:
             )  # fmt: skip
         writer = self._writers.base(snapshot, base)
         step = writer.step_to(snapshot)
-        if not step.changed and not tags and not self._confirm(writer, session_id):
+        if not step.changed and not tags and not labels and not self._confirm(writer, session_id):
             return _ref(writer, session_id, written=False)
-        header = self._header(writer, step, session_id, trigger, tags)
+        header = self._header(writer, step, session_id, _About(trigger, tags, labels))
         frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
         with self._log.exclusively(session_id):
             self._confirm(writer, session_id)
@@ -83,14 +103,13 @@ class StoreCore:
                 session_id=session_id, hint="save it again; asnap check names what else is damaged",
             )  # fmt: skip
 
-    def _header(
-        self, writer: SessionWriter, step: Step, session_id: str, trigger: str, tags: tuple[str, ...]
-    ) -> Header:
+    def _header(self, writer: SessionWriter, step: Step, session_id: str, about: _About) -> Header:
         (at, delete, insert), seq = step.splice, writer.tip.seq + 1 if writer.tip else 1
         return Header(
             v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1, hi=seq, root=step.root,
             prev=writer.root, at=at, delete=delete, insert=insert, full=step.full,
-            t=rfc3339(self._store.clock()), w=self._author, trigger=trigger, tags=tags,
+            t=rfc3339(self._store.clock()), w=self._author, trigger=about.trigger, tags=about.tags,
+            other={"labels": dict(about.labels)} if about.labels else {},
         )  # fmt: skip
 
     def _confirm(self, writer: SessionWriter, session_id: str) -> bool:
@@ -120,16 +139,37 @@ class StoreCore:
             skipped=found.skipped,
         )
 
-    def list(self) -> Sequence[SnapshotMeta]:
-        """Every session's newest snapshot."""
-        return listed(self._log, self._store.session_keys)
+    def tip(self, session_id: str) -> Tip | None:
+        """The end of the log."""
+        return self._log.tip(session_id)
 
-    def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+    def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
+        """Some messages of a snapshot."""
+        return self._views.page(session_id, at, start, count)
+
+    def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
+        """One section alone."""
+        return self._views.section(session_id, path, at)
+
+    def changes(self, session_id: str, since: int, at: int | None) -> Changes:
+        """A difference over stored lines."""
+        return self._views.changes(session_id, since, at)
+
+    def walk(self, session_id: str, seqs: tuple[int, ...]) -> Sequence[SessionSnapshot]:
+        """Several snapshots that share their messages."""
+        place, found = self._store.place_id(), self._views.walk(session_id, seqs)
+        return [with_origin(each, Origin(session_id, seq, id_, place)) for seq, id_, each in found]
+
+    def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
+        """Every session's newest snapshot."""
+        return with_labels(listed(self._log, self._store.session_keys), labels)
+
+    def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""
         metas = check.history(self._log, session_id, self._store.session_keys(session_id))
         if not metas:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        return metas[::-1]
+        return with_labels(metas[::-1], labels)
 
     # Removing --------------------------------------------------------------------------------------------
 
@@ -180,7 +220,7 @@ class StoreCore:
         self._must_exist(session_id)
         # Decided under the lock: a moment later another session of that name may have the same numbers.
         with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
-            history = self.history(session_id)
+            history = self.history(session_id, {})
             decisions = plan(history, policy, self._store.clock()) if policy else _named(history, seqs)
             result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
             if result.forgotten and not dry_run:
@@ -207,10 +247,13 @@ class StoreCore:
     def check(self, session_id: str | None, repair: bool) -> CheckReport:
         """Verify one session, or all."""
         entries = self._log.sessions(session_id)
-        if session_id is not None and not entries and not self._log.aside(session_id):
+        if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        reports = [self._checked(entry, repair) for entry in entries]
-        return check.combine([*reports, check.set_aside(self._log, session_id, entries)])
+        return check.combine([self._checked(entry, repair) for entry in entries])
+
+    def quarantined(self, session_id: str | None) -> Sequence[Finding]:
+        """What repairs set aside."""
+        return check.quarantined(self._log, session_id)
 
     def _checked(self, entry: SessionEntry, repair: bool) -> CheckReport:
         report = check.inspect(self._log, entry, self._store.session_keys)
@@ -231,7 +274,8 @@ class StoreCore:
         frames = check.replayed(self._log, session_id, keys)
         if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
             aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)
-            frames = [*replay(items_in(aside), session_id, keys), *frames]
+            kept = [each._replace(loads=False) for each in replay(items_in(aside), session_id, keys)]
+            frames = [*kept, *frames]
         if not frames:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         salvaged = salvage(frames, session_id, keys)

@@ -6,7 +6,7 @@ its end (`StoreCore`). Cancellation therefore never finds a save half done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,12 +19,13 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import GRACE, CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.core import StoreCore
-from snapshot_plugin.store.log import FrameLog
+from snapshot_plugin.store.log import FrameLog, Tip
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.turns import Turns
+from snapshot_plugin.store.views import Changes, Page
 from snapshot_plugin.store.writer import Step
 
 __all__ = ["GRACE", "Limits", "LogStore"]
@@ -132,9 +133,11 @@ class LogStore:
         trigger: str = "manual",
         tags: Sequence[str] = (),
         base: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
-        return await self._in_turn(snapshot.session_id, self.core.save, snapshot, trigger, tuple(tags), base)
+        args = (snapshot, trigger, tuple(tags), base, labels or {})
+        return await self._in_turn(snapshot.session_id, self.core.save, *args)
 
     async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
         """See `SnapshotStore.load`."""
@@ -144,13 +147,35 @@ class LogStore:
         """See `SnapshotStore.read`."""
         return await self._in_turn(session_id, self.core.read, session_id, at, strict)
 
-    async def list(self) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-        return await self._run(self.core.list)
+    async def tip(self, session_id: str) -> Tip | None:
+        """See `SnapshotStore.tip`."""
+        return await self._in_turn(session_id, self.core.tip, session_id)
 
-    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+    async def page(
+        self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50
+    ) -> Page:
+        """See `SnapshotStore.page`."""
+        return await self._in_turn(session_id, self.core.page, session_id, at, start, count)
+
+    async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
+        """See `SnapshotStore.section`."""
+        return await self._in_turn(session_id, self.core.section, session_id, path, at)
+
+    async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
+        """See `SnapshotStore.changes`."""
+        return await self._in_turn(session_id, self.core.changes, session_id, since, at)
+
+    async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
+        """See `SnapshotStore.walk`."""
+        return await self._in_turn(session_id, self.core.walk, session_id, tuple(seqs))
+
+    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+        return await self._run(self.core.list, labels or {})
+
+    async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""
-        return await self._in_turn(session_id, self.core.history, session_id)
+        return await self._in_turn(session_id, self.core.history, session_id, labels or {})
 
     # Removing --------------------------------------------------------------------------------------------
 
@@ -194,6 +219,10 @@ class LogStore:
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._run(self.core.check, session_id, repair)
+
+    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """See `SnapshotStore.quarantined`."""
+        return await self._run(self.core.quarantined, session_id)
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""

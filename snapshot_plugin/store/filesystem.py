@@ -56,7 +56,7 @@ class _Copy(SegmentFiles):
         super().__init__(path)
         self._path = str(path)
 
-    def _place(self, session_id: str) -> str:
+    def _path_of(self, session_id: str) -> str:
         _ = session_id
         return self._path
 

@@ -3,7 +3,7 @@
 `anyio.to_thread` does this for everyone and everything; a save makes the trip each time, and there it is a fifth
 of its time. On asyncio, threads of our own that wait at one queue take a third of that. They also keep a promise
 that asyncio's own cancellation (`Task.cancel`, `asyncio.timeout`) would otherwise break. Measured and argued in
-docs/decisions/2026-11-16-hop.md. Whoever holds or takes something while he waits comes this way; elsewhere
+docs/decisions/2026-11-16-hop.md. Use this when the caller holds a lock across the call; elsewhere
 `anyio.to_thread` is as good.
 """
 
@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from functools import partial
+from functools import cached_property
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -28,7 +28,10 @@ from snapshot_plugin.store.turns import Turns
 __all__ = ["in_thread", "in_turn"]
 
 T = TypeVar("T")
-_MOST = 32
+_USUAL, _MOST = 6, 32
+"""More threads than a few only queue for the interpreter lock; more are started where the few are stuck."""
+_STUCK = 0.05
+"""So many seconds a job waits before another thread is started for it."""
 
 
 async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
@@ -59,11 +62,10 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
 
 async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: Any) -> T:
     """As `in_thread`, once every earlier call for the session is done. Cancelled while it waits, it never runs."""
-    ours = anyio.Event()
-    wake = _waking(ours)
+    wake = _Wake()
     if not turns.enter(session_id, wake):
         try:
-            await ours.wait()
+            await wake.up.wait()
         except BaseException:
             turns.withdraw(session_id, wake)
             raise
@@ -85,13 +87,29 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
         raise
 
 
-def _waking(event: anyio.Event) -> Callable[[], object]:
-    """What sets *event* from another thread."""
-    if _on_asyncio():
-        return partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
+class _Wake:
+    """Wakes a task from another thread. Costs nothing unless somebody waits."""
+
+    @cached_property
+    def up(self) -> anyio.Event:
+        return anyio.Event()
+
+    def __init__(self) -> None:
+        self._soon: Callable[[Callable[[], None]], object] = (
+            asyncio.get_running_loop().call_soon_threadsafe if _on_asyncio() else _trio_token().run_sync_soon
+        )
+
+    def __call__(self) -> None:
+        self._soon(self._set)
+
+    def _set(self) -> None:
+        self.up.set()
+
+
+def _trio_token() -> Any:
     import trio.lowlevel  # noqa: PLC0415 — only where trio runs
 
-    return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set)
+    return trio.lowlevel.current_trio_token()
 
 
 def _on_asyncio() -> bool:
@@ -110,11 +128,22 @@ class _Job:
         self._loop = asyncio.get_running_loop()
         self._result: Any = None
         self._error: BaseException | None = None
-        self._is_done = False
+        self._has_begun = self._is_done = False
         self.end = self._loop.create_future()
+
+    def watch(self, relieve: Callable[[], None]) -> None:
+        """Call *relieve*, again and again, until the job has begun."""
+
+        def look() -> None:
+            if not self._has_begun:
+                relieve()
+                self._loop.call_later(_STUCK, look)
+
+        self._loop.call_later(_STUCK, look)
 
     def do(self) -> None:
         """In the worker thread: the work itself."""
+        self._has_begun = True
         work, args = self._call
         try:
             self._result = self._context.run(work, *args)
@@ -150,7 +179,7 @@ class _Job:
 
 
 class _Threads:
-    """The worker threads of this process: as many as there was ever work for at one time, up to a limit."""
+    """The worker threads of this process: a few, and more only while those are stuck (a lock, a slow disk)."""
 
     def __init__(self) -> None:
         self.begin()
@@ -165,11 +194,25 @@ class _Threads:
         """Have *job* done as soon as a thread is free."""
         with self._lock:
             self._underway += 1
+            is_short = self._count < self._underway
+            is_usual = self._count < _USUAL
+            self._count += is_short and is_usual
+        if is_short and is_usual:
+            self._start()
+        self._jobs.put(job)
+        if is_short and not is_usual:
+            job.watch(self.relieve)
+
+    def relieve(self) -> None:
+        """A job was not begun in time: have another thread."""
+        with self._lock:
             is_short = self._count < min(self._underway, _MOST)
             self._count += is_short
         if is_short:
-            threading.Thread(target=self._serve, name="asnap-store", daemon=True).start()
-        self._jobs.put(job)
+            self._start()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._serve, name="asnap-store", daemon=True).start()
 
     def _serve(self) -> None:
         while True:

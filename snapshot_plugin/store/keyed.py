@@ -31,6 +31,7 @@ from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.keyfiles import KeyFiles
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
+from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.trashed import copies_in_trash
 
@@ -41,6 +42,8 @@ __all__ = ["KeyedStore", "TendedLog"]
 _WORTH = 64 << 10
 """An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
 _MOMENT = 1.0
+_SESSIONS = 1024
+"""Of how many sessions the derived keys are kept."""
 
 
 class TendedLog(FrameLog, Protocol):
@@ -72,7 +75,7 @@ class KeyedStore(LogStore):
         self._opening = threading.Lock()
         self._store_id: str | None = None
         self._keyset: Keyset | None = None
-        self._keys: dict[str, SessionKeys] = {}
+        self._keys: Recent[SessionKeys] = Recent(_SESSIONS)
         self._chain: Keychain | None = None
         self._stamp: object = None
         self.key_label = ""
@@ -194,9 +197,11 @@ class KeyedStore(LogStore):
             return None
         if self._chain and self._chain.stamp() != self._stamp:  # another process rotated the key
             self._reload_keys()
-        if session_id not in self._keys:
-            self._keys[session_id] = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
-        return self._keys[session_id]
+        keys = self._keys.get(session_id)
+        if keys is None:
+            keys = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
+            self._keys.put(session_id, keys)
+        return keys
 
     async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
         """Every snapshot of a session in the trash, which stays there."""

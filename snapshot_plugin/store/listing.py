@@ -5,7 +5,7 @@ A command that only lists loads this and the files, and nothing that opens, chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.store.log import FrameReader, SessionEntry
 
-__all__ = ["damaged", "listed", "meta_of"]
+__all__ = ["damaged", "listed", "meta_of", "with_labels"]
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -29,6 +29,13 @@ def listed(log: FrameReader, keys_of: Callable[[str], SessionKeys | None] = lamb
     return sorted(metas, key=lambda meta: (meta.changed_at, meta.session_id), reverse=True)
 
 
+def with_labels(metas: Sequence[SnapshotMeta], labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
+    """Those that have all these labels."""
+    if not labels:
+        return metas
+    return [meta for meta in metas if labels.items() <= meta.labels.items()]
+
+
 def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMeta:
     """What a list shows of one frame."""
     try:
@@ -36,6 +43,7 @@ def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMe
             {
                 **summary, "session_id": header.sid, "seq": header.hi, "saved_at": header.t, "root": header.root,
                 "version": header.v, "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
+                "labels": header.other.get("labels"),
             }
         )  # fmt: skip
     except ValueError as error:

@@ -36,8 +36,12 @@ class Found(NamedTuple):
     tip: Tip
 
 
-def find(log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int | None = None) -> Found:
+def find(
+    log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int | None = None, ahead: bool = True
+) -> Found:
     """The newest snapshot that is whole, or the one numbered *at*. Segments are read newest first, as needed.
+
+    With *ahead*, messages are validated while other threads decompress more.
 
     Raises:
         SnapshotNotFound: there is no such session, or no such number.
@@ -45,11 +49,16 @@ def find(log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int
         WrongKey: a frame is sealed with a key this writer does not have (yet): not damage, so no fallback.
         InvalidSnapshotVersion: it was written by a newer release.
     """
-    return undisturbed(session_id, lambda: _Search(log.segments(session_id), session_id, keys, at).run())
+    return undisturbed(
+        session_id, lambda: _Search(log.segments(session_id), session_id, keys, at, ahead=ahead).run()
+    )
 
 
 class _Search:
-    def __init__(self, segments: list[Segment], session_id: str, keys: SessionKeys | None, at: int | None) -> None:
+    def __init__(
+        self, segments: list[Segment], session_id: str, keys: SessionKeys | None, at: int | None, *, ahead: bool
+    ) -> None:
+        self._ahead = ahead
         self._segments, self._session_id, self._keys, self._at = segments, session_id, keys, at
         self._items: list[Item] = []
         self._findings: list[Finding] = []
@@ -95,7 +104,7 @@ class _Search:
 
     def _follow(self, start: int) -> Found | None:
         """Build on from the full frame at *start* until the end, the wanted number, or damage."""
-        document, last, size, written = Document(ahead=True), None, 0, 0
+        document, last, size, written = Document(ahead=self._ahead), None, 0, 0
         for item, snapshots in self._opened(self._items[start:]):
             size += len(item.data)
             whole = bool(snapshots)

@@ -40,6 +40,10 @@ class Recent(Generic[T]):
         with self._lock:
             return list(self._entries.items())
 
+    def values(self) -> list[T]:
+        """The entries alone."""
+        return [entry for _, entry in self.items()]
+
     def clear(self) -> None:
         """Keep nothing."""
         with self._lock:

@@ -99,13 +99,18 @@ def recompress(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newe
     A segment with damage in it is left as it is. The lock is taken only to put a finished file in place, so
     whoever saves meanwhile does not wait for the compression; a segment that grew meanwhile is done over.
     """
+    for name in [segment.name for segment in log.segments(session_id)]:
+        while not _renewed(log, session_id, keys, name, newest_too=newest_too):
+            pass
+
+
+def _renewed(log: FrameLog, session_id: str, keys: SessionKeys | None, name: str, *, newest_too: bool) -> bool:
+    """Encode one segment again; False if it grew meanwhile."""
     segments = log.segments(session_id)
-    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # there may be none
-        if following is None and not newest_too:
-            return
-        if newest_too or not segment.rewritten:
-            while not _again(log, session_id, keys, [segment], following):
-                pass
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):
+        if segment.name == name and (newest_too or (following and not segment.rewritten)):
+            return _again(log, session_id, keys, [segment], following)
+    return True
 
 
 def settle(log: FrameLog, session_id: str, keys: SessionKeys | None) -> None:

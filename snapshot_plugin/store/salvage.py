@@ -26,6 +26,8 @@ __all__ = ["SALVAGED", "Salvaged", "salvage", "whole_in_damaged"]
 
 SALVAGED = "salvaged"
 """The tag of a salvaged snapshot, and the key of what it says about itself in `metadata`."""
+_SUMMARIZED = ("created_at", "title", "provider_type", "tags", "pinned", "parent")
+"""What every frame's summary repeats of the sections, which may be in a frame that is lost."""
 _LOST = b""
 _RAW, _STEP = -15, 64
 
@@ -69,7 +71,8 @@ def _told(document: Document, session_id: str, frames: int) -> Salvaged:
         lines = list(run)
         messages += [_marker(len(lines), document.version)] if is_lost else lines
     document.messages = messages
-    snapshot = load_document(document.raw(session_id))
+    summary = {name: value for name, value in document.summary().items() if name in _SUMMARIZED}
+    snapshot = load_document({**document.raw(session_id), **summary})
     note = {"lost_messages": lost, "damaged_frames": frames}
     return Salvaged(snapshot.evolve(metadata={**snapshot.metadata, SALVAGED: note}), lost, frames)
 

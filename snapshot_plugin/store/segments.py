@@ -25,6 +25,7 @@ from snapshot_plugin.store.files import (
 )
 from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
+from snapshot_plugin.store.recent import Recent
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
 
@@ -32,6 +33,8 @@ SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 _FIRST_LOOK = 1 << 16
+_KNOWN = 1024
+"""Of how many sessions a store object remembers where their files end."""
 
 
 class _Tail(NamedTuple):
@@ -43,6 +46,20 @@ class _Tail(NamedTuple):
     opening: bytes
     frames: int
     tip: Tip
+
+
+class _Known:
+    """What this writer knows of one session's files. All of it can be found out again."""
+
+    __slots__ = ("listed", "ours", "path", "tail", "tip")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.tail: _Tail | None = None
+        self.tip: Tip | None = None
+        self.ours: set[str | None] = set()
+        """Ids of frames that this writer has written, or made durable: the last of the log may be one."""
+        self.listed: tuple[list[str], list[SegmentFile]] = ([], [])
 
 
 class SegmentFiles:
@@ -59,21 +76,25 @@ class SegmentFiles:
         self.sessions_dir = root / "sessions"
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._lock_timeout = lock_timeout
-        self._tails: dict[str, _Tail] = {}
-        self._tips: dict[str, Tip | None] = {}
-        self._ours: dict[str, set[str | None]] = {}
-        self._paths: dict[str, str] = {}
-        self._listed: dict[str, tuple[list[str], list[SegmentFile]]] = {}
+        self._known: Recent[_Known] = Recent(_KNOWN)
 
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
         return Path(self._place(session_id))
 
+    def _of(self, session_id: str) -> _Known:
+        known = self._known.get(session_id)
+        if known is None:
+            known = _Known(self._path_of(session_id))
+            self._known.put(session_id, known)
+        return known
+
+    def _path_of(self, session_id: str) -> str:
+        return str(self.sessions_dir / dirname_of(session_id))
+
     def _place(self, session_id: str) -> str:
         """`directory` as text: a save looks there several times, and paths as objects are slow."""
-        path = self._paths.get(session_id)
-        if path is None:
-            path = self._paths[session_id] = str(self.sessions_dir / dirname_of(session_id))
+        path = self._of(session_id).path
         with disk_errors("opening the session", session_id=session_id):
             try:
                 mode = os.lstat(path).st_mode
@@ -113,26 +134,26 @@ class SegmentFiles:
                 names = os.listdir(directory)  # noqa: PTH208 — this is on the path of every save
             except FileNotFoundError:
                 return []
-        listed = self._listed.get(session_id)
-        if listed is None or listed[0] != names:
-            listed = self._listed[session_id] = (names, present(names))
-        return listed[1]
+        known = self._of(session_id)
+        if known.listed[0] != names:
+            known.listed = (names, present(names))
+        return known.listed[1]
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. Usually one look: our own last frame is still the last one."""
-        tip = self._tips[session_id] = undisturbed(session_id, lambda: self._tip(session_id))
+        tip = undisturbed(session_id, lambda: self._tip(session_id))
+        self._of(session_id).tip = tip
         return tip
 
     def _tip(self, session_id: str) -> Tip | None:
         directory = self._place(session_id)
         files = self._files(directory, session_id)
-        tail = self._tails.get(session_id)
+        known = self._of(session_id)
+        tail = known.tail
         if tail and files and files[-1].name == tail.name and _ends_with(f"{directory}/{tail.name}", tail):
             return tail.tip
-        self._tails.pop(session_id, None)
         tip = tip_of(self.segments(session_id))
-        if tip and (found := self._locate(session_id, files, tip)):
-            self._tails[session_id] = found
+        known.tail = self._locate(session_id, files, tip) if tip else None
         return tip
 
     def _locate(self, session_id: str, files: Sequence[SegmentFile], tip: Tip) -> _Tail | None:
@@ -148,15 +169,15 @@ class SegmentFiles:
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
-        directory = self._paths[session_id]  # `exclusively` has looked at it
-        tail = None if fresh else self._tails.get(session_id)
+        known = self._of(session_id)
+        directory, previous = known.path, known.tail  # `exclusively` has looked at the path
+        tail = None if fresh else previous
         if tail and (tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames):
             tail = None
-        # Until this succeeds the tail is in doubt; whoever comes after an error starts a new segment.
-        previous = self._tails.pop(session_id, None)
+        known.tail = None  # until this succeeds it is in doubt: after an error, a new segment is begun
         with disk_errors(f"saving session {session_id}", session_id=session_id):
-            self._settle(directory, session_id)
-            self._ours[session_id].add(header.id)
+            self._settle(known, session_id)
+            known.ours.add(header.id)
             if tail:
                 _extend(f"{directory}/{tail.name}", tail.end, frame)
                 name, start, frames = tail.name, tail.end, tail.frames + 1
@@ -164,8 +185,10 @@ class SegmentFiles:
                 name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
                 self._must_show(session_id, directory, SegmentFile(name, header.hi, header.hi, 0))
                 self._create(Path(directory), name, frame)
-        self._tails[session_id] = _tail(name, frame, start, frames, Tip(header.hi, header.id))
-        self._ours[session_id] = {header.id}
+        known.tip = Tip(header.hi, header.id)
+        known.tail = _tail(name, frame, start, frames, known.tip)
+        known.ours = {header.id}
+        self._known.put(session_id, known)
         return previous is not None and tail is None
 
     def _must_show(self, session_id: str, directory: str, new: SegmentFile) -> None:
@@ -173,14 +196,14 @@ class SegmentFiles:
         if any(covers(file, new) for file in self._files(directory, session_id)):
             raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
 
-    def _settle(self, directory: str, session_id: str) -> None:
+    def _settle(self, known: _Known, session_id: str) -> None:
         """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
 
         Otherwise an acknowledged frame could stand after a power cut without the one it continues, or its key.
         """
-        tip = self._tips.get(session_id)
+        directory, tip = known.path, known.tip
         end = tip.id if tip else None
-        if end in self._ours.setdefault(session_id, set()):
+        if end in known.ours:
             return
         if tip:
             holding = [file.name for file in self._files(directory, session_id) if file.first <= tip.seq]
@@ -190,7 +213,7 @@ class SegmentFiles:
         sync_dir(self.sessions_dir.parent)
         with contextlib.suppress(FileNotFoundError):  # a plain store has none
             sync_dir(self.sessions_dir.parent / "keys")
-        self._ours[session_id] = {end}
+        known.ours = {end}
 
     def _create(self, directory: Path, name: str, frame: bytes) -> None:
         path = directory / name
@@ -240,8 +263,9 @@ class SegmentFiles:
                 raise SnapshotCorrupted("what was written does not read back", session_id=session_id)
             for name in names:
                 (directory / name).unlink()
-        if (tail := self._tails.get(session_id)) and tail.name in names:
-            self.forget_tail(session_id)
+        known = self._of(session_id)
+        if known.tail and known.tail.name in names:
+            known.tail = None
 
     def quarantine(self, session_id: str, segment: Segment) -> str:
         """See `FrameLog`."""
@@ -282,15 +306,12 @@ class SegmentFiles:
 
     def grown(self, size: int) -> list[str]:
         """The sessions whose open segment, as this writer left it, has at least that many bytes."""
-        return [session_id for session_id, tail in list(self._tails.items()) if tail.end >= size]
+        return [name for name, known in self._known.items() if known.tail and known.tail.end >= size]
 
     def doubt(self) -> None:
         """There may be a new key: before the next frame of each session, make sure that the disk has it."""
-        self._ours.clear()
-
-    def forget_tail(self, session_id: str) -> None:
-        """Believe nothing of what is on disk any more."""
-        self._tails.pop(session_id, None)
+        for known in self._known.values():
+            known.ours = set()
 
 
 class _Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -11,8 +11,10 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import GRACE, CheckReport, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.views import Changes, Page
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.core import StoreCore
@@ -54,9 +56,11 @@ class SyncStore:
         trigger: str = "manual",
         tags: Sequence[str] = (),
         base: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
-        return self._in_turn(snapshot.session_id, self._core.save, snapshot, trigger, tuple(tags), base)
+        args = (snapshot, trigger, tuple(tags), base, labels or {})
+        return self._in_turn(snapshot.session_id, self._core.save, *args)
 
     def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
         """See `SnapshotStore.load`."""
@@ -66,13 +70,33 @@ class SyncStore:
         """See `SnapshotStore.read`."""
         return self._in_turn(session_id, self._core.read, session_id, at, strict)
 
-    def list(self) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-        return self._run(self._core.list)
+    def tip(self, session_id: str) -> Tip | None:
+        """See `SnapshotStore.tip`."""
+        return self._in_turn(session_id, self._core.tip, session_id)
 
-    def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+    def page(self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50) -> Page:
+        """See `SnapshotStore.page`."""
+        return self._in_turn(session_id, self._core.page, session_id, at, start, count)
+
+    def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
+        """See `SnapshotStore.section`."""
+        return self._in_turn(session_id, self._core.section, session_id, path, at)
+
+    def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
+        """See `SnapshotStore.changes`."""
+        return self._in_turn(session_id, self._core.changes, session_id, since, at)
+
+    def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
+        """See `SnapshotStore.walk`."""
+        return self._in_turn(session_id, self._core.walk, session_id, tuple(seqs))
+
+    def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+        return self._run(self._core.list, labels or {})
+
+    def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""
-        return self._in_turn(session_id, self._core.history, session_id)
+        return self._in_turn(session_id, self._core.history, session_id, labels or {})
 
     def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
@@ -112,6 +136,10 @@ class SyncStore:
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return self._run(self._core.check, session_id, repair)
+
+    def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """See `SnapshotStore.quarantined`."""
+        return self._run(self._core.quarantined, session_id)
 
     def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,9 +17,11 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import CheckReport, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
 from snapshot_plugin.store.core import StoreCore
+from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
+from snapshot_plugin.store.views import Changes, Page
 
 __all__ = ["Call", "Fault", "FaultyStore", "every"]
 
@@ -116,12 +118,13 @@ class FaultyStore:
         trigger: str = "manual",
         tags: Sequence[str] = (),
         base: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
         return await self._through(
             "save",
             snapshot.session_id,
-            lambda: self.inner.save(snapshot, trigger=trigger, tags=tags, base=base),
+            lambda: self.inner.save(snapshot, trigger=trigger, tags=tags, base=base, labels=labels),
         )
 
     async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
@@ -132,13 +135,37 @@ class FaultyStore:
         """See `SnapshotStore.read`."""
         return await self._through("read", session_id, lambda: self.inner.read(session_id, at=at, strict=strict))
 
-    async def list(self) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-        return await self._through("list", None, self.inner.list)
+    async def tip(self, session_id: str) -> Tip | None:
+        """See `SnapshotStore.tip`."""
+        return await self._through("tip", session_id, lambda: self.inner.tip(session_id))
 
-    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+    async def page(
+        self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50
+    ) -> Page:
+        """See `SnapshotStore.page`."""
+        return await self._through(
+            "page", session_id, lambda: self.inner.page(session_id, at=at, start=start, count=count)
+        )
+
+    async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
+        """See `SnapshotStore.section`."""
+        return await self._through("section", session_id, lambda: self.inner.section(session_id, *path, at=at))
+
+    async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
+        """See `SnapshotStore.changes`."""
+        return await self._through("changes", session_id, lambda: self.inner.changes(session_id, since, at=at))
+
+    async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
+        """See `SnapshotStore.walk`."""
+        return await self._through("walk", session_id, lambda: self.inner.walk(session_id, seqs))
+
+    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+        return await self._through("list", None, lambda: self.inner.list(labels=labels))
+
+    async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""
-        return await self._through("history", session_id, lambda: self.inner.history(session_id))
+        return await self._through("history", session_id, lambda: self.inner.history(session_id, labels=labels))
 
     async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
@@ -174,6 +201,10 @@ class FaultyStore:
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
         return await self._through("check", session_id, lambda: self.inner.check(session_id, repair=repair))
+
+    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
+        """See `SnapshotStore.quarantined`."""
+        return await self._through("quarantined", session_id, lambda: self.inner.quarantined(session_id))
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""

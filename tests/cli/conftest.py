@@ -98,6 +98,7 @@ def saved(
     async def save() -> None:
         async with FilesystemStore(place, key=key, background=False) as store:
             for snapshot in snapshots:
-                await store.save(snapshot, tags=tags)
+                tip = await store.tip(snapshot.session_id)
+                await store.save(snapshot, tags=tags, base=tip.seq if tip else 0)
 
     anyio.run(save)

@@ -19,7 +19,7 @@ from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, Snap
 from snapshot_plugin.manager.ports import Grade, RestoredAs
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.store import engine
+from snapshot_plugin.store import core
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore, every
@@ -248,7 +248,7 @@ async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_
 async def test_what_an_older_release_wrote_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = Chat("chat", "one").snapshot().evolve(version=1, metadata={"title": "from version 1"})
     with monkeypatch.context() as older:
-        older.setattr(engine, "CURRENT_VERSION", 1)
+        older.setattr(core, "CURRENT_VERSION", 1)
         async with FilesystemStore(tmp_path) as store:
             await store.save(old)
     async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):

@@ -4,7 +4,7 @@ import os
 import random
 import sqlite3
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -31,7 +31,7 @@ class Listing(FilesystemStore):
 
     lists = 0
 
-    async def list(self) -> Sequence[SnapshotMeta]:
+    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         self.lists += 1
         return await super().list()
 

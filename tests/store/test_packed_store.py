@@ -126,9 +126,12 @@ async def test_a_finished_segment_is_packed_while_saving_goes_on_in_the_next(tmp
         "0000000001-0000000020.1.snap.gz",
         "0000000021.snap.gz",
     ]
-    opened = store._files._tails["session"]
+    opened = store._files._of("session").tail
     await store.save(turn(26))
-    assert store._files._tails["session"].frames == opened.frames + 1  # it knew where it was
+    after = store._files._of("session").tail
+    assert opened
+    assert after
+    assert after.frames == opened.frames + 1  # it knew where it was
     await store.aclose()
 
 

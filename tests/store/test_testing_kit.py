@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -109,10 +109,10 @@ class Lax(MemoryStore):
 
 
 class Unordered(MemoryStore):
-    async def list(self) -> Sequence[SnapshotMeta]:
+    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         return sorted(await super().list(), key=lambda meta: meta.session_id)
 
-    async def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+    async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         return (await super().history(session_id))[::-1]
 
 
@@ -122,20 +122,34 @@ class Graceless(MemoryStore):
 
 
 class Trashless(MemoryStore):
-    async def delete(self, session_id: str) -> Trashed:
+    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         trashed = await super().delete(session_id)
         await super().purge(older_than=timedelta(0))
         return trashed
 
 
 class Earnest(MemoryStore):
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         result = await super().forget(session_id, policy)
         return result.evolve(dry_run=dry_run)
 
 
 class Hoarding(MemoryStore):
-    async def forget(self, session_id: str, policy: RetentionPolicy, *, dry_run: bool = False) -> ForgetResult:
+    async def forget(
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
+    ) -> ForgetResult:
         result = await super().forget(session_id, policy, dry_run=True)
         return result.evolve(dry_run=dry_run)
 
@@ -281,16 +295,22 @@ async def test_every_method_can_be_made_to_fail() -> None:
     methods = [name for name in vars(SnapshotStore) if not name.startswith("_") and name not in ("aclose", "sync")]
     store = FaultyStore(MemoryStore(), every(1, Fault(error=StoreUnavailable("down")), *methods))
     policy = RetentionPolicy(keep_last=1)
-    arguments: dict[str, tuple[Any, ...]] = {"save": (grown(1),), "forget": ("s", policy), "undelete": ("token",)}
+    arguments: dict[str, tuple[Any, ...]] = {
+        "save": (grown(1),),
+        "forget": ("s", policy),
+        "undelete": ("token",),
+        "changes": ("s", 1),
+        "walk": ("s", [1]),
+    }
     for name in methods:
-        needs_session = name in ("load", "read", "history", "delete")
+        needs_session = name in ("load", "read", "history", "delete", "salvage", "tip", "page", "section")
         with pytest.raises(StoreUnavailable):
             await getattr(store, name)(*arguments.get(name, ("s",) if needs_session else ()))
         with pytest.raises(StoreUnavailable):
             getattr(store.sync, name)(*arguments.get(name, ("s",) if needs_session else ()))
 
     assert [call.method for call in store.calls if call.number == 1] == methods
-    assert len(methods) == 11
+    assert len(methods) == 18
 
 
 @pytest.mark.parametrize(("count", "methods"), [(0, ("save",)), (-1, ("save",)), (1, ())])

@@ -17,7 +17,9 @@ from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.cli.text import plain, size
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore
+    from collections.abc import Sequence
+
+    from snapshot_plugin.store.base import Finding, SnapshotStore
 
 __all__ = ["Checked", "command"]
 
@@ -31,6 +33,7 @@ _EXPLAINED = {
     "unreadable": "the disk does not give it",
     "unfinished": "a save that was cut off before it was acknowledged; harmless",
     "leftover": "a temporary file of a killed process; harmless",
+    "quarantine": "kept until you remove it; asnap check --salvage reads it where nothing else is left",
 }
 
 
@@ -90,6 +93,7 @@ class Checked(Document):
         ("asnap check", "read and verify everything"),
         ("asnap check fix-auth", "one session"),
         ("asnap check --subset 1/7", "a seventh of the sessions: one each day of the week"),
+        ("asnap check --salvage fix-auth", "rebuild a damaged session from every part that is whole"),
         ("asnap check --repair", "set damaged files aside and keep every snapshot that is whole"),
     ),
     exits=(4, 5, 7, 10),
@@ -97,38 +101,52 @@ class Checked(Document):
 @click.argument("ref", required=False)
 @click.option("--subset", metavar="N/T", help="Only the N-th of T parts of the sessions.")
 @click.option("--repair", is_flag=True, help="Copy damaged files to quarantine; write again what is whole.")
+@click.option(
+    "--salvage", is_flag=True, help="Save what is whole of a damaged session as a new snapshot, gaps marked."
+)
 @yes_option
-async def command(call: Call, *, ref: str | None, subset: str | None, repair: bool) -> Checked:
+async def command(call: Call, *, ref: str | None, subset: str | None, repair: bool, salvage: bool) -> Checked:
     """Verify the store: every checksum, every digest, every chain.
 
-    Nothing is changed unless --repair is given, and even then nothing is deleted.
+    Nothing is changed unless --repair or --salvage is given, and even then nothing is deleted. --salvage only adds
+    a snapshot; --repair does the same where something whole follows the damage, then sets damaged files aside.
     """
     part = _part(subset)
     async with call.opened() as store:  # as it is: nothing is recovered first
-        names = [(await refs.find(store, ref)).session_id] if ref else await _all(store, part)
+        aside = await store.quarantined()
+        names = [await _named(store, ref, aside)] if ref else await _all(store, part)
         if repair:
             call.confirm("Set damaged files aside and write the affected sessions again?")
-        reports = []
+        reports, salvaged = [], []
         with progress(call.out, "checking", len(names)) as step:
             for name in names:
                 step(name)
+                if salvage and (saved := await store.salvage(name)):
+                    salvaged.append(f"{name}: what is whole was saved as snapshot {saved.seq}")
                 reports.append(await store.check(name, repair=repair))
+    shown = [finding for finding in aside if not ref or finding.session_id in names]
     findings = [
         Found(
             **{key: getattr(finding, key) for key in ("session_id", "kind", "seq", "file", "offset", "detail")},
             explanation=_EXPLAINED.get(finding.kind, ""),
             is_damage=finding.is_damage,
         )
-        for report in reports
-        for finding in report.findings
+        for finding in (*(each for report in reports for each in report.findings), *shown)
     ]
     return Checked(
         sessions=len(names),
         snapshots=sum(report.snapshots for report in reports),
         bytes_read=sum(report.bytes_read for report in reports),
         findings=tuple(findings),
-        repaired=tuple(line for report in reports for line in report.repaired),
+        repaired=(*salvaged, *(line for report in reports for line in report.repaired)),
     )
+
+
+async def _named(store: SnapshotStore, ref: str, aside: Sequence[Finding]) -> str:
+    """The session of *ref*; also one of which only quarantine holds anything."""
+    if ref in {finding.session_id for finding in aside}:
+        return ref
+    return (await refs.find(store, ref)).session_id
 
 
 def _part(subset: str | None) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from snapshot_plugin.testing.contract.crowds import Crowds
 from snapshot_plugin.testing.contract.damage import Damage
 from snapshot_plugin.testing.contract.forgetting import Forgetting
 from snapshot_plugin.testing.contract.listing import Listing
+from snapshot_plugin.testing.contract.parts import Parts
 from snapshot_plugin.testing.contract.races import Races
 from snapshot_plugin.testing.contract.removing import Removing
 from snapshot_plugin.testing.contract.saving import Saving
@@ -28,6 +29,18 @@ __all__ = ["StoreContract"]
 
 
 class StoreContract(
-    Saving, Conflicts, Listing, Values, Removing, Forgetting, Damage, Cancellation, Crowds, Closing, Threads, Races
+    Saving,
+    Conflicts,
+    Listing,
+    Values,
+    Removing,
+    Forgetting,
+    Damage,
+    Cancellation,
+    Crowds,
+    Closing,
+    Threads,
+    Races,
+    Parts,
 ):
     """Everything a `SnapshotStore` promises. Subclass it, say how to `open` a store, and run pytest."""

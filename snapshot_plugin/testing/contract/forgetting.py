@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
@@ -145,3 +145,23 @@ class Forgetting(Stage):
         await store.forget("session", RetentionPolicy(keep_last=1))
 
         assert len(await opened().history("another")) == 2
+
+    async def test_named_snapshots_are_forgotten(self, opened: Opener) -> None:
+        store = opened()
+        await self._lived(store)
+        would = await store.forget("session", seqs=[2, 5], dry_run=True)
+        assert would.forgotten == (5, 2)
+        assert len(await store.history("session")) == len(_LIFE)
+
+        await store.forget("session", seqs=[2, 5])
+
+        await self._holds(opened(), {seq: _LIFE[seq - 1] for seq in (1, 3, 4, 6, 7)})
+
+    async def test_the_newest_snapshot_and_unknown_numbers_cannot_be_forgotten(self, opened: Opener) -> None:
+        store = opened()
+        await self._lived(store)
+        for wrong in ([7], [8], [0], []):
+            with pytest.raises(InvalidInput):
+                await store.forget("session", seqs=wrong)
+
+        assert len(await opened().history("session")) == len(_LIFE)

@@ -63,7 +63,8 @@ class Races(Stage):
 
     async def test_a_save_that_races_delete_is_in_the_trash_or_refused(self, opened: Opener) -> None:
         for turn in range(_ROUNDS):
-            session_id, outcome = f"race-{turn}", {}
+            session_id = f"race-{turn}"
+            outcome: dict[str, Any] = {}
             writer, other = opened(), opened()
             await writer.save(make_snapshot("a", session_id=session_id))
 

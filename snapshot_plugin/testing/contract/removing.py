@@ -165,3 +165,45 @@ class Removing(Stage):
         assert len(await store.purge(older_than=timedelta(0))) == 1
 
         assert await opened().load("session") == make_snapshot("new")
+
+    async def test_a_deleted_session_comes_back_under_another_id_when_its_own_is_taken(
+        self, opened: Opener
+    ) -> None:
+        store = opened()
+        for length in (1, 2, 3):
+            await store.save(make_snapshot(*"abc"[:length]))
+        token = (await store.delete("session")).token
+        await store.save(make_snapshot("new"))
+
+        assert await opened().undelete(token, session_id="old") == "old"
+
+        assert await opened().load("session") == make_snapshot("new")
+        assert await opened().load("old", at=2) == make_snapshot("a", "b", session_id="old")
+        assert [meta.seq for meta in await opened().history("old")] == [3, 2, 1]
+        assert list(await opened().trash()) == []
+
+    async def test_another_id_that_is_taken_is_refused_and_the_session_stays_in_the_trash(
+        self, opened: Opener
+    ) -> None:
+        store = opened()
+        await store.save(make_snapshot("a"))
+        await store.save(make_snapshot("b", session_id="other"))
+        trashed = await store.delete("session")
+
+        with pytest.raises(Conflict):
+            await store.undelete(trashed.token, session_id="other")
+
+        assert list(await opened().trash()) == [trashed]
+
+    async def test_a_session_can_be_removed_for_ever_at_once(self, opened: Opener) -> None:
+        store = opened()
+        await store.save(make_snapshot("a"))
+        await store.save(make_snapshot("b", session_id="deleted"))
+        kept = await store.delete("deleted")
+
+        gone = await store.delete("session", purge=True)
+
+        assert list(await opened().trash()) == [kept]
+        with pytest.raises(SnapshotNotFound):
+            await opened().undelete(gone.token)
+        assert (await store.save(make_snapshot("new"))).seq == 1

@@ -1,0 +1,159 @@
+"""Reading a part of a session, or many of its snapshots, for less than loading each of them whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from snapshot_plugin.codec.document import Document, message_of, parsed, path_key, section_paths
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.migrate import load_document
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, Message, SessionSnapshot
+from snapshot_plugin.model.splice import splice_between
+from snapshot_plugin.store.log import FrameLog, undisturbed
+from snapshot_plugin.store.reader import find
+from snapshot_plugin.store.replay import check_order, items_in, open_item
+
+__all__ = ["Changes", "Page", "Views"]
+
+_CACHE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some messages of one snapshot."""
+
+    session_id: str
+    seq: int
+    start: int
+    total: int
+    """How many messages the snapshot has."""
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What leads from one snapshot of a session to another, told from the stored lines."""
+
+    session_id: str
+    since: int
+    seq: int
+    at: int
+    """The index of the first message that differs."""
+    deleted: int
+    inserted: tuple[Message, ...]
+    sections: dict[tuple[str, ...], Any]
+    """The sections that are new or have another value."""
+    removed: tuple[tuple[str, ...], ...]
+
+
+class _Lines:
+    """One snapshot as stored lines; messages are validated when they are asked for."""
+
+    def __init__(self, seq: int, document: Document, session_id: str) -> None:
+        self.seq, self.document, self._session_id = seq, document, session_id
+        self._whole: SessionSnapshot | None = None
+        self.size = sum(map(len, document.messages)) + sum(map(len, document.sections.values()))
+
+    def messages(self, start: int, end: int) -> tuple[Message, ...]:
+        if self.document.version != CURRENT_VERSION:  # an older release wrote it: it must be migrated as a whole
+            self._whole = self._whole or load_document(self.document.raw(self._session_id))
+            return self._whole.messages[start:end]
+        return tuple(message_of(line, self._session_id) for line in self.document.messages[start:end])
+
+
+class Views:
+    """Partial reads over a log. What was put together last is kept, up to a number of bytes."""
+
+    def __init__(
+        self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], *, cache_bytes: int = _CACHE_BYTES
+    ) -> None:
+        self._log, self._keys_of, self._limit = log, keys_of, cache_bytes
+        self._kept: dict[tuple[str, int | None, str], _Lines] = {}
+        self._lock = threading.Lock()
+
+    def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
+        """Messages *start* to *start* + *count*; without *start*, the last *count*."""
+        if count < 0 or (start is not None and start < 0):
+            raise InvalidInput("a page begins at 0 or later and has 0 messages or more")
+        lines = self._lines(session_id, at)
+        total = len(lines.document.messages)
+        first = max(0, total - count) if start is None else min(start, total)
+        return Page(
+            session_id=session_id, seq=lines.seq, start=first, total=total,
+            messages=lines.messages(first, first + count),
+        )  # fmt: skip
+
+    def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
+        """The value of one section, as plain JSON; None if the snapshot has none there."""
+        line = self._lines(session_id, at).document.sections.get(path_key(path))
+        return None if line is None else parsed(line)["value"]
+
+    def changes(self, session_id: str, since: int, at: int | None) -> Changes:
+        """What leads from snapshot *since* to another one."""
+        old, new = self._lines(session_id, since), self._lines(session_id, at)
+        splice = splice_between(old.document.messages, new.document.messages)
+        before, after = old.document.sections, new.document.sections
+        changed = section_paths(line for key, line in after.items() if before.get(key) != line)
+        return Changes(
+            session_id=session_id, since=old.seq, seq=new.seq, at=splice.at, deleted=splice.delete,
+            inserted=new.messages(splice.at, splice.at + splice.insert), sections=changed,
+            removed=tuple(section_paths(line for key, line in before.items() if key not in after)),
+        )  # fmt: skip
+
+    def walk(self, session_id: str, seqs: Sequence[int]) -> list[tuple[int, str, SessionSnapshot]]:
+        """These snapshots with their frames' ids, in the order asked for. They share their messages."""
+        if not seqs:
+            return []
+        found = undisturbed(session_id, lambda: self._walk(session_id, set(seqs)))
+        missing = set(seqs) - found.keys()
+        if missing:
+            raise SnapshotNotFound(
+                f"session {session_id} has no snapshots {sorted(missing)}, or they were forgotten",
+                session_id=session_id,
+            )
+        return [(seq, *found[seq]) for seq in seqs]
+
+    def _walk(self, session_id: str, wanted: set[int]) -> dict[int, tuple[str, SessionSnapshot]]:
+        keys, first, last = self._keys_of(session_id), min(wanted), max(wanted)
+        segments = [segment for segment in self._log.segments(session_id) if segment.first <= last]
+        items = [item for item in items_in(segments) if item.kind == "frame" and item.header]
+        heads = [item.header for item in items if item.header]
+        begins = [index for index, head in enumerate(heads) if head.full and head.lo <= first]
+        out: dict[int, tuple[str, SessionSnapshot]] = {}
+        document, before = Document(ahead=True), None
+        for item in items[begins[-1] if begins else 0 :]:
+            for header, lines in open_item(item, session_id, keys):
+                check_order(header, before)
+                document.take(header, lines)
+                before = header
+                if header.hi in wanted:
+                    out[header.hi] = header.id, load_document(document.raw(session_id))
+                if header.hi >= last:
+                    return out
+        return out
+
+    def _lines(self, session_id: str, at: int | None) -> _Lines:
+        tip = self._log.tip(session_id)
+        if tip is None:
+            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+        key = (session_id, at, tip.id)
+        kept = self._kept.get(key)
+        if kept is None:
+            found = find(self._log, session_id, self._keys_of(session_id), at=at, ahead=False)
+            kept = self._keep(key, _Lines(found.header.hi, found.document, session_id))
+        return kept
+
+    def _keep(self, key: tuple[str, int | None, str], lines: _Lines) -> _Lines:
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = lines
+            room = self._limit - sum(each.size for each in self._kept.values())
+            for oldest in list(self._kept):
+                if room >= 0:
+                    break
+                room += self._kept.pop(oldest).size
+        return lines
