@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, made harmless for whoever looks at it: terminals, pages, files."""
+"""Text that somebody else wrote, made harmless where it is shown or written: terminals, pages, files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["plain", "readable_json"]
+__all__ = ["json_text", "plain", "printable", "readable_json"]
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ACROSS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -31,6 +32,17 @@ def plain(text: str, *, lines: bool = False) -> str:
         return _CONTROLS.sub("", text)
     keep = "\n\t" if lines else ""
     return "".join(char for char in text if char in keep or not _is_unsafe(char))
+
+
+def printable(text: str) -> str:
+    """*text* with a replacement character for each lone surrogate, which no stream takes."""
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """*value* as JSON for programs: letters as they are, and lone surrogates, which UTF-8 cannot carry, escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return text if text.isascii() else _SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def readable_json(value: Any, *, indent: int | None = 2) -> str:

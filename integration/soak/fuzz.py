@@ -41,10 +41,10 @@ from snapshot_plugin.adapters.acp.journal import Journals
 from snapshot_plugin.adapters.acp.reduce import Recording
 from snapshot_plugin.adapters.acp.relay import Relay
 from snapshot_plugin.adapters.acp.wire import Lines, parse
-from snapshot_plugin.adapters.exchange.bundle import pack
-from snapshot_plugin.adapters.exchange.carrying import as_copies
-from snapshot_plugin.adapters.exchange.reading import read_sessions
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.exchange.bundle import pack
+from snapshot_plugin.exchange.carrying import as_copies
+from snapshot_plugin.exchange.reading import read_sessions
 from snapshot_plugin.testing import make_snapshot
 
 __all__ = ["PROGRAM"]

@@ -15,9 +15,9 @@ from typing import Any
 
 from snapshot_plugin.adapters.acp import reduce, wire
 from snapshot_plugin.adapters.acp.flusher import Flusher
-from snapshot_plugin.adapters.exchange import reading
 from snapshot_plugin.adapters.memory.files import MemoryFiles
 from snapshot_plugin.codec import frame
+from snapshot_plugin.exchange import reading
 from snapshot_plugin.manager import lease
 from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.meta import SnapshotRef

@@ -62,6 +62,8 @@ class About(Part):
     last_restore: Restore | None = None
     notices: tuple[str, ...] = ()
     """What is repaired when it comes back: tool calls without an outcome, an empty last message."""
+    withheld: tuple[str, ...] = ()
+    """Settings whose values are not kept, as they may be secrets."""
     skipped: tuple[str, ...] = ()
     """Damage that was skipped to get here."""
 
@@ -105,6 +107,7 @@ def about(stored: StoredSnapshot) -> About:
         expected_grade=expected_grade(snapshot),
         last_restore=_restore(last_restore(snapshot)),
         notices=tuple(notice.detail for notice in repair(snapshot)[1]),
+        withheld=snapshot.config.withheld,
         skipped=tuple(f"snapshot {f.seq}: {f.detail}" if f.seq else f.detail for f in stored.skipped),
     )
 
@@ -181,6 +184,8 @@ def _restore_facts(known: About) -> Iterator[tuple[str, str]]:
         )
         yield from (("", plain(text)) for text in (*known.last_restore.notices, *known.last_restore.differences))
     yield from (("repair", plain(notice)) for notice in known.notices)
+    if known.withheld:
+        yield "not kept", plain(f"{', '.join(known.withheld)} (may be secrets)")
     yield from (("damaged", plain(damage)) for damage in known.skipped)
 
 

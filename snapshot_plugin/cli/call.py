@@ -117,12 +117,11 @@ class Call:
 
     def opened(self, *, create: bool = False, background: bool = False) -> SnapshotStore:
         """The same, in a directory or behind a URL, as it is; for a program that stays."""
-        if "://" not in self.config.storage_path:
-            return self.on_disk(create=create, background=background)
+        from snapshot_plugin.manager.opening import open_configured_store
 
-        from snapshot_plugin.store import open_store
-
-        return open_store(self.config.storage_path)
+        return open_configured_store(
+            self.config, key=self.key(), environ=self.environ, create=create, background=background
+        )
 
     @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
@@ -134,10 +133,11 @@ class Call:
         """The same without an event loop."""
         from snapshot_plugin.store.filesystem import FilesystemStore
 
-        where = self.config.storage_path
-        if "://" in where:
+        store = self.opened(create=create, background=background)
+        if not isinstance(store, FilesystemStore):
+            where = self.config.storage_path
             raise InvalidInput(f"{where} is not a store on this disk", hint="give a directory with --store")
-        return FilesystemStore(where, key=self.key(), create=create, background=background)
+        return store
 
     def operations(self, store: SnapshotStore) -> OperationLog:
         """What was done to *store* by this user, for undo. A command that changes something records it there."""

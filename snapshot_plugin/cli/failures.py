@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import traceback
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from snapshot_plugin.cli.document import SCHEMA_VERSION
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.text import plain, with_store
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+from snapshot_plugin.inert import json_text
 
 __all__ = [
     "PARTIAL",
@@ -111,7 +111,7 @@ def describe(error: SnapshotError) -> dict[str, Any]:
 def tell(out: Output, error: SnapshotError) -> None:
     """Print an error on stderr; as one JSON document where JSON was asked for."""
     if not out.is_text:
-        out.warn(json.dumps(describe(error), ensure_ascii=False))
+        out.warn(json_text(describe(error)))
         return
     out.warn(f"error: {plain(error.message)}", fg="red")
     hint, following = hint_of(error), next_command(error)
@@ -131,7 +131,7 @@ def tell_usage(out: Output, error: click.ClickException) -> None:
     if not out.is_text:
         told = {"code": "usage", "message": message, "session_id": None, "hint": "", "next": help_line}
         head = {"schema_version": SCHEMA_VERSION, "kind": "error"}
-        out.warn(json.dumps({**head, **told, "retryable": False, "cause": None}, ensure_ascii=False))
+        out.warn(json_text({**head, **told, "retryable": False, "cause": None}))
         return
     out.warn(f"error: {plain(message)}", fg="red")
     out.warn(f"  next: {help_line}")

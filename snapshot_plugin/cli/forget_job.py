@@ -78,7 +78,20 @@ class ForgetJob:
             known = self._plans.get(session_id)
             self._take(await plan_single(self._store, session_id, seq, after=known))
 
-    async def plan_policy(self, session_ids: Sequence[str], policy: RetentionPolicy) -> None:
+    async def plan_settings(self, session_ids: Sequence[str]) -> None:
+        """What the settings do not keep of these sessions, or of all: whole sessions first, then snapshots."""
+        from snapshot_plugin.manager.retention import surplus_of
+
+        config, named = self._call.config, frozenset(session_ids)
+        for meta, why in surplus_of(self._metas, config, lambda: self._call.now):
+            if not named or meta.session_id in named:
+                self._plan_session(meta.session_id, why)
+        rest = [each for each in session_ids or self._by_id if each not in self._fates]
+        await self.plan_policy(rest, config.keep, keep_tagged=True)
+
+    async def plan_policy(
+        self, session_ids: Sequence[str], policy: RetentionPolicy, *, keep_tagged: bool = False
+    ) -> None:
         """What a policy does not keep."""
         from snapshot_plugin.manager.forgetting import plan_snapshots
 
@@ -86,7 +99,8 @@ class ForgetJob:
             for session_id in dict.fromkeys(session_ids):
                 step(session_id)
                 try:
-                    self._take(await plan_snapshots(self._store, session_id, policy))
+                    plan = await plan_snapshots(self._store, session_id, policy, keep_tagged=keep_tagged)
+                    self._take(plan)
                 except SnapshotError as error:
                     self._skip(session_id, error)
 

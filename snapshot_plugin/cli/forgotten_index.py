@@ -20,7 +20,7 @@ async def forget_index(call: Call, store: SnapshotStore) -> None:
 
     cache = user_cache_dir(call.environ)
     if [path async for path in anyio.Path(cache).glob("search-*")]:
-        from snapshot_plugin.manager.search.index import opened_index
+        from snapshot_plugin.search.index import opened_index
 
         name: str = getattr(store, "store_id", "") or call.config.storage_path
         async with opened_index(store, cache, name=name, rebuild=True):

@@ -10,9 +10,9 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.text import cut, plain
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.search.find import Found
-    from snapshot_plugin.manager.search.index import SearchIndex, Step
-    from snapshot_plugin.manager.search.ready import Choose
+    from snapshot_plugin.search.find import Found
+    from snapshot_plugin.search.index import SearchIndex, Step
+    from snapshot_plugin.search.ready import Choose
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["ask_ready", "indexing", "search_index", "tell_unreadable"]
@@ -25,10 +25,11 @@ _KEYS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
 def ask_ready(call: Call, choose: Choose[T]) -> tuple[Found, T] | None:
     """What the index answers as it is, without opening the store; None if the store has to be opened for it."""
     from snapshot_plugin.manager.places import user_cache_dir
-    from snapshot_plugin.manager.search.ready import answered
+    from snapshot_plugin.search.ready import answered
 
     where = call.config.storage_path
-    if "://" in where or any(name.startswith(_KEYS) for name in call.environ):  # a plain store refuses a key
+    has_key = any(name.startswith(_KEYS) for name in call.environ)
+    if "://" in where or has_key or call.config.encryption:  # the store is opened to refuse what does not fit
         return None
     return answered(where, user_cache_dir(call.environ), choose)
 
@@ -37,7 +38,7 @@ def ask_ready(call: Call, choose: Choose[T]) -> tuple[Found, T] | None:
 async def search_index(call: Call, store: SnapshotStore, *, rebuild: bool = False) -> AsyncIterator[SearchIndex]:
     """The index of *store*, in the user's cache."""
     from snapshot_plugin.manager.places import user_cache_dir
-    from snapshot_plugin.manager.search.index import opened_index
+    from snapshot_plugin.search.index import opened_index
 
     cache, name = user_cache_dir(call.environ), _name(call, store)
     async with opened_index(store, cache, name=name, rebuild=rebuild) as index:

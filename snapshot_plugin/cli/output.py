@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import sys
@@ -20,6 +19,7 @@ import click
 from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.text import cut, pad, width, with_store
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.inert import json_text, printable
 
 __all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
 
@@ -111,10 +111,10 @@ class Output:
     def answer(self, document: Document) -> None:
         """Print what a command found, in the form that was asked for."""
         if self.form == "json":
-            self.line(json.dumps(document.document(), ensure_ascii=False, indent=2 if self.is_terminal else None))
+            self.line(json_text(document.document(), indent=2 if self.is_terminal else None))
         elif self.form == "jsonl":
             for line in document.lines():
-                self.line(json.dumps(line, ensure_ascii=False))
+                self.line(json_text(line))
         else:
             document.show(self)
 
@@ -166,6 +166,7 @@ class Output:
         return self._styled(text, 1, style)
 
     def _styled(self, text: str, fd: int, style: Mapping[str, Any]) -> str:
+        text = printable(text)
         return click.style(text, **style) if style and self._colour[fd] else text
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from datetime import datetime, timedelta
 
@@ -79,8 +80,13 @@ def size(number: int) -> str:
     return f"{value:.{digits}f} {units[0]}"
 
 
+_ABSURD = 10**15
+
+
 def count(number: int) -> str:
-    """A large number in short: ``950``, ``12k``, ``3.4M``."""
+    """A large number in short: ``950``, ``12k``, ``3.4M``; beyond all use, its magnitude: ``10^400``."""
+    if number >= _ABSURD:
+        return f"10^{int(math.log10(number))}"
     for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if number >= limit * 0.9995:
             value = number / limit

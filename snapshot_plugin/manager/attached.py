@@ -8,7 +8,6 @@ import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import SessionLocked, SnapshotError, StoreUnavailable
-from snapshot_plugin.manager import retention
 from snapshot_plugin.manager.auto import AutoSnapshot, Schedule
 from snapshot_plugin.manager.claim import Claims
 from snapshot_plugin.manager.live import LiveSession, Workshop, source_of
@@ -67,7 +66,7 @@ class AttachedSessions:
         now = anyio.current_time()
         schedule = Schedule(interval=interval, config=self._shop.config, now=now)
         schedule.touched(now)  # the beginning of a session is worth saving
-        auto = AutoSnapshot(live, schedule, failed=self._save_failed, saved=self._trim)
+        auto = AutoSnapshot(live, schedule, failed=self._save_failed)
         self._by_id[session.session_id] = auto
         tasks.start_soon(auto.run)
 
@@ -116,13 +115,3 @@ class AttachedSessions:
 
     def _save_failed(self, session_id: str, error: Exception, schedule: Schedule) -> None:
         self._shop.report.failed(session_id, "save", error, failures=schedule.failures, retry_in=schedule.retry_in)
-
-    async def _trim(self, live: LiveSession) -> None:
-        """Shorten the history now and then; a failure is told, and costs no save."""
-        if live.written < retention.batch_of(self._shop.config):
-            return
-        live.written = 0
-        try:
-            await retention.trim(self._shop.store, live.session_id, self._shop.config)
-        except Exception as error:  # noqa: BLE001 — history that is too long harms nobody
-            self._shop.report.failed(live.session_id, "retention", error)

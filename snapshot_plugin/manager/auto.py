@@ -5,7 +5,7 @@ Time here is the event loop's, which does not jump.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import anyio
 
@@ -71,12 +71,10 @@ class AutoSnapshot:
         schedule: Schedule,
         *,
         failed: Callable[[str, Exception, Schedule], None],
-        saved: Callable[[LiveSession], Awaitable[None]],
     ) -> None:
         self.live = live
         self._schedule = schedule
         self._failed = failed
-        self._saved = saved
         self._wake = anyio.Event()
         self._finished = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -132,4 +130,3 @@ class AutoSnapshot:
             self._failed(self.live.session_id, error, self._schedule)
         else:
             self._schedule.saved(anyio.current_time())
-            await self._saved(self.live)

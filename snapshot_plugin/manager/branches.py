@@ -32,15 +32,15 @@ async def branched(
     as_id: str,
     now: datetime,
     seq: int | None = None,
-    at: int | None = None,
+    messages: int | None = None,
     title: str | None = None,
 ) -> SessionSnapshot:
-    """A new session that begins with the first *at* messages of a stored one (all of them without *at*).
+    """A new session that begins with the first *messages* of a stored one; all of them unless given.
 
     Nothing is saved yet. *seq* is the snapshot it comes from, the newest unless given; see `model.lineage.fork`.
     """
     found = await store.read(session_id, at=seq)
-    new = _without_spool(fork(found.snapshot, session_id=as_id, seq=found.ref.seq, now=now, at=at))
+    new = _without_spool(fork(found.snapshot, session_id=as_id, seq=found.ref.seq, now=now, messages=messages))
     return new if title is None else new.evolve(title=title)
 
 

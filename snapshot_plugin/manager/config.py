@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
 
 __all__ = ["Origin", "SnapshotConfig"]
+
+Span = float | str | timedelta
+"""A time: seconds, text such as ``5m``, or a timedelta."""
 
 _log = logging.getLogger(__name__)
 _DEFAULT = Origin(layer="default")
@@ -58,6 +62,10 @@ class SnapshotConfig:
     """How many snapshots of a session are kept, where `retention` says nothing else."""
     retention: RetentionPolicy | None = field(default=None, metadata={"read": read.policy})
     """What is kept, in place of the plain count."""
+    max_sessions: int | None = field(default=None, metadata={"read": read.limit})
+    """How many sessions are kept: those that changed last. The others go to the trash. None: all."""
+    max_session_age: float | None = field(default=None, metadata={"read": read.lifetime})
+    """How long a session is kept after it last changed. Then it goes to the trash. None: for ever."""
     encryption: bool = _setting(False, read.switch)
     """Refuse to keep sessions in the clear: the store is opened with a key or not at all."""
     event_debounce: float = _setting(2.0, read.seconds)
@@ -74,6 +82,30 @@ class SnapshotConfig:
     """How many sessions are saved at once. Few: threads that encode compete with the event loop."""
     spool_flush_interval: float = _setting(1.0, read.seconds)
     """How much of an unfinished turn a power cut may cost."""
+
+    if TYPE_CHECKING:  # settings take more than they hold, as text for a time
+
+        def __init__(
+            self,
+            *,
+            enable_persistence: bool = ...,
+            snapshot_interval: Span = ...,
+            snapshot_on_exit: bool = ...,
+            snapshot_on_signal: bool = ...,
+            storage_path: str | os.PathLike[str] = ...,
+            max_snapshots_per_session: int = ...,
+            retention: RetentionPolicy | Mapping[str, Any] | None = ...,
+            max_sessions: int | None = ...,
+            max_session_age: Span | None = ...,
+            encryption: bool = ...,
+            event_debounce: Span = ...,
+            snapshot_timeout: Span = ...,
+            exit_timeout: Span = ...,
+            retry_first: Span = ...,
+            retry_max: Span = ...,
+            max_concurrent_saves: int = ...,
+            spool_flush_interval: Span = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for setting in fields(self):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from os import PathLike, fspath
@@ -12,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.times import span_of
+from snapshot_plugin.store import is_url
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
 
-__all__ = ["count", "place", "policy", "seconds", "switch"]
+__all__ = ["count", "lifetime", "limit", "place", "policy", "seconds", "switch"]
 
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|d|)\s*")
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 Reader = Callable[[Any], Any]
@@ -27,10 +26,10 @@ Reader = Callable[[Any], Any]
 
 def seconds(value: Any) -> float:
     """A time that is neither zero nor negative: a number of seconds, a timedelta, or text like ``90``, ``5m``."""
+    if isinstance(value, str):
+        value = span_of(value) or value
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        value = float(match[1]) * _UNITS[match[2]]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(f"{value!r} is no duration", hint="use seconds, or text like 30s, 5m, 2h")
     if not math.isfinite(value) or value <= 0:
@@ -56,12 +55,26 @@ def count(value: Any) -> int:
     return value
 
 
+def limit(value: Any) -> int | None:
+    """A whole number, at least one; None, or text that says so, is no limit."""
+    return None if value in (None, "", "none") else count(value)
+
+
+def lifetime(value: Any) -> float | None:
+    """A time as `seconds` reads it; None, or text that says so, is for ever."""
+    return None if value in (None, "", "none") else seconds(value)
+
+
 def place(value: Any) -> str:
     """A directory, in which ``~`` is understood, or a store's URL."""
     if not isinstance(value, str | PathLike) or not fspath(value):
         raise InvalidInput(f"{value!r} names no place", hint="use a directory or a store URL")
     text = str(fspath(value))
-    return text if "://" in text else str(Path(text).expanduser())
+    if text.startswith("file:/"):
+        from snapshot_plugin.store.filesystem import path_of  # noqa: PLC0415 — most places are directories
+
+        return path_of(text)
+    return text if is_url(text) else str(Path(text).expanduser())
 
 
 def policy(value: Any) -> RetentionPolicy | None:

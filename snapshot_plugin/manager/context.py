@@ -18,6 +18,7 @@ from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
 from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
 from snapshot_plugin.model.snapshot import Message, Role, SessionSnapshot
 from snapshot_plugin.model.value import JsonObject, Value
+from snapshot_plugin.model.withheld import is_credential
 
 __all__ = ["AgentContext", "AgentReader", "PersistentAgent", "Problem"]
 
@@ -63,6 +64,7 @@ _DICTS = "dicts"
 
 _ORIGINAL = "original"
 """The entry of a message's metadata that holds a dict our own fields would not give back to the letter."""
+_OURS = frozenset({*Message.model_fields, "tool_calls"})
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "ai": "assistant",
@@ -168,12 +170,19 @@ def _message(item: Any) -> Message:
         raise InvalidSnapshot(f"a message is a {kind}", hint="use Message, or dicts, or write get_context()")
     given = freeze(dict(item), "message")
     try:
-        message = Message(**given)
-    except InvalidSnapshot:
+        message = _made(given)
+    except (InvalidSnapshot, ValidationError):
         message = Message(role=_ROLES.get(str(given.get("role")), "user"), content=_text(given.get("content")))
     if _as_dict(message) == given:
         return message
     return message.evolve(metadata={**message.metadata, _ORIGINAL: given})
+
+
+def _made(given: Mapping[str, Any]) -> Message:
+    """The message with its tool calls as blocks; fields that are not ours are kept as they are."""
+    if "tool_calls" in given:
+        return Message(**{name: value for name, value in given.items() if name in _OURS})
+    return Message.model_validate(given)
 
 
 def _text(content: Any) -> str:
@@ -221,8 +230,9 @@ def _give(agent: object, part: str, value: Any) -> None:
     elif isinstance(current, list):
         current[:] = value
     elif isinstance(current, dict):
-        current.clear()
-        current.update(value)
+        kept = {name: item for name, item in current.items() if name not in value and is_credential(name, item)}
+        current.clear()  # but for credentials, which are in no snapshot
+        current.update(kept | value)
     else:
         setattr(agent, part, value)
 

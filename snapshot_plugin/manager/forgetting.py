@@ -11,13 +11,14 @@ from snapshot_plugin.manager.borrow import held_alone
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.policy import Decision, RetentionPolicy
+from snapshot_plugin.model.policy import Decision, RetentionPolicy, keeping_tagged
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
     "SnapshotPlan",
     "companions",
+    "countable_sessions",
     "drop_snapshots",
     "forget_session",
     "plan_single",
@@ -39,8 +40,10 @@ class SnapshotPlan:
         return tuple(sorted(decision.seq for _, decision in self.decisions if not decision.keep))
 
 
-async def plan_snapshots(store: SnapshotStore, session_id: str, policy: RetentionPolicy) -> SnapshotPlan:
-    """Decide, and change nothing. Unless *policy* names tags itself, every tagged snapshot stays.
+async def plan_snapshots(
+    store: SnapshotStore, session_id: str, policy: RetentionPolicy, *, keep_tagged: bool = False
+) -> SnapshotPlan:
+    """Decide, and change nothing. Unless *policy* names tags itself, or with *keep_tagged*, tagged snapshots stay.
 
     Raises:
         SnapshotCorrupted: the session is damaged, and what is damaged is not thinned out.
@@ -48,9 +51,8 @@ async def plan_snapshots(store: SnapshotStore, session_id: str, policy: Retentio
     history = await store.history(session_id)
     if any(meta.state != "ok" for meta in history):
         raise SnapshotCorrupted(f"session {session_id} is damaged; it stays as it is", session_id=session_id)
-    tags = {tag for meta in history for tag in meta.snapshot_tags}
-    if not policy.keep_tags and tags:
-        policy = policy.evolve(keep_tags=tuple(sorted(tags)))
+    if keep_tagged or not policy.keep_tags:
+        policy = keeping_tagged(policy, history)
     result = await store.forget(session_id, policy, dry_run=True)
     metas = {meta.seq: meta for meta in history}
     pairs = [(metas[each.seq], each) for each in reversed(result.decisions) if each.seq in metas]
@@ -114,12 +116,15 @@ def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
 
 
 def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[SnapshotMeta, ...]:
-    """The sessions beyond the *keep* that changed last, of those listed newest first.
-
-    Pinned and damaged sessions are neither counted nor taken; memory companions go with their session.
-    """
+    """The sessions beyond the *keep* that changed last, of those listed newest first; see `countable_sessions`."""
     if keep < 1:
         raise InvalidInput("at least one session is to be kept", hint="name sessions to forget them")
+    return countable_sessions(metas)[keep:]
+
+
+def countable_sessions(metas: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, ...]:
+    """The sessions that limits are about: neither pinned nor damaged. A session's memory goes where it goes."""
     memories = {memory_id(meta.session_id) for meta in metas}
-    counted = [meta for meta in metas if not meta.pinned and meta.state == "ok" and meta.session_id not in memories]
-    return tuple(counted[keep:])
+    return tuple(
+        meta for meta in metas if not meta.pinned and meta.state == "ok" and meta.session_id not in memories
+    )

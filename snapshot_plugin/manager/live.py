@@ -16,7 +16,6 @@ from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.labels import apply_label, carried_over, typed_label
 from snapshot_plugin.manager.ports import Adapted, Snapshottable
 from snapshot_plugin.manager.reporter import Reporter
-from snapshot_plugin.manager.retention import batch_of
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
@@ -110,8 +109,6 @@ class LiveSession:
         self.session = session
         self.session_id = session.session_id
         self.claim = claim
-        self.written = batch_of(shop.config)
-        """Snapshots written since the history was last trimmed; who came before may have left some to trim."""
         self._shop = shop
         self._lock = anyio.Lock()
         self._requested = 0
@@ -201,7 +198,6 @@ class LiveSession:
         if not ref.written:
             self._skipped(trigger)
             return
-        self.written += 1
         self._shop.report.created(ref, trigger=trigger, tags=tags, duration=duration)
 
     def _skipped(self, trigger: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +25,7 @@ from snapshot_plugin.manager.control import serve_control
 from snapshot_plugin.manager.events import EventBus
 from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.live import LiveSession, Workshop
+from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
 from snapshot_plugin.manager.predeploy import answer_request, attached_session, save_everyone
@@ -35,6 +38,7 @@ from snapshot_plugin.manager.recovery import (
     recover_session,
 )
 from snapshot_plugin.manager.reporter import Reporter
+from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, dirname_of, new_id
@@ -52,10 +56,11 @@ class SnapshotManager:
     """Keeps live sessions saved, and brings sessions back. An async context manager that owns its tasks.
 
     Nothing it does in the background raises into anybody: a failure is an event, a metric, and another try. What
-    is called explicitly (`snapshot`, `restore`, `fork`) raises. The store is the caller's: it is not closed here.
+    is called explicitly (`snapshot`, `restore`, `fork`) raises.
 
     Args:
-        store: where snapshots go.
+        store: where snapshots go: a store, which stays the caller's to close; or a directory or URL, which is
+            opened and closed here; default: ``config.storage_path``.
         config: how to behave.
         clock: the time of day, stamped on events. Nothing is scheduled by it.
         reducers: how spooled records of a provider type become a snapshot, for `recover`.
@@ -64,15 +69,16 @@ class SnapshotManager:
 
     def __init__(
         self,
-        store: SnapshotStore,
+        store: SnapshotStore | str | PathLike[str] | None = None,
         config: SnapshotConfig | None = None,
         *,
         clock: Clock = utc_now,
         reducers: Mapping[str, Reducer] | None = None,
         meter_provider: Any = None,
     ) -> None:
-        self.store = store
         self.config = config or SnapshotConfig()
+        self.store, self._owns_store = open_place(store, self.config)
+        store = self.store
         self.events = EventBus()
         self.metrics = Metrics()
         self.report = Reporter(self.events, clock)
@@ -87,7 +93,9 @@ class SnapshotManager:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: Path | None = None
         self._closed = False
+        self.retention = Retention(store, self.config, self.report, clock)
         self.events.subscribe(self.metrics)
+        self.events.subscribe(self.retention)
         if telemetry := opentelemetry_subscriber(meter_provider):
             self.events.subscribe(telemetry)
 
@@ -127,6 +135,7 @@ class SnapshotManager:
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
         self.events.open(tasks)
         tasks.start_soon(self._claims.keep_flushed, self.config.spool_flush_interval)
+        tasks.start_soon(self.retention.run)
         if self._place is not None:
             self._control = await tasks.start(self._serve_control)
         if self.watches_signals:
@@ -139,6 +148,9 @@ class SnapshotManager:
             await self.close()
         finally:
             await self._end_tasks(kind, error, trace)
+            if self._owns_store:
+                with anyio.CancelScope(shield=True):
+                    await self.store.aclose()
 
     async def _end_tasks(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -159,6 +171,7 @@ class SnapshotManager:
         """
         self._closed = True
         outcomes = await self._attached.detach_all(save=self.config.snapshot_on_exit, trigger="exit")
+        await self.retention.aclose()
         await self.events.aclose(_SUBSCRIBERS_GRACE)
         return outcomes
 
@@ -177,7 +190,9 @@ class SnapshotManager:
         if auto is not None:
             return await auto.live.save(trigger, tags)
         async with self.claiming(session.session_id) as claim:
-            return await LiveSession(session, self._shop, claim).save(trigger, tags)
+            ref = await LiveSession(session, self._shop, claim).save(trigger, tags)
+            await self.retention.apply(session.session_id)
+        return ref
 
     async def start_auto_snapshot(
         self,
@@ -216,7 +231,9 @@ class SnapshotManager:
         about the last save in place of the settings.
         """
         wanted = self.config.snapshot_on_exit if save is None else save
-        return await self._attached.detach(session_id, save=wanted, trigger="exit")
+        outcome = await self._attached.detach(session_id, save=wanted, trigger="exit")
+        await self.retention.apply(session_id, exactly=True)
+        return outcome
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
         """A provider started *session*: attach it, if ``enable_persistence``. Says whether it is attached."""
@@ -292,19 +309,32 @@ class SnapshotManager:
         return await self.store.list()
 
     async def fork(
-        self, session_id: str, *, at: int | None = None, seq: int | None = None, as_id: str | None = None
+        self,
+        session_id: str,
+        *,
+        messages: int | None = None,
+        seq: int | None = None,
+        as_id: str | None = None,
+        at: int | None = None,
     ) -> SessionSnapshot:
         """A new session that begins as the old one was, saved and ready to be loaded. The old one goes on.
 
         Args:
             session_id: the session to branch from. If it is live here, it is saved first.
-            at: how many of its messages to take along; default: all.
+            messages: how many of its messages to take along; default: all.
             seq: from which of its snapshots; default: the newest.
             as_id: the new session's id; default: a new one.
+            at: deprecated, the old name of *messages*; elsewhere ``at`` is the number of a snapshot.
         """
+        if at is not None:
+            warnings.warn("fork(at=…) is called fork(messages=…) now", DeprecationWarning, stacklevel=2)
+            messages = at if messages is None else messages
         if seq is None and (auto := self._attached.get(session_id)):
             await auto.live.save("fork")
-        new = await branched(self.store, session_id, as_id=as_id or new_id(), now=self.clock(), seq=seq, at=at)
+        new_session = as_id or new_id()
+        new = await branched(
+            self.store, session_id, as_id=new_session, now=self.clock(), seq=seq, messages=messages
+        )
         return (await save_branch(self.store, new, trigger="fork")).snapshot
 
     async def recover(self) -> Sequence[Recovered]:

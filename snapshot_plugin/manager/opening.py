@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
+from os import PathLike, fspath
 
-from snapshot_plugin.codec.sources import KeySource, source_from_environment
-from snapshot_plugin.errors import KeyMissing
+from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.store import open_store
+from snapshot_plugin.store import open_store, require_encryption
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["open_configured_store", "open_place"]
 
 
 def open_configured_store(
-    config: SnapshotConfig, *, key: str | KeySource | None = None, environ: Mapping[str, str] | None = None
+    config: SnapshotConfig,
+    *,
+    key: str | KeySource | None = None,
+    environ: Mapping[str, str] | None = None,
+    create: bool = True,
+    background: bool = True,
 ) -> SnapshotStore:
-    """The store at ``config.storage_path``. The key is *key*, or else what the environment names.
+    """The store at ``config.storage_path``, encrypted if ``config.encryption`` asks for it; see `open_store`."""
+    return open_store(
+        config.storage_path,
+        key=key,
+        encryption=config.encryption,
+        create=create,
+        background=background,
+        environ=environ,
+    )
+
+
+def open_place(
+    store: SnapshotStore | str | PathLike[str] | None, config: SnapshotConfig | None = None
+) -> tuple[SnapshotStore, bool]:
+    """The store that is meant, and whether it was opened here and is to be closed by the caller.
+
+    *store* is a store, a directory or a URL; None is ``storage_path`` of the settings, which are *config* or else
+    the user's own.
 
     Raises:
-        KeyMissing: ``config.encryption`` asks for a key and there is none.
+        KeyMissing: the settings ask for encryption, and the store has no key.
     """
-    source = key if key is not None else source_from_environment(os.environ if environ is None else environ)
-    if config.encryption and source is None:
-        raise KeyMissing(f"the settings ask for encryption, and there is no key for {config.storage_path}")
-    if "://" in config.storage_path:
-        return open_store(config.storage_path)
-    return FilesystemStore(config.storage_path, key=source)
-
-
-def open_place(store: SnapshotStore | str | Path | None) -> tuple[SnapshotStore, bool]:
-    """The store that is meant, and whether it was opened here and is to be closed by the caller."""
-    if store is None:
-        return open_configured_store(SnapshotConfig.load(project_dir=None)), True
-    if isinstance(store, str | Path):
-        return open_configured_store(SnapshotConfig(storage_path=str(store))), True
-    return store, False
+    if store is not None and not isinstance(store, str | PathLike):
+        if config is not None and config.encryption:
+            require_encryption(store)
+        return store, False
+    if config is None:
+        config = SnapshotConfig.load(project_dir=None)
+    if store is not None:
+        config = replace(config, storage_path=fspath(store))
+    return open_configured_store(config), True

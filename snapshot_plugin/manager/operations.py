@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from pydantic import ValidationError
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
+from snapshot_plugin.inert import json_text
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
@@ -173,7 +173,7 @@ class OperationLog:
     # Lines -----------------------------------------------------------------------------------------------
 
     def _encoded(self, done: Operation) -> bytes:
-        line = json.dumps(done.raw(), ensure_ascii=False, separators=(",", ":")).encode()
+        line = json_text(done.raw()).encode()
         if self._keys is None:
             return line
         nonce, kid = self._random(NONCE_BYTES), self._keys.primary.encode()

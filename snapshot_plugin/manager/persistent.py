@@ -20,7 +20,6 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.plugin_states import PluginStates
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.retention import batch_of, trim
 from snapshot_plugin.manager.working_memory import PIN, WorkingMemory, memory_id, pin_of
 from snapshot_plugin.model.ids import check_session_id, dirname_of
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
@@ -111,7 +110,6 @@ class PersistentSession:
         self.manager = SnapshotManager(self._store, self._settings(), clock=clock)
         self._state: SessionSnapshot | None = None
         self._problems: tuple[Problem, ...] = ()
-        self._memory_saves = batch_of(self.manager.config)
         self._closing = AsyncExitStack()
 
     def _settings(self) -> SnapshotConfig:
@@ -228,7 +226,8 @@ class PersistentSession:
         before = self.memory.pin
         pin = await self.memory.save()
         if pin is not before:
-            await self._trim_memory()
+            self.manager.retention.written(memory_id(self.session_id))
+            await self.manager.retention.apply(memory_id(self.session_id))
         state = self._state or self._new_state()
         state, problems = self._reader.read(state)
         plugins, failed = self._plugins.read(state.plugins)
@@ -288,16 +287,6 @@ class PersistentSession:
             if problem not in self._problems:
                 _log.warning("session %s: %s is not kept: %s", self.session_id, problem.part, problem.reason)
         self._problems = problems
-
-    async def _trim_memory(self) -> None:
-        self._memory_saves += 1
-        if self._memory_saves < batch_of(self.manager.config):
-            return
-        self._memory_saves = 0
-        try:
-            await trim(self._store, memory_id(self.session_id), self.manager.config)
-        except Exception as error:  # noqa: BLE001 — history that is too long harms nobody
-            self.manager.report.failed(self.session_id, "retention", error)
 
     async def _history(self) -> Sequence[SnapshotMeta]:
         try:

@@ -18,6 +18,7 @@ from snapshot_plugin.manager.claim import Claim
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.outcome import Outcome
 from snapshot_plugin.manager.ports import ContextProvider, Provider, ResumableProvider, Snapshottable
+from snapshot_plugin.model.policy import BEFORE_FALLBACK
 from snapshot_plugin.model.value import Value
 from snapshot_plugin.store.base import Finding, StoredSnapshot
 
@@ -25,9 +26,6 @@ __all__ = ["BEFORE_FALLBACK", "Grade", "ResumeReport", "create_or_resume_session
 
 SessionT = TypeVar("SessionT", bound=Snapshottable)
 Grade = Literal["native-load", "context", "fresh"]
-
-BEFORE_FALLBACK = "before-fallback"
-"""The tag of what a session was before it had to be started anew; no retention forgets it."""
 
 
 class ResumeReport(Value):

@@ -114,13 +114,15 @@ class _Tally:
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
-    """The value at 50, 95 and 99 of 100, each one that really occurred; nothing for no values."""
+    """The 50th, 95th and 99th percentile by nearest rank: the smallest value that so many per cent do not exceed.
+
+    Each is a value that occurred; nothing for no values.
+    """
     ordered = sorted(values)
     if not ordered:
         return {}
-    return {
-        name: ordered[(len(ordered) - 1) * part // 100] for name, part in (("p50", 50), ("p95", 95), ("p99", 99))
-    }
+    ranks = {name: -(-len(ordered) * part // 100) for name, part in (("p50", 50), ("p95", 95), ("p99", 99))}
+    return {name: ordered[rank - 1] for name, rank in ranks.items()}
 
 
 def opentelemetry_subscriber(meter_provider: Any = None) -> Subscriber | None:

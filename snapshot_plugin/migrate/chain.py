@@ -13,6 +13,8 @@ from snapshot_plugin.model.frozen import thaw
 
 __all__ = ["Chain", "Step", "StepInfo"]
 
+_FIRST = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInfo:
@@ -43,7 +45,7 @@ class Step:
 
 
 class Chain:
-    """All steps from version 0 to *current*, each exactly once.
+    """All steps from version 1 to *current*, each exactly once.
 
     Raises:
         InvalidInput: a step is missing, doubled, or out of order.
@@ -52,7 +54,7 @@ class Chain:
     def __init__(self, steps: Iterable[Step], *, current: int) -> None:
         self._steps = tuple(steps)
         found = [step.from_version for step in self._steps]
-        if found != list(range(current)):
+        if found != list(range(_FIRST, current)):
             raise InvalidInput(
                 f"the steps to version {current} start from {found}, not from every version once and in order",
                 hint="append the missing step; never renumber one",
@@ -84,9 +86,9 @@ class Chain:
                 f"session {session_id!r} has version {version}; this release reads up to {self.current}",
                 session_id=session_id,
             )
-        if version > 0 and not raw.get("session_id"):
+        if not raw.get("session_id"):
             raise InvalidSnapshot(f"the document says version {version} but has no session_id")
-        return self._steps[version:]
+        return self._steps[version - _FIRST :]
 
 
 def _run(step: Step, document: Raw) -> Raw:

@@ -1,4 +1,4 @@
-"""Documents of any released version, and of the foreign formats we know, brought to the current version."""
+"""Documents of any released version, brought to the current version."""
 
 from __future__ import annotations
 

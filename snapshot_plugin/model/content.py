@@ -14,6 +14,7 @@ from pydantic import ValidatorFunctionWrapHandler as Reader
 from pydantic.alias_generators import to_camel
 from pydantic.config import ConfigDict
 
+from snapshot_plugin.model.frozen import check_depth
 from snapshot_plugin.model.value import Json, JsonObject, Value
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
 
 class _Block(Value):
     model_config = ConfigDict(alias_generator=to_camel)
+    _takes_unknown = True
 
 
 class TextBlock(_Block):
@@ -117,6 +119,8 @@ class ToolCallBlock(_Block):
 class UnknownBlock(Value):
     """A block of a kind this release does not know, or that does not fit its kind; kept verbatim."""
 
+    _takes_unknown = True
+
     @property
     def type(self) -> str | None:
         """The kind it says it is, if it says so."""
@@ -171,5 +175,10 @@ def _any_block() -> TypeAdapter[Block]:
 
 
 def parse_block(raw: dict[str, Any]) -> Block:
-    """Read a block that somebody else wrote. One that does not fit its kind is kept verbatim, never refused."""
+    """Read a block that somebody else wrote. One that does not fit its kind is kept verbatim.
+
+    Raises:
+        InvalidSnapshot: it is nested more than `MAX_DEPTH` deep.
+    """
+    check_depth(raw, "block")
     return _any_block().validate_python(raw)

@@ -7,7 +7,7 @@ from typing import Any
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["estimated_tokens"]
+__all__ = ["estimated_tokens", "message_tokens"]
 
 _CHARS_PER_TOKEN = 4
 """What English text and code take with the usual tokenizers; good to a third, which is what the number is for."""
@@ -15,12 +15,13 @@ _CHARS_PER_TOKEN = 4
 
 def estimated_tokens(snapshot: SessionSnapshot) -> int:
     """About how many tokens the conversation takes, tools and their results included. Pictures do not count."""
-    counted = sum(_message_tokens(message) for message in snapshot.messages)
+    counted = sum(message_tokens(message) for message in snapshot.messages)
     prompt = len(snapshot.config.system_prompt or "") + len(snapshot.config.instructions or "")
     return counted + prompt // _CHARS_PER_TOKEN
 
 
-def _message_tokens(message: Message) -> int:
+def message_tokens(message: Message) -> int:
+    """How many tokens a message takes: as counted, or else about as many as its text suggests."""
     if message.token_count is not None:
         return message.token_count
     tools = [block for block in message.content if isinstance(block, ToolCallBlock)]

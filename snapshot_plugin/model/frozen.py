@@ -1,4 +1,4 @@
-"""JSON values that nobody can change behind a snapshot's back.
+"""Immutable JSON.
 
 A store recognises an unchanged value by identity. That is only safe when the value cannot be edited in
 place, so every dict and list that enters a snapshot is copied once into `FrozenDict` and `FrozenList`. They
@@ -13,7 +13,12 @@ from typing import Any, NoReturn
 
 from snapshot_plugin.errors import InvalidSnapshot
 
-__all__ = ["FrozenDict", "FrozenList", "freeze", "thaw"]
+__all__ = ["MAX_DEPTH", "FrozenDict", "FrozenList", "check_depth", "freeze", "thaw"]
+
+MAX_DEPTH = 128
+"""How deeply new values may be nested. Stored values may be deeper: earlier releases had no such limit."""
+_MAX_INT = 10**4300
+"""Integers from here on cannot be read back: Python and JSON parsers refuse to convert more than 4300 digits."""
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
@@ -49,7 +54,7 @@ class FrozenList(list[Any]):
         return FrozenList, (list(self),)
 
 
-_SAFE = frozenset({type(None), str, bool, int, FrozenDict, FrozenList})
+_SAFE = frozenset({type(None), str, bool, FrozenDict, FrozenList})
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (int, int.__int__),
@@ -62,8 +67,9 @@ def freeze(value: Any, path: str = "value") -> Any:
     """Return *value* as JSON that cannot change; what is frozen already is returned as it is.
 
     Raises:
-        InvalidSnapshot: naming the path of a NaN, an infinity, a key that is not a string, or an object
-            that is not JSON; or because the value is nested too deeply, as one that contains itself is.
+        InvalidSnapshot: naming the path of a NaN, an infinity, an integer of more than 4300 digits, a key that is
+            not a string, or an object that is not JSON; or because the value is nested too deeply, as one that
+            contains itself is.
     """
     try:
         return _freeze(value, path)
@@ -74,6 +80,10 @@ def freeze(value: Any, path: str = "value") -> Any:
 def _freeze(value: Any, path: str) -> Any:
     kind = type(value)
     if kind in _SAFE:
+        return value
+    if kind is int:
+        if not -_MAX_INT < value < _MAX_INT:
+            raise InvalidSnapshot(f"{path} is an integer of more than 4300 digits", hint="store it as a string")
         return value
     if kind is float:
         if not math.isfinite(value):
@@ -95,6 +105,22 @@ def _key(key: object, path: str) -> str:
     if not isinstance(key, str):
         raise InvalidSnapshot(f"{path} has the key {key!r}, which is not a string", hint="use string keys")
     return str.__str__(key)
+
+
+def check_depth(value: Any, path: str) -> None:
+    """Raise `InvalidSnapshot` if JSON in *value* is nested more than `MAX_DEPTH` deep, or contains itself.
+
+    Frozen values were checked when they were made, or come from a store, and are not looked into again.
+    """
+    if _is_deeper(value, MAX_DEPTH):
+        raise InvalidSnapshot(f"{path} is nested more than {MAX_DEPTH} deep", hint="flatten it")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if isinstance(value, FrozenDict | FrozenList) or not isinstance(value, dict | list | tuple):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in inner)
 
 
 def thaw(value: Any) -> Any:

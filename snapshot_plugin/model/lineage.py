@@ -15,9 +15,9 @@ __all__ = ["Branch", "ancestors", "family_tree", "fork"]
 
 
 def fork(
-    snapshot: SessionSnapshot, *, session_id: str, seq: int, now: datetime, at: int | None = None
+    snapshot: SessionSnapshot, *, session_id: str, seq: int, now: datetime, messages: int | None = None
 ) -> SessionSnapshot:
-    """A new session that begins with the first *at* messages of *snapshot* (all of them without *at*).
+    """A new session that begins with the first *messages* of *snapshot*; all of them unless given.
 
     *seq* is the number under which *snapshot* is stored; together they become the fork's `parent`. The fork is
     a session of its own: no agent knows it yet, nobody has pinned it, and its metrics start at nothing, so that
@@ -25,13 +25,13 @@ def fork(
     an earlier point does not take them along.
 
     Raises:
-        InvalidInput: *at* is not a position in the conversation.
+        InvalidInput: it has fewer messages.
         InvalidSessionId: *session_id* cannot be used, or is the parent's own.
     """
-    taken = len(snapshot.messages) if at is None else at
+    taken = len(snapshot.messages) if messages is None else messages
     if not 0 <= taken <= len(snapshot.messages):
         raise InvalidInput(
-            f"session {snapshot.session_id!r} cannot be forked at message {at}: it has {len(snapshot.messages)}",
+            f"session {snapshot.session_id!r} cannot be forked at message {taken}: it has {len(snapshot.messages)}",
             session_id=snapshot.session_id,
             hint=f"choose 0 to {len(snapshot.messages)}",
         )

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from snapshot_plugin.errors import InvalidInput, InvalidPolicy
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.times import as_utc, rfc3339
+from snapshot_plugin.model.times import as_utc, rfc3339, span_of
 from snapshot_plugin.model.value import Value
 
-__all__ = ["Decision", "RetentionPolicy", "plan"]
+__all__ = ["BEFORE_FALLBACK", "Decision", "RetentionPolicy", "keeping_tagged", "plan"]
+
+BEFORE_FALLBACK = "before-fallback"
+"""The tag of a snapshot from before its session had to be started anew. It is set by itself, not by people."""
+_FALLBACKS = 3
+
+
+def _span(value: Any) -> Any:
+    return (span_of(value) or value) if isinstance(value, str) else value
+
 
 Count = Annotated[int, Field(ge=0)]
-Span = Annotated[timedelta, Field(gt=timedelta(0))]
+Span = Annotated[timedelta, BeforeValidator(_span), Field(gt=timedelta(0))]
 
 
 class RetentionPolicy(Value):
@@ -28,7 +37,8 @@ class RetentionPolicy(Value):
 
     `keep_hourly` = 24 keeps the newest snapshot of each of the last 24 hours *that have one*, in UTC, and so on
     for days, ISO weeks and months. While a rule has not found as many as it may keep, it also keeps the oldest
-    snapshot, so that history reaches back as far as it can. `keep_within` counts from now.
+    snapshot, so that history reaches back as far as it can. `keep_within` counts from now; text such as ``7d`` is
+    understood. `keep_fallbacks` keeps the newest snapshots that are tagged ``before-fallback``.
 
     Raises:
         InvalidPolicy: there is no rule, or a rule has a negative number or an unknown name.
@@ -44,6 +54,22 @@ class RetentionPolicy(Value):
     keep_weekly: Count = 0
     keep_monthly: Count = 0
     keep_tags: tuple[str, ...] = ()
+    keep_fallbacks: Count = 0
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            keep_last: int = 0,
+            keep_within: timedelta | float | str | None = None,
+            keep_hourly: int = 0,
+            keep_daily: int = 0,
+            keep_weekly: int = 0,
+            keep_monthly: int = 0,
+            keep_tags: Iterable[str] = (),
+            keep_fallbacks: int = 0,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _has_a_rule(self) -> Self:
@@ -58,6 +84,17 @@ class Decision(Value):
     seq: int
     keep: bool
     reasons: tuple[str, ...] = ()
+
+
+def keeping_tagged(policy: RetentionPolicy, metas: Iterable[SnapshotMeta]) -> RetentionPolicy:
+    """*policy*, and every tag that people gave to a snapshot in *metas* keeps it, too.
+
+    Of those tagged ``before-fallback`` only the newest three stay: an agent that can never load a session makes
+    one at each start.
+    """
+    tags = {tag for meta in metas for tag in meta.snapshot_tags} - {BEFORE_FALLBACK}
+    fallbacks = max(policy.keep_fallbacks, _FALLBACKS)
+    return policy.evolve(keep_tags=tuple(sorted(tags.union(policy.keep_tags))), keep_fallbacks=fallbacks)
 
 
 class _Bucket(NamedTuple):
@@ -94,6 +131,8 @@ def _claims(newest_first: Sequence[SnapshotMeta], policy: RetentionPolicy, now: 
         if policy.keep_within is not None and now - meta.saved_at <= policy.keep_within:
             yield meta.seq, "within"
         yield from ((meta.seq, f"tag {tag}") for tag in policy.keep_tags if tag in meta.snapshot_tags)
+    before = [meta for meta in readable if BEFORE_FALLBACK in meta.snapshot_tags]
+    yield from ((meta.seq, "fallback") for meta in before[: policy.keep_fallbacks])
     for bucket in _buckets(policy):
         yield from _newest_of_each(bucket, readable)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from snapshot_plugin.model.content import Blocks, TextBlock
+from snapshot_plugin.model.content import Block, Blocks, TextBlock
 from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.meta import CURRENT_VERSION
-from snapshot_plugin.model.value import JsonObject, Timestamp, Value
+from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
+from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
+from snapshot_plugin.model.withheld import without_secrets
+
+# Explicit signatures are for type checkers alone: fields take more than they hold, as text for content.
 
 __all__ = [
     "CURRENT_VERSION",
@@ -29,19 +35,67 @@ Role = Literal["user", "assistant", "system", "tool"]
 
 
 class Message(Value):
-    """One message: who said it, and its blocks in order. `content` may be given as plain text."""
+    """One message: who said it, and its blocks in order. `content` may be given as plain text.
+
+    Made in code, it also takes ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
+    blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.
+    """
 
     role: Role
     content: Blocks = ()
     id: str | None = None
     timestamp: Timestamp | None = None
     token_count: int | None = None
+    token_count_estimated: bool = False
+    """Whether nobody counted: `token_count` follows from the length of the text."""
     metadata: JsonObject = FrozenDict()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            role: Role,
+            content: str | Iterable[Block | Mapping[str, Any]] = (),
+            id: str | None = None,  # noqa: A002 — the field's name
+            timestamp: datetime | None = None,
+            token_count: int | None = None,
+            token_count_estimated: bool = False,
+            metadata: Mapping[str, Any] = ...,
+            tool_calls: Iterable[Any] | None = None,
+            tool_call_id: str | None = None,
+        ) -> None: ...
+
+    else:
+
+        def __init__(self, /, **data: Any) -> None:
+            if data.keys() & _FOREIGN:
+                data = _taken_in(data)
+            super().__init__(**data)
+
+        __init__.__pydantic_base_init__ = True  # as in Value
 
     @property
     def text(self) -> str:
         """The words of the message, without thoughts and tools."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+
+_FOREIGN = frozenset({"tool_calls", *CALL_ID_NAMES})
+
+
+def _taken_in(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a message that was given in the shape of another library."""
+    own = {name: value for name, value in data.items() if name not in _FOREIGN}
+    calls = read_tool_calls(data.get("tool_calls") or ())
+    answered = next((data[name] for name in CALL_ID_NAMES if data.get(name) is not None), None)
+    if calls:
+        content = own.get("content") or ()
+        said = (TextBlock(text=content),) if isinstance(content, str) else tuple(content)
+        own["content"] = (*said, *calls)
+    if answered is not None:
+        own["metadata"] = {**own.get("metadata", {}), "tool_call_id": answered}
+    return own
 
 
 class AgentInfo(Value):
@@ -51,9 +105,16 @@ class AgentInfo(Value):
     version: str | None = None
     command: tuple[str, ...] = ()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, data: Any) -> Any:
+        return without_secrets(data)[0] if isinstance(data, dict) else data
+
 
 class McpServer(Value):
-    """An MCP server by name. Its environment and headers hold secrets and are dropped on the way in."""
+    """An MCP server by name. Its environment, headers and credentials are dropped on the way in."""
+
+    _takes_unknown = True
 
     name: str
     type: str = "stdio"
@@ -63,11 +124,15 @@ class McpServer(Value):
     def _without_secrets(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in data.items() if key not in ("env", "headers", "args")}
+        return without_secrets({key: value for key, value in data.items() if key not in ("headers", "args")})[0]
 
 
 class SessionConfig(Value):
-    """How the session was set up: what has to be re-applied for it to behave as before."""
+    """How the session was set up: what has to be re-applied for it to behave as before.
+
+    Values of environment variables, and options named like credentials, are dropped on the way in; `withheld` has
+    their names.
+    """
 
     cwd: str | None = None
     additional_directories: tuple[str, ...] = ()
@@ -79,6 +144,36 @@ class SessionConfig(Value):
     permissions: JsonObject = FrozenDict()
     tools: JsonObject = FrozenDict()
     mcp_servers: tuple[McpServer, ...] = ()
+    withheld: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            cwd: str | None = None,
+            additional_directories: Iterable[str] = (),
+            mode: str | None = None,
+            model: str | None = None,
+            system_prompt: str | None = None,
+            instructions: str | None = None,
+            options: Mapping[str, Any] = ...,
+            permissions: Mapping[str, Any] = ...,
+            tools: Mapping[str, Any] = ...,
+            mcp_servers: Iterable[McpServer | Mapping[str, Any]] = (),
+            withheld: Iterable[str] = (),
+        ) -> None: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        servers = {"mcp_servers": data["mcp_servers"]} if "mcp_servers" in data else {}  # they know what is secret
+        cleaned, taken = without_secrets({name: value for name, value in data.items() if name not in servers})
+        if taken:
+            cleaned["withheld"] = sorted({*taken, *cleaned.get("withheld", ())})
+        return cleaned | servers
 
 
 class PlanEntry(Value):
@@ -96,6 +191,8 @@ class Metrics(Value):
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    estimated_tokens: int = 0
+    """How many of `total_tokens` nobody counted: they are estimates."""
     cost: float | None = None
     currency: str | None = None
     duration_seconds: float = 0.0
@@ -146,11 +243,68 @@ class SessionSnapshot(Value):
     memory: JsonObject = FrozenDict()
     metadata: JsonObject = FrozenDict()
 
-    def append(self, *messages: Message, **changes: Any) -> SessionSnapshot:
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            session_id: str,
+            created_at: datetime,
+            updated_at: datetime,
+            version: int = CURRENT_VERSION,
+            provider_type: str = "custom",
+            agent_session_id: str | None = None,
+            agent: AgentInfo | Mapping[str, Any] | None = None,
+            config: SessionConfig | Mapping[str, Any] = ...,
+            messages: Sequence[Message | Mapping[str, Any]] = (),
+            current_task: str | None = None,
+            plan: Iterable[PlanEntry | Mapping[str, Any]] = (),
+            metrics: Metrics | Mapping[str, Any] = ...,
+            title: str | None = None,
+            tags: Iterable[str] = (),
+            pinned: bool = False,
+            parent: Parent | Mapping[str, Any] | None = None,
+            plugins: Mapping[str, Any] = ...,
+            memory: Mapping[str, Any] = ...,
+            metadata: Mapping[str, Any] = ...,
+        ) -> None: ...
+
+    def append(self, *messages: Message, now: datetime | None = None, **changes: Any) -> SessionSnapshot:
         """A copy with *messages* added at the end, and other fields changed as in `evolve`.
 
-        The messages that were there are the same objects, which is what makes saving a long session cheap.
+        `updated_at` becomes *now* (default: the current time), and the token counts of the new messages are added
+        to `metrics`; both unless *changes* names them. The messages that were there are the same objects, which is
+        what makes saving a long session cheap.
         """
         added = self._checked("messages", messages)
         grown = self.model_copy(update={"messages": self.messages + added})
+        if messages:
+            stamps = {
+                "updated_at": max(self.updated_at, now or datetime.now(UTC)),
+                "metrics": self._counting(added),
+            }
+            changes = stamps | changes
         return grown.evolve(**changes) if changes else grown
+
+    def _counting(self, added: Sequence[Message]) -> Metrics:
+        counts = [(message.token_count or 0, message) for message in added]
+        total = sum(count for count, _ in counts)
+        if not total:
+            return self.metrics
+        said = sum(count for count, message in counts if message.role == "assistant")
+        more = {
+            "total_tokens": total,
+            "input_tokens": total - said,
+            "output_tokens": said,
+            "estimated_tokens": sum(count for count, message in counts if message.token_count_estimated),
+        }
+        before = self.metrics
+        return before.evolve(
+            **{name: min(getattr(before, name) + count, MAX_NUMBER) for name, count in more.items()}
+        )
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What its maker should know: the names of settings whose values are not kept."""
+        names = ", ".join(self.config.withheld)
+        return (f"not kept, as they may be secrets: {names}",) if names else ()

@@ -1,13 +1,26 @@
-"""Moments: always in UTC, written one way."""
+"""Moments, always in UTC and written one way; and spans of time as people write them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from snapshot_plugin.errors import InvalidSnapshot
 
-__all__ = ["as_utc", "moment_of", "rfc3339"]
+__all__ = ["as_utc", "moment_of", "rfc3339", "span_of"]
+
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|d|w|)\s*")
+
+
+def span_of(text: str) -> timedelta | None:
+    """The span that *text* means: ``90`` seconds, ``30s``, ``5m``, ``12h``, ``7d``, ``4w``; None otherwise."""
+    match = _SPAN.fullmatch(text)
+    try:
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2]]) if match else None
+    except OverflowError:
+        return None
 
 
 def as_utc(moment: datetime) -> datetime:

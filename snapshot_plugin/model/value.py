@@ -1,11 +1,12 @@
-"""The base of every value in a snapshot: frozen, keyword-only, and never dropping a field it does not know."""
+"""The base of every value in a snapshot: frozen, keyword-only, and keeping stored fields it does not know."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -21,10 +22,13 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze
+from snapshot_plugin.model.frozen import FrozenDict, FrozenList, check_depth, freeze
 from snapshot_plugin.model.times import as_utc, rfc3339
 
-__all__ = ["ABSENT", "Json", "JsonObject", "Timestamp", "Value"]
+__all__ = ["ABSENT", "MAX_NUMBER", "Json", "JsonObject", "Timestamp", "Value"]
+
+MAX_NUMBER = 2**63 - 1
+"""The largest integer a field takes from Python code. Stored ones may be larger."""
 
 
 def _object(value: Any) -> FrozenDict:
@@ -40,10 +44,12 @@ Timestamp = Annotated[datetime, AfterValidator(as_utc), PlainSerializer(rfc3339,
 
 
 class Value(BaseModel):
-    """An immutable value. Unknown fields are kept and written back as they came.
+    """An immutable value.
 
-    Making one, and `evolve`, raise `InvalidSnapshot` with the path of what does not fit; ``model_validate``,
-    which reads what others wrote, keeps pydantic's ``ValidationError``. Both are `ValueError`.
+    Making one, and `evolve`, raise `InvalidSnapshot` with the path of what does not fit; a keyword that is no field
+    is refused, as it is most likely a typo. ``model_validate``, which reads what is stored or what others wrote,
+    raises pydantic's ``ValidationError``, and keeps unknown fields to write them back as they came. Both errors are
+    `ValueError`.
     """
 
     model_config = ConfigDict(
@@ -54,10 +60,14 @@ class Value(BaseModel):
         hide_input_in_errors=True,
         defer_build=True,
     )
-    __pydantic_extra__: dict[str, Json]
+    if not TYPE_CHECKING:  # type checkers would take it for a field
+        __pydantic_extra__: dict[str, Json]
     _refused_as: ClassVar[type[InvalidInput]] = InvalidSnapshot
+    _takes_unknown: ClassVar[bool] = False
+    """Whether code may give fields that the class does not have: wire formats that others extend."""
 
     def __init__(self, /, **data: Any) -> None:
+        _check_given(type(self), data)
         try:
             super().__init__(**data)
         except ValidationError as error:
@@ -81,15 +91,24 @@ class Value(BaseModel):
         Only what changes is validated, so evolving a session of 100 000 messages costs what the change costs.
         A kind with rules over several fields (there are few, and small) is validated whole.
         """
+        extra = self.__pydantic_extra__ or {}
+        _check_given(type(self), changes, known=extra)
         if type(self).__pydantic_decorators__.model_validators:
-            return type(self)(**{**self.__dict__, **(self.__pydantic_extra__ or {}), **changes})
+            return self._whole({**self.__dict__, **extra, **changes})
         fields = _names(type(self))
         known = {fields[name]: value for name, value in changes.items() if name in fields}
         copy = self.model_copy(update={name: self._checked(name, value) for name, value in known.items()})
-        extra = {name: freeze(value, name) for name, value in changes.items() if name not in fields}
-        if extra:
-            object.__setattr__(copy, "__pydantic_extra__", {**(self.__pydantic_extra__ or {}), **extra})
+        more = {name: freeze(value, name) for name, value in changes.items() if name not in fields}
+        if more:
+            object.__setattr__(copy, "__pydantic_extra__", {**extra, **more})
         return copy
+
+    @classmethod
+    def _whole(cls, data: dict[str, Any]) -> Self:
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise _refusal(cls, error) from None
 
     @classmethod
     def _checked(cls, name: str, value: Any) -> Any:
@@ -117,6 +136,36 @@ class Value(BaseModel):
                 value = _raw(self.__dict__[name])
                 return ABSENT if value == _raw(default) else value
         return (self.__pydantic_extra__ or {}).get(name, ABSENT)
+
+
+def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[str] = ()) -> None:
+    """Refuse what only code can get wrong: misspelled fields, numbers out of range, endless nesting."""
+    fields = _names(model)
+    for name, value in data.items():
+        if name not in fields and name not in known and not model._takes_unknown:  # noqa: SLF001 — the class beside
+            raise _no_field(model, name)
+        if name in _numbers(model) and type(value) is int and abs(value) > MAX_NUMBER:
+            raise model._refused_as(f"{model.__name__}.{name} is out of range: it has more than 64 bits")  # noqa: SLF001 — as above
+        if isinstance(value, dict | list | tuple):
+            check_depth(value, f"{model.__name__}.{name}")
+
+
+@cache
+def _numbers(model: type[Value]) -> frozenset[str]:
+    fields = model.model_fields.items()
+    return frozenset(name for name, field in fields if field.annotation in (int, int | None))
+
+
+def _no_field(model: type[Value], name: str) -> InvalidInput:
+    import difflib  # noqa: PLC0415 — for typos only
+
+    close = [_OLD_NAMES[name]] if name in _OLD_NAMES else difflib.get_close_matches(name, model.model_fields, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "data of your own belongs into metadata"
+    return model._refused_as(f"{model.__name__} has no field {name!r}", hint=hint)  # noqa: SLF001 — the class beside
+
+
+_OLD_NAMES = {"acp_session_id": "agent_session_id", "working_dir": "cwd", "tokens": "token_count"}
+"""What fields were called in version 1, or are called elsewhere."""
 
 
 def _canonical(value: Value) -> str:

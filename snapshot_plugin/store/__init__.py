@@ -2,29 +2,97 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, KeyMissing
 
 if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["open_store"]
+__all__ = ["is_url", "open_store", "require_encryption"]
 
 
-def open_store(url: str) -> SnapshotStore:
-    """The store a URL names: ``file:///path``, ``memory:``, or any scheme a package registers.
+def open_store(
+    place: str | os.PathLike[str],
+    *,
+    key: str | KeySource | None = None,
+    encryption: bool = False,
+    create: bool = True,
+    background: bool = True,
+    environ: Mapping[str, str] | None = None,
+) -> SnapshotStore:
+    """The store at *place*: a directory, or a URL such as ``file:///path``, ``s3://bucket/prefix`` or ``memory:``.
 
-    A backend registers a function ``open(url) -> SnapshotStore`` under its scheme in the entry-point group
-    ``snapshot_plugin.stores``.
+    Other schemes are added by packages that register a function ``open(url, *, key, create, background)`` under
+    the scheme in the entry-point group ``snapshot_plugin.stores``. Keywords that it does not take are left out.
+
+    Args:
+        place: a directory or a URL.
+        key: what opens an encrypted store, and makes a new one encrypted; default: what *environ* names.
+        encryption: refuse to keep sessions in the clear.
+        create: whether a missing store is made or refused with `StoreNotFound`.
+        background: compress finished segments better in a background thread.
+        environ: default: the process's own environment.
+
+    Raises:
+        KeyMissing: *encryption* is asked for, and there is no key.
+        InvalidInput: no store is registered for the URL; or it cannot be encrypted, and a key was given.
     """
+    from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — most imports need no store
+
+    source = key if key is not None else source_from_environment(os.environ if environ is None else environ)
+    if encryption and source is None:
+        raise KeyMissing(f"the settings ask for encryption, and there is no key for {os.fspath(place)}")
+    options: dict[str, Any] = {"key": source, "create": create, "background": background}
+    if isinstance(place, str) and is_url(place):
+        store = _opened(place, _opener(place), options)
+    else:
+        from snapshot_plugin.store.filesystem import FilesystemStore  # noqa: PLC0415 — as above
+
+        store = FilesystemStore(place, **options)
+    if encryption:
+        require_encryption(store)
+    return store
+
+
+def require_encryption(store: SnapshotStore) -> None:
+    """Raise `KeyMissing` unless *store* encrypts what it is given.
+
+    A store that was given a key is encrypted, or refuses to open: so nothing has to be read to know this.
+    """
+    if not getattr(store, "has_key", False):
+        raise KeyMissing(
+            f"the settings ask for encryption, and this {type(store).__name__} was opened without a key"
+        )
+
+
+def is_url(place: str) -> bool:
+    """Whether *place* names a store by URL; a path may contain a colon too."""
+    return "://" in place or place == "memory:"
+
+
+def _opener(url: str) -> Callable[..., SnapshotStore]:
     from importlib.metadata import entry_points  # noqa: PLC0415 — 25 ms that a plain directory does not need
 
-    scheme, colon, _ = url.partition(":")
+    scheme = url.partition(":")[0]
     known = {entry.name: entry for entry in entry_points(group="snapshot_plugin.stores")}
-    if not colon or scheme not in known:
+    if scheme not in known:
         raise InvalidInput(
             f"no store is registered for the URL {url!r}", hint=f"schemes here: {', '.join(sorted(known))}"
         )
-    store: SnapshotStore = known[scheme].load()(url)
-    return store
+    opener: Callable[..., SnapshotStore] = known[scheme].load()
+    return opener
+
+
+def _opened(url: str, opener: Callable[..., SnapshotStore], options: dict[str, Any]) -> SnapshotStore:
+    import inspect  # noqa: PLC0415 — for URLs alone
+
+    parameters = inspect.signature(opener).parameters.values()
+    names = {each.name for each in parameters}
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if options["key"] is not None and "key" not in names and not takes_all:
+        raise InvalidInput(f"the store {url} cannot be encrypted, and a key was given", hint="leave the key out")
+    return opener(url, **{name: value for name, value in options.items() if takes_all or name in names})

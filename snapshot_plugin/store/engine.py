@@ -149,7 +149,7 @@ class LogStore:
         self._heads.accepted(session_id, head)
         if finished:
             self._segment_finished(session_id)
-        return _ref(head, session_id, notices=self._limits.notices(step))
+        return _ref(head, session_id, notices=(*self._limits.notices(step), *snapshot.notices))
 
     def _header(self, head: Head, step: Step, session_id: str, trigger: str, tags: tuple[str, ...]) -> Header:
         seq = head.tip.seq + 1 if head.tip else 1

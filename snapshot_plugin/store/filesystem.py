@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from snapshot_plugin.codec.sources import KeySource, source_from_environment
+from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import Limits
@@ -21,7 +21,7 @@ from snapshot_plugin.store.marker import MARKER, read_marker, without_marker
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
 from snapshot_plugin.store.trash import TrashDir
 
-__all__ = ["FilesystemStore", "open_url"]
+__all__ = ["FilesystemStore", "open_url", "path_of"]
 
 
 class _FilesystemLog(SegmentFiles, TrashDir):
@@ -140,8 +140,15 @@ class FilesystemStore(KeyedStore):
         return path
 
 
-def open_url(url: str) -> FilesystemStore:
-    """``file:///path`` — a store on disk; keys come from the environment (`source_from_environment`)."""
+def open_url(
+    url: str, *, key: str | KeySource | None = None, create: bool = True, background: bool = True
+) -> FilesystemStore:
+    """``file:///path`` — a store on disk."""
+    return FilesystemStore(path_of(url), key, create=create, background=background)
+
+
+def path_of(url: str) -> str:
+    """The directory that a ``file:`` URL names."""
     parts = urlsplit(url)
     path = os.fsdecode(unquote_to_bytes(parts.path))
     # Nothing of a URL may be ignored: file://tmp/x would silently mean /x.
@@ -150,4 +157,4 @@ def open_url(url: str) -> FilesystemStore:
             f"the URL {url!r} does not name a directory",
             hint="write file:///absolute/path, with ? and # as %3f and %23",
         )
-    return FilesystemStore(path, key=source_from_environment(os.environ))
+    return path

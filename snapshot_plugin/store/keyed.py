@@ -117,6 +117,28 @@ class KeyedStore(LogStore):
     # Keys ------------------------------------------------------------------------------------------------
 
     @property
+    def has_key(self) -> bool:
+        """Whether it was opened with a key. If so, it is encrypted, or its first operation fails."""
+        return self._source is not None
+
+    def about(self) -> dict[str, Any]:
+        """What the store says of itself (``id``, ``encrypted``, ``created``, ``format``). Needs no key; blocks."""
+        return self._marker()
+
+    def locked_keychain(self) -> Keychain:
+        """The store's keys without opening it: to list the slots, and to change them with a secret at hand.
+
+        Raises:
+            InvalidInput: the store is not encrypted.
+        """
+        about = self.about()
+        if not about["encrypted"]:
+            raise InvalidInput(
+                f"the store {self._name} is not encrypted", hint="make a new one with asnap keys init"
+            )
+        return Keychain(self._key_files(), store_id=about["id"])
+
+    @property
     def store_id(self) -> str:
         """The store's own id, which it keeps wherever it is moved."""
         self._prepare()

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from snapshot_plugin.codec.sources import KeySource, source_from_environment
+from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, MissingExtra, SessionLocked, SnapshotCorrupted, StoreNotFound
 
 try:
@@ -162,14 +162,16 @@ class ObjectStore(KeyedStore):
         super()._put_in(session_id, copies, instead_of)
 
 
-def open_url(url: str) -> ObjectStore:
+def open_url(
+    url: str, *, key: str | KeySource | None = None, create: bool = True, background: bool = True
+) -> ObjectStore:
     """``s3://bucket/prefix`` — a store in an S3 bucket, or behind anything that speaks its protocol.
 
-    Who we are, where the service is and what opens an encrypted store comes from the environment: ``AWS_*``
-    (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …) and ``ASNAP_KEY…``.
-    A URL with credentials in it is refused: URLs end up in logs.
+    The account and the service come from the environment: ``AWS_*`` (``AWS_ACCESS_KEY_ID``,
+    ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …). A URL with credentials in it is refused:
+    URLs end up in logs.
     """
-    return ObjectStore(bucket_at(url), key=source_from_environment(os.environ))
+    return ObjectStore(bucket_at(url), key, create=create, background=background)
 
 
 def bucket_at(url: str) -> Bucket:

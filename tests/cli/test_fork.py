@@ -21,7 +21,7 @@ SESSION = make_snapshot(
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
 def test_a_session_is_branched_at_any_message_and_stays_as_it_is(asnap: Asnap, place: Path, at: int) -> None:
     saved(place, SESSION)
-    done = asnap("fork", "talk", "--at", str(at), "--json").json
+    done = asnap("fork", "talk", "--messages", str(at), "--json").json
 
     new = loaded(place, done["session_id"])
     assert new.messages == SESSION.messages[:at]

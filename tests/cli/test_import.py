@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.adapters.exchange.bundle import pack
 from snapshot_plugin.cli.commands.import_ import Imported
+from snapshot_plugin.exchange.bundle import pack
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.testing.build import make_message
 from tests.cli.conftest import Asnap, saved
@@ -206,7 +206,7 @@ def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(
 
 def test_a_bomb_is_refused(asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setattr(
-        "snapshot_plugin.adapters.exchange.reading.read_sessions.__kwdefaults__", {"wanted": None, "limit": 100}
+        "snapshot_plugin.exchange.reading.read_sessions.__kwdefaults__", {"wanted": None, "limit": 100}
     )
     ran = asnap("import", bundle, "--json")
 

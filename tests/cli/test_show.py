@@ -29,7 +29,7 @@ TOOL = {
 
 
 def session(**fields: Any) -> SessionSnapshot:
-    answer = [{"type": "thought", "text": "hmm"}, {"type": "text", "text": "Done."}, TOOL]
+    answer: list[Any] = [{"type": "thought", "text": "hmm"}, {"type": "text", "text": "Done."}, TOOL]
     answer += [{"type": "image", "data": "QUJD", "mimeType": "image/png"}]
     messages = (Message(role="user", content="Fix it"), Message(role="assistant", content=answer))
     return make_snapshot(session_id="01jd7aaa", **{"title": "fix auth", "messages": messages, **fields})
@@ -181,7 +181,7 @@ def test_an_encrypted_store_needs_its_key(asnap: Asnap, place: Path) -> None:
 
 def test_what_strangers_wrote_is_inert(asnap: Asnap, place: Path) -> None:
     hostile = "\x1b]0;pwned\x07\x1b[2J\u202eevil"
-    content = [
+    content: list[dict[str, Any]] = [
         {"type": "text", "text": hostile},
         {**TOOL, "title": hostile, "rawOutput": hostile},
         {"type": hostile},

@@ -8,6 +8,7 @@ from snapshot_plugin import MemoryStore, SessionSnapshot
 from snapshot_plugin.model.snapshot import SessionConfig
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing.build import make_message, make_snapshot
+from tests.unknown_fields import with_unknown
 
 NOW = datetime(2026, 11, 16, 4, 0, tzinfo=UTC)
 
@@ -29,7 +30,7 @@ async def fill(
     """A session with a history, and the memory that belongs to it."""
     if memory:
         await store.save(make_snapshot(session_id=f"{session_id}+memory", memory={"k": "v"}))
-    snapshot = make_snapshot(
+    made = make_snapshot(
         "hello 👋",
         "\ud83d half a smile",
         session_id=session_id,
@@ -37,8 +38,8 @@ async def fill(
         tags=("auth",),
         config=SessionConfig(cwd="/home/ann/shop", additional_directories=("/home/ann", "/srv")),
         metadata={"working_memory": {"session_id": f"{session_id}+memory", "seq": 1}} if memory else {},
-        unknown_field={"kept": [1, 2.5, None]},
     )
+    snapshot = with_unknown(made, unknown_field={"kept": [1, 2.5, None]})
     await store.save(snapshot, tags=["start"])
     for number in range(rounds):
         snapshot = snapshot.append(make_message(f"round {number}"))

@@ -16,9 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin import FilesystemStore, RetentionPolicy
-from snapshot_plugin.adapters.exchange.bundle import is_bundle, pack, unpack
-from snapshot_plugin.adapters.exchange.carrying import bring, collect
-from snapshot_plugin.adapters.exchange.edits import renamed
 from snapshot_plugin.codec.frame import MAGIC, encode_frame
 from snapshot_plugin.errors import (
     InvalidInput,
@@ -29,6 +26,9 @@ from snapshot_plugin.errors import (
     SnapshotError,
     SnapshotNotFound,
 )
+from snapshot_plugin.exchange.bundle import is_bundle, pack, unpack
+from snapshot_plugin.exchange.carrying import bring, collect
+from snapshot_plugin.exchange.edits import renamed
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing.build import make_snapshot
 from tests.exchange.sessions import fill, memory_store

@@ -12,9 +12,6 @@ import anyio.to_thread
 import pytest
 
 from snapshot_plugin import FilesystemStore, MemoryStore
-from snapshot_plugin.adapters.exchange.carrying import Arrival, as_copies, bring, carrier, collect
-from snapshot_plugin.adapters.exchange.edits import moved, renamed
-from snapshot_plugin.adapters.exchange.redacting import redacted
 from snapshot_plugin.codec.frame import encode_frame
 from snapshot_plugin.errors import (
     Conflict,
@@ -24,6 +21,9 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
+from snapshot_plugin.exchange.carrying import Arrival, as_copies, bring, carrier, collect
+from snapshot_plugin.exchange.edits import moved, renamed
+from snapshot_plugin.exchange.redacting import redacted
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.store.memory import MemoryLog

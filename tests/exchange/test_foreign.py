@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from snapshot_plugin import MemoryStore, SessionSnapshot
-from snapshot_plugin.adapters.exchange.reading import FORMATS, read_sessions
-from snapshot_plugin.adapters.exchange.rendering import document_of
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
+from snapshot_plugin.exchange.reading import FORMATS, read_sessions
+from snapshot_plugin.exchange.rendering import document_of
 from snapshot_plugin.model.content import ResourceLinkBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
 from snapshot_plugin.store.transfer import verified
 from snapshot_plugin.testing.build import make_snapshot

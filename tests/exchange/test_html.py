@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.adapters.exchange.html import to_html
+from snapshot_plugin.exchange.html import to_html
 from snapshot_plugin.model.snapshot import AgentInfo, SessionConfig
 from snapshot_plugin.testing.build import make_snapshot
 from tests.exchange.test_markdown import HOSTILE

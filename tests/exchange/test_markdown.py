@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.adapters.exchange.markdown import to_markdown
-from snapshot_plugin.adapters.exchange.rendering import render
-from snapshot_plugin.model.snapshot import Metrics
+from snapshot_plugin.exchange.markdown import to_markdown
+from snapshot_plugin.exchange.rendering import render
+from snapshot_plugin.model.snapshot import Metrics, Role
 from snapshot_plugin.testing.build import make_snapshot
 
 WHEN = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
@@ -95,7 +95,7 @@ def test_the_head_has_id_times_count_and_tokens() -> None:
 
 @pytest.mark.requirement("TERMINAL-EXPORT-MESSAGES")
 def test_each_message_is_under_its_role_and_time() -> None:
-    roles = ("user", "assistant", "system", "tool")
+    roles: tuple[Role, ...] = ("user", "assistant", "system", "tool")
     said = tuple(Message(role=role, content=f"I am {role}", timestamp=WHEN) for role in roles)
     text = to_markdown(session(messages=said))
 

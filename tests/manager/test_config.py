@@ -172,7 +172,7 @@ def test_variables_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
 
 def test_a_policy_that_keeps_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        SnapshotConfig(retention={})  # type: ignore[arg-type]
+        SnapshotConfig(retention={})
     with pytest.raises(InvalidPolicy):
         RetentionPolicy()
 

@@ -65,6 +65,8 @@ def test_a_reading_does_not_change_when_more_happens() -> None:
 
 def test_quantiles_are_values_that_occurred() -> None:
     assert quantiles(range(1, 101)) == {"p50": 50, "p95": 95, "p99": 99}
+    assert quantiles([1.0, 2.0, 3.0, 4.0]) == {"p50": 2.0, "p95": 4.0, "p99": 4.0}
+    assert quantiles([1.0, 100.0]) == {"p50": 1.0, "p95": 100.0, "p99": 100.0}
     assert quantiles([7.0]) == {"p50": 7.0, "p95": 7.0, "p99": 7.0}
     assert quantiles([]) == {}
 

@@ -11,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot, InvalidSnapshotVersion
-from snapshot_plugin.migrate import load_document, migrate, plan_migration
+from snapshot_plugin.exchange.foreign.dumps import as_document
+from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
+from snapshot_plugin.migrate import migrate as migrate_document
+from snapshot_plugin.migrate import plan_migration
 from snapshot_plugin.model import CURRENT_VERSION
 
 Raw = dict[str, Any]
+
+
+def migrate(raw: Any) -> Any:
+    """A document, or another tool's dump, at the current version."""
+    return migrate_document(as_document(raw))
+
 
 LEAVES = (
     st.none()

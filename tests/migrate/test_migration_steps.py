@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.migrate import load_document, migrate
+from snapshot_plugin.exchange.foreign.dumps import as_document
+from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
+from snapshot_plugin.migrate import migrate as migrate_document
 from snapshot_plugin.migrate.fields import keep, utc_text
 from snapshot_plugin.model import ToolCallBlock
 
 Raw = dict[str, Any]
+
+
+def migrate(raw: Any) -> Any:
+    """A document, or another tool's dump, at the current version."""
+    return migrate_document(as_document(raw))
 
 
 def v1(**changes: Any) -> Raw:

@@ -147,7 +147,7 @@ def test_what_json_cannot_carry_is_refused_even_in_a_block_we_do_not_know() -> N
 
 def test_what_is_no_block_at_all_is_refused() -> None:
     with pytest.raises(InvalidSnapshot):
-        Message(role="user", content=[7])
+        Message(role="user", content=[7])  # type: ignore[list-item]
 
 
 @pytest.mark.requirement("TERMINAL-MESSAGE-CONTENT")

@@ -14,6 +14,7 @@ from snapshot_plugin.model.align import align
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.diff import Change, MessageChange, MetricsDelta, PlanChange, SnapshotDiff, ToolRun, diff
 from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionConfig, SessionSnapshot
+from tests.unknown_fields import with_unknown
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 EMPTY = SessionSnapshot(session_id="s", created_at=NOW, updated_at=NOW)
@@ -42,7 +43,8 @@ def positions(found: SnapshotDiff) -> tuple[list[int], list[int], list[tuple[int
 
 @pytest.mark.requirement("STORE-VALUE-DIFF")
 def test_equal_snapshots_have_an_empty_diff() -> None:
-    full = EMPTY.append(user("a"), title="t", memory={"a": [1]}, mine=1)
+    full = EMPTY.append(user("a"), title="t", memory={"a": [1]})
+    full = with_unknown(full, mine=1)
     later = full.evolve(updated_at=NOW + timedelta(hours=1))
 
     found = diff(full, SessionSnapshot.model_validate(later.raw()))
@@ -146,7 +148,8 @@ def test_plan_steps_are_followed_by_their_words() -> None:
 
 def test_settings_are_compared_by_path_and_as_json() -> None:
     old = SessionConfig(mode="plan", cwd="/a", options={"effort": {"level": 1}, "gone": True, "same": [1]})
-    new = SessionConfig(mode="code", cwd="/a", options={"effort": {"level": True}, "same": [1]}, future="x")
+    made = SessionConfig(mode="code", cwd="/a", options={"effort": {"level": True}, "same": [1]})
+    new = with_unknown(made, future="x")
 
     assert diff(EMPTY.evolve(config=old), EMPTY.evolve(config=new)).config == (
         Change(path="config.future", after="x"),
@@ -183,8 +186,10 @@ def test_costs_that_cannot_be_compared_are_not_subtracted(
 
 
 def test_whatever_else_differs_is_named() -> None:
-    old = EMPTY.evolve(title="a", memory={"notes": 1, "same": 2}, plugins={"p": 1}, mine={"a": 1})
-    new = EMPTY.evolve(title="b", memory={"notes": True, "same": 2}, pinned=True, mine={"a": 2}, tags=("x",))
+    old = EMPTY.evolve(title="a", memory={"notes": 1, "same": 2}, plugins={"p": 1})
+    old = with_unknown(old, mine={"a": 1})
+    new = EMPTY.evolve(title="b", memory={"notes": True, "same": 2}, pinned=True, tags=("x",))
+    new = with_unknown(new, mine={"a": 2})
 
     assert set(diff(old, new).other) == {"title", "memory.notes", "plugins.p", "mine", "pinned", "tags"}
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot
 from snapshot_plugin.model.lineage import Branch, ancestors, family_tree, fork
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
+from tests.unknown_fields import with_unknown
 
 THEN = datetime(2026, 11, 1, tzinfo=UTC)
 NOW = THEN + timedelta(days=15)
 
-ORIGINAL = SessionSnapshot(
+_MADE = SessionSnapshot(
     session_id="original",
     created_at=THEN,
     updated_at=THEN,
@@ -29,8 +30,8 @@ ORIGINAL = SessionSnapshot(
     tags=("work",),
     pinned=True,
     memory={"notes": [1]},
-    unknown={"kept": True},
 )
+ORIGINAL = with_unknown(_MADE, unknown={"kept": True})
 
 
 def pairs(**parents: str | None) -> list[tuple[str, Parent | None]]:
@@ -46,7 +47,7 @@ def shape(tree: tuple[Branch, ...]) -> list[tuple[str, int, str | None]]:
 
 @pytest.mark.requirement("STORE-VALUE-LINEAGE", "TERMINAL-BRANCH-ANYWHERE")
 def test_a_fork_takes_the_first_messages_along_and_knows_where_it_came_from() -> None:
-    forked = fork(ORIGINAL, session_id="fork", seq=9, at=2, now=NOW)
+    forked = fork(ORIGINAL, session_id="fork", seq=9, messages=2, now=NOW)
 
     assert forked.session_id == "fork"
     assert forked.parent == Parent(session_id="original", seq=9, message_index=2)
@@ -74,20 +75,20 @@ def test_a_fork_is_a_session_of_its_own() -> None:
 
 
 def test_a_fork_from_earlier_leaves_the_later_plan_behind() -> None:
-    forked = fork(ORIGINAL, session_id="fork", seq=9, at=0, now=NOW)
+    forked = fork(ORIGINAL, session_id="fork", seq=9, messages=0, now=NOW)
 
     assert (forked.messages, forked.plan, forked.current_task) == ((), (), None)
 
 
 def test_the_original_is_left_alone() -> None:
     before = ORIGINAL.raw()
-    fork(ORIGINAL, session_id="fork", seq=9, at=1, now=NOW)
+    fork(ORIGINAL, session_id="fork", seq=9, messages=1, now=NOW)
 
     assert ORIGINAL.raw() == before
 
 
 def test_a_fork_of_a_fork_names_its_nearest_parent() -> None:
-    second = fork(fork(ORIGINAL, session_id="one", seq=1, now=NOW), session_id="two", seq=4, at=1, now=NOW)
+    second = fork(fork(ORIGINAL, session_id="one", seq=1, now=NOW), session_id="two", seq=4, messages=1, now=NOW)
 
     assert second.parent == Parent(session_id="one", seq=4, message_index=1)
 
@@ -96,7 +97,7 @@ def test_a_fork_of_a_fork_names_its_nearest_parent() -> None:
 @pytest.mark.parametrize("at", [-1, 4, 10**9])
 def test_a_position_outside_the_conversation_is_refused(at: int) -> None:
     with pytest.raises(InvalidInput):
-        fork(ORIGINAL, session_id="fork", seq=9, at=at, now=NOW)
+        fork(ORIGINAL, session_id="fork", seq=9, messages=at, now=NOW)
 
 
 @pytest.mark.parametrize("session_id", ["original", "", "..", "x" * 300])

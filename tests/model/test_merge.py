@@ -18,7 +18,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 def branch(root: SessionSnapshot, name: str, *texts: str, at: int | None = None, **changes: Any) -> SessionSnapshot:
-    forked = fork(root, session_id=name, seq=1, now=NOW, at=at)
+    forked = fork(root, session_id=name, seq=1, now=NOW, messages=at)
     return forked.append(*(make_message(text) for text in texts), **changes)
 
 
@@ -239,7 +239,7 @@ def families(draw: st.DrawFn) -> tuple[SessionSnapshot, SessionSnapshot, Session
     root = make_snapshot(session_id="root").evolve(messages=draw(_messages))
     branches = []
     for name in ("a", "b"):
-        forked = fork(root, session_id=name, seq=1, now=NOW, at=draw(st.integers(0, len(root.messages))))
+        forked = fork(root, session_id=name, seq=1, now=NOW, messages=draw(st.integers(0, len(root.messages))))
         messages = list(forked.messages)
         if draw(st.booleans()) and messages:
             messages[draw(st.integers(0, len(messages) - 1))] = draw(_message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -162,7 +163,7 @@ def test_no_snapshots_give_no_decisions() -> None:
         {"keep_last": "many"},
     ],
 )
-def test_a_policy_that_keeps_nothing_or_makes_no_sense_is_refused(rules: dict[str, object]) -> None:
+def test_a_policy_that_keeps_nothing_or_makes_no_sense_is_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):
         RetentionPolicy(**rules)
     with pytest.raises(ValidationError):

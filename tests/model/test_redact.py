@@ -20,6 +20,7 @@ from snapshot_plugin.model.content import ImageBlock, TextBlock, ToolCallBlock, 
 from snapshot_plugin.model.frozen import FrozenDict, freeze
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.snapshot import McpServer, Message, Parent, SessionConfig, SessionSnapshot
+from tests.unknown_fields import with_unknown
 
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7"
 BASE64_LINES = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDabcdefgh+/AB"] * 3 + ["Zw=="])
@@ -278,13 +279,13 @@ def test_a_snapshot_is_searched_everywhere_and_what_is_clean_stays_the_same_obje
             parse_block({"type": "future", "words": token}),
         ),
     )
-    value = snapshot(
+    made = snapshot(
         clean,
         dirty,
         config=SessionConfig(mcp_servers=(McpServer(name="x", url=token),)),
         memory={"n": token},
-        mine=[token],
     )
+    value = with_unknown(made, mine=[token])
 
     result, report = redact(value)
 

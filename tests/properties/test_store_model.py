@@ -18,6 +18,7 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.unknown_fields import with_unknown
 
 ABSENT = "(absent)"
 GROUPS = ("memory", "metadata", "plugins")
@@ -142,7 +143,7 @@ class Play:
         await self._save()
 
     async def set_unknown(self, value: Any) -> None:
-        self.now = self.now.evolve(from_the_future=value)
+        self.now = with_unknown(self.now, from_the_future=value)
         await self._save()
 
     async def tag(self) -> None:

@@ -239,7 +239,7 @@ class Sessions(Relay):
         wish = (pending.params.get("_meta") or {}).get("asnap") or {}
         try:
             parent, seq = self.journals.newest(session_id)
-            child = fork(parent, session_id=new_id(), seq=seq, at=wish.get("at"), now=datetime.now(UTC))
+            child = fork(parent, session_id=new_id(), seq=seq, messages=wish.get("at"), now=datetime.now(UTC))
             restored, report = self._begin_fork(child, parent.config.cwd, pending.params)
         except (SnapshotNotFound, InvalidInput) as error:
             self._refuse(pending, RESOURCE_NOT_FOUND, error.message)

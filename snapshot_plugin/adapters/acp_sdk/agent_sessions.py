@@ -253,7 +253,7 @@ class AgentSessions:
 
 def _forked(journals: Journals, session_id: str, at: int | None) -> Journal:
     parent, seq = journals.newest(session_id)
-    child = fork(parent, session_id=new_id(), seq=seq, at=at, now=datetime.now(UTC))
+    child = fork(parent, session_id=new_id(), seq=seq, messages=at, now=datetime.now(UTC))
     return journals.begin(child, {})
 
 

@@ -19,8 +19,8 @@ from snapshot_plugin.cli.text import plain, size
 from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from snapshot_plugin.adapters.exchange.rendering import TextForm
     from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.exchange.rendering import TextForm
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Exported", "command"]
@@ -191,8 +191,8 @@ class _Made(NamedTuple):
 
 
 async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean: bool) -> _Made:
-    from snapshot_plugin.adapters.exchange.bundle import pack
-    from snapshot_plugin.adapters.exchange.carrying import collect
+    from snapshot_plugin.exchange.bundle import pack
+    from snapshot_plugin.exchange.carrying import collect
     from snapshot_plugin.store.transfer import verified
 
     taken: Counter[str] = Counter()
@@ -201,7 +201,7 @@ async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean
         for copies in await collect(store, target.session_id, at=target.seq):
             members[copies[0].header.sid] = copies
     if clean:
-        from snapshot_plugin.adapters.exchange.redacting import redacted
+        from snapshot_plugin.exchange.redacting import redacted
 
         for session_id, copies in members.items():
             members[session_id], found = redacted(copies)
@@ -221,7 +221,7 @@ async def _bundle(store: SnapshotStore, targets: Sequence[refs.Target], *, clean
 async def _text(
     store: SnapshotStore, targets: Sequence[refs.Target], form: TextForm, *, tools: bool, clean: bool
 ) -> _Made:
-    from snapshot_plugin.adapters.exchange.rendering import render
+    from snapshot_plugin.exchange.rendering import render
 
     read = [await store.read(target.session_id, at=target.seq) for target in targets]
     rendered = render([each.snapshot for each in read], form, tools=tools, redacted=clean)
@@ -239,7 +239,7 @@ async def _text(
 
 
 def _sealed(data: bytes, source: KeySource, call: Call) -> bytes:
-    from snapshot_plugin.adapters.exchange.sealing import seal
+    from snapshot_plugin.exchange.sealing import seal
 
     return seal(data, source, now=call.now)
 

@@ -51,6 +51,7 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
     examples=(
         ("asnap forget 01jd7a 'old try'", "two sessions go to the trash"),
         ("asnap forget --all --keep-last 5 --keep-daily 30 -n", "what this policy would drop, and why"),
+        ("asnap forget --all --policy", "what the settings do not keep; asnap why says what that is"),
         ("asnap forget --all --keep-sessions 1000 --yes", "in cron: only the 1000 that changed last stay"),
         ("asnap forget 'fix auth'@12", "one snapshot"),
     ),
@@ -65,23 +66,36 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
     metavar="N",
     help="With --all: keep the N sessions that changed last.",
 )
+@click.option("--policy", "configured", is_flag=True, help="Apply the retention of the settings; see asnap why.")
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be forgotten and why; change nothing.")
 @yes_option
 async def command(
-    call: Call, *, refs: tuple[str, ...], everything: bool, keep_sessions: int | None, dry_run: bool, **rules: Any
+    call: Call,
+    *,
+    refs: tuple[str, ...],
+    everything: bool,
+    keep_sessions: int | None,
+    configured: bool,
+    dry_run: bool,
+    **rules: Any,
 ) -> Forgotten:
     """Remove sessions, or old snapshots by policy.
 
-    REF alone moves whole sessions to the trash; with --keep rules, the snapshots that no rule keeps are dropped.
+    REF alone moves whole sessions to the trash; with --keep rules or --policy, the snapshots that no rule keeps are
+    dropped.
     The newest snapshot, pinned sessions and live sessions stay. Everything can be taken back until asnap purge.
     """
     policy = _policy(rules, call)
-    _check(refs, policy, everything=everything, keep_sessions=keep_sessions)
+    if configured and (policy or keep_sessions):
+        raise click.UsageError("--policy goes with no other rule.")
+    _check(refs, call.config.keep if configured else policy, everything=everything, keep_sessions=keep_sessions)
     async with call.store() as store:
         metas = await store.list()
         job = ForgetJob(call, store, metas, single=len(refs) == 1)
         if keep_sessions:
             job.plan_surplus(keep_sessions)
+        elif configured:
+            await job.plan_settings([job.session(ref) for ref in refs])
         elif policy:
             await job.plan_policy([job.session(ref) for ref in refs] or [m.session_id for m in metas], policy)
         else:

@@ -46,16 +46,19 @@ class Forked(Document):
     answer=Forked,
     examples=(
         ("asnap fork latest", "a second session that begins as the newest one is now"),
-        ("asnap fork 01jd --at 12", "one that ends with message 12 (see asnap show)"),
+        ("asnap fork 01jd --messages 12", "one that ends with message 12 (see asnap show)"),
         ('asnap fork 01jd@5 --title "other way"', "as it was in snapshot 5, under a name of its own"),
         ('asnap resume "$(asnap fork latest -q)"', "fork, and go on with the fork"),
     ),
     exits=(4, 5, 7, 10),
 )
 @click.argument("ref", metavar="REF")
-@click.option("--at", type=click.IntRange(min=0), metavar="N", help="Take the first N messages; all unless given.")
+@click.option(
+    "--messages", type=click.IntRange(min=0), metavar="N", help="Take the first N messages; all unless given."
+)
+@click.option("--at", type=click.IntRange(min=0), hidden=True, help="The old name of --messages.")
 @click.option("--title", metavar="TITLE", help="The new session's name.")
-async def command(call: Call, *, ref: str, at: int | None, title: str | None) -> Forked:
+async def command(call: Call, *, ref: str, messages: int | None, at: int | None, title: str | None) -> Forked:
     """Branch a session at any message: a new session with what was said up to there.
 
     The session it comes from stays as it is, and may be live. An agent's working memory comes along, as it was in
@@ -65,12 +68,13 @@ async def command(call: Call, *, ref: str, at: int | None, title: str | None) ->
     from snapshot_plugin.manager.branches import branched
     from snapshot_plugin.model.ids import new_id
 
+    taken = at if messages is None else messages
     async with call.store() as store:
         metas = await store.list()
         target = resolve(ref, metas)
         name = title or free_title(target.meta.title, "fork", {meta.title for meta in metas})
         new = await branched(
-            store, target.session_id, as_id=new_id(), now=call.now, seq=target.seq, at=at, title=name
+            store, target.session_id, as_id=new_id(), now=call.now, seq=target.seq, messages=taken, title=name
         )
         summary = f"forked {target.session_id} at message {len(new.messages)}"
         await save_new(call, store, new, kind="fork", summary=summary)

@@ -24,7 +24,7 @@ from snapshot_plugin.errors import (
 )
 
 if TYPE_CHECKING:
-    from snapshot_plugin.adapters.exchange.carrying import Arrival
+    from snapshot_plugin.exchange.carrying import Arrival
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Imported", "command"]
@@ -121,8 +121,8 @@ async def command(
     alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
     of a file is imported, or nothing.
     """
-    from snapshot_plugin.adapters.exchange.carrying import bring
-    from snapshot_plugin.adapters.exchange.reading import read_sessions
+    from snapshot_plugin.exchange.carrying import bring
+    from snapshot_plugin.exchange.reading import read_sessions
 
     paths = _paths(maps)
     data = _opened(call, await _read(file), secret)
@@ -184,7 +184,7 @@ async def _read(file: str) -> bytes:
 
 def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
     """What was sealed with a passphrase, opened; everything else as it is."""
-    from snapshot_plugin.adapters.exchange.sealing import is_sealed, unseal
+    from snapshot_plugin.exchange.sealing import is_sealed, unseal
 
     if not is_sealed(data):
         return data

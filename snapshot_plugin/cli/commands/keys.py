@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -20,7 +20,9 @@ from snapshot_plugin.cli.text import clock_time, plain
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 
 if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.store.keychain import Keychain, SlotInfo
+    from snapshot_plugin.store.keyed import KeyedStore
 
 __all__ = ["Keys", "command"]
 
@@ -69,41 +71,46 @@ def _row(slot: Slot) -> tuple[str, str, str, str]:
     return slot.id, slot.problem or slot.kind, plain(slot.label), since
 
 
-def _place(call: Call) -> Path:
-    return Path(call.config.storage_path)
+def _store(call: Call, key: KeySource | None = None, *, create: bool = False) -> KeyedStore:
+    """The store in question, in a directory or behind a URL; not opened yet, so it takes no key to look at it."""
+    from snapshot_plugin.store import open_store
+    from snapshot_plugin.store.keyed import KeyedStore
 
-
-def _marker(call: Call) -> dict[str, Any]:
-    from snapshot_plugin.store.marker import is_store, read_marker
-
-    if not is_store(_place(call)):
-        error = StoreNotFound(f"there is no store at {_place(call)}", hint="an encrypted one can be made")
-        error.run = "asnap keys init"
-        raise error
-    return read_marker(_place(call))
+    where = call.config.storage_path
+    store = open_store(where, key=key, create=create, background=False, environ={})
+    if not isinstance(store, KeyedStore):
+        raise InvalidInput(f"the store {where} cannot be encrypted", hint="name another place with --store")
+    return store
 
 
 def _chain(call: Call) -> Keychain:
-    from snapshot_plugin.store.keychain import Keychain
-
-    marker = _marker(call)
-    if not marker["encrypted"]:
-        raise InvalidInput(f"the store {_place(call)} is not encrypted", hint="make a new one with asnap keys init")
-    return Keychain(_place(call) / "keys", store_id=marker["id"])
+    try:
+        return _store(call).locked_keychain()
+    except StoreNotFound as error:
+        error.run = "asnap keys init"
+        raise
 
 
 def _status(call: Call, done: str | None = None) -> Keys:
     from snapshot_plugin.codec.sources import source_from_environment
 
     source = source_from_environment(call.environ)
-    encrypted = bool(_marker(call)["encrypted"])
+    encrypted = _is_encrypted(call)
     return Keys(
-        store=str(_place(call)),
+        store=call.config.storage_path,
         encrypted=encrypted,
         key_at_hand=source.kind if source else None,
         slots=tuple(_slot(info) for info in _chain(call).slots()) if encrypted else (),
         done=done,
     )
+
+
+def _is_encrypted(call: Call) -> bool:
+    try:
+        return bool(_store(call).about()["encrypted"])
+    except StoreNotFound as error:
+        error.run = "asnap keys init"
+        raise
 
 
 def _slot(info: SlotInfo) -> Slot:
@@ -159,16 +166,12 @@ async def init(call: Call, **new: Any) -> Keys:
 
     A plain store cannot be turned into an encrypted one: export from it and import into a new one.
     """
-    from snapshot_plugin.store.filesystem import FilesystemStore
-    from snapshot_plugin.store.marker import is_store
-
-    if is_store(_place(call)):
-        raise InvalidInput(
-            f"there is a store at {_place(call)} already",
-            hint="name another place with --store",
-        )
+    where = call.config.storage_path
+    with contextlib.suppress(StoreNotFound):
+        _store(call).about()
+        raise InvalidInput(f"there is a store at {where} already", hint="name another place with --store")
     source = new_secret(call, new)
-    async with FilesystemStore(_place(call), key=source) as store:
+    async with _store(call, source, create=True) as store:
         await store.list()
     return _status(call, f"made an encrypted store; {_how_to_open(new)}")
 
@@ -264,7 +267,7 @@ async def rotate(call: Call, *, reencrypt: bool) -> Keys:
     Slots and passphrases stay as they are. Old snapshots stay readable.
     """
     _chain(call)
-    async with call.local() as store:
+    async with _store(call, call.key()) as store:
         await store.rotate_key()
         names = [meta.session_id for meta in await store.list()] if reencrypt else []
         with progress(call.out, "re-encrypting", len(names)) as step:

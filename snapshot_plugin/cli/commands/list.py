@@ -204,7 +204,9 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool]:
 def _is_plain(root: Path, call: Call) -> bool:
     from snapshot_plugin.store.marker import is_store, read_marker
 
-    return is_store(root) and not read_marker(root)["encrypted"] and call.key() is None
+    if call.config.encryption or not is_store(root):
+        return False
+    return not read_marker(root)["encrypted"] and call.key() is None
 
 
 def _plainly(root: Path) -> list[SnapshotMeta]:

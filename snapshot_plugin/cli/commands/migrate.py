@@ -15,6 +15,7 @@ from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.inert import json_text
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -80,11 +81,15 @@ async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migr
 
 
 def _file(path: Path, *, dry_run: bool) -> Moved | None:
+    from snapshot_plugin.exchange.foreign.dumps import as_document, shape_of
     from snapshot_plugin.migrate import load_document, plan_migration
     from snapshot_plugin.store.files import replace_file
 
-    raw = _read(path)
+    found = _read(path)
+    raw = as_document(found)
     steps = tuple(f"{step.from_version} → {step.to_version}: {step.description}" for step in plan_migration(raw))
+    if raw is not found:
+        steps = (f"{shape_of(found)} → 1: read another tool's session", *steps)
     if not steps:
         return None
     snapshot = load_document(raw)
@@ -93,7 +98,7 @@ def _file(path: Path, *, dry_run: bool) -> Moved | None:
         return Moved(what=str(path), steps=steps, written=None)
     if target.exists():
         raise InvalidInput(f"{target} exists already", hint="move it away first")
-    replace_file(target, json.dumps(snapshot.raw() | {"version": snapshot.version}, ensure_ascii=False).encode())
+    replace_file(target, json_text(snapshot.raw() | {"version": snapshot.version}).encode())
     if load_document(_read(target)) != snapshot:
         target.unlink()
         raise InvalidInput(f"{path} does not read back as it was written", hint="please report this file's shape")

@@ -21,9 +21,9 @@ from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.search.find import Found, Hit, Question
-    from snapshot_plugin.manager.search.ready import Choose
     from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.search.find import Found, Hit, Question
+    from snapshot_plugin.search.ready import Choose
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Searched", "command"]
@@ -90,8 +90,8 @@ def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **asked: 
 
 def _question(call: Call, query: str, ref: str | None, asked: Mapping[str, Any]) -> Question:
     from snapshot_plugin.cli.moments import moment
-    from snapshot_plugin.manager.search.find import Question
-    from snapshot_plugin.manager.search.query import expression, narrowing
+    from snapshot_plugin.search.find import Question
+    from snapshot_plugin.search.query import expression, narrowing
 
     return Question(
         expression=expression(query),
@@ -155,7 +155,7 @@ async def _brought_up_to_date(
 async def _in_snapshots(
     store: SnapshotStore, question: Question, chosen: _Chosen
 ) -> tuple[Found, _Chosen, tuple[str, ...]]:
-    from snapshot_plugin.manager.search.earlier import search_snapshots
+    from snapshot_plugin.search.earlier import search_snapshots
 
     ((session, at),) = chosen.named.values()
     found, numbers, unreadable = await search_snapshots(store, session.session_id, question, at=at)
@@ -211,7 +211,7 @@ def _message_hit(hit: Hit, session: SnapshotMeta, snapshot: int | None) -> Messa
 
 
 def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    from snapshot_plugin.manager.search.find import END, START
+    from snapshot_plugin.search.find import END, START
 
     text, matches = "", []
     for number, part in enumerate(snippet.split(START)):

@@ -37,8 +37,8 @@ async def command(call: Call, *, stdio: bool) -> None:
         )
     from dataclasses import replace
 
-    from snapshot_plugin.adapters.ipc.bridge import Bridge
-    from snapshot_plugin.adapters.ipc.serve import chunks_of, serve
+    from snapshot_plugin.ipc.bridge import Bridge
+    from snapshot_plugin.ipc.serve import chunks_of, serve
     from snapshot_plugin.manager.manager import SnapshotManager
 
     if call.may_ask:

@@ -19,9 +19,9 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.text import count, money, plain, size
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.search.facts import Facts
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.statistics import Counted, Group
+    from snapshot_plugin.search.facts import Facts
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Statistics", "command"]
@@ -206,7 +206,7 @@ async def _indexed(
     call: Call, store: SnapshotStore
 ) -> tuple[Sequence[SnapshotMeta], Mapping[str, Facts], tuple[str, ...]]:
     """What the store lists, what is known of each session beyond that, and which cannot be read."""
-    from snapshot_plugin.manager.search.content import all_facts
+    from snapshot_plugin.search.content import all_facts
 
     async with search_index(call, store) as index:
         metas = await index.listed()

@@ -48,6 +48,7 @@ _REASONS = {
     "weekly": "it is the newest of its week ({keep_weekly} are kept)",
     "monthly": "it is the newest of its month ({keep_monthly} are kept)",
     "pinned": "its session is pinned",
+    "fallback": "it is one of the last {keep_fallbacks} from before the session was started anew",
     "damaged": "it cannot be read, and what cannot be read is never dropped",
     "encrypted": "it cannot be read, and what cannot be read is never dropped",
 }
@@ -85,6 +86,8 @@ class Why(Document):
     keep: bool
     reasons: tuple[str, ...]
     """Why the policy keeps it; none if it drops it."""
+    session_goes: str | None
+    """Why the settings do not keep the session at all; null if they do."""
     policy: dict[str, Any]
     policy_from: str
     """Where the policy was set."""
@@ -102,7 +105,9 @@ class Why(Document):
         if self.state != "ok":
             out.line(f"{self.state:<10}{plain(self.problem or '')}", fg="red")
         verdict, colour = ("kept", "green") if self.keep else ("dropped", "yellow")
-        why = "; ".join(map(plain, self.reasons)) or "no rule speaks for it, so the next forget takes it"
+        again = out.run("asnap forget --policy")
+        going = self.session_goes or f"no rule keeps it; a manager drops it at the next save, as does {again}"
+        why = "; ".join(map(plain, self.reasons)) or going
         out.line(f"{out.style(f'{verdict:<10}', fg=colour)}{why}")
         rules = ", ".join(f"{name} = {value}" for name, value in self.policy.items())
         out.line(f"policy    {plain(rules)} ({plain(self.policy_from)})")
@@ -132,15 +137,16 @@ async def command(call: Call, *, ref: str) -> Why:
 
     And whether it stays: which rules of the retention policy keep it, and where that policy was set.
     """
-    from snapshot_plugin.manager.retention import policy_for
-    from snapshot_plugin.model.policy import plan
+    from snapshot_plugin.manager.retention import policy_for, surplus_of
 
     async with call.store() as store:
         target = await find(store, ref)
         history = await store.history(target.session_id)
+        surplus = surplus_of(await store.list(), call.config, lambda: call.now)
     meta, before = _found(target, history)
     policy = policy_for(history, call.config)
-    decision = next(each for each in plan(history, policy, call.now) if each.seq == meta.seq)
+    goes = next((why for each, why in surplus if each.session_id == meta.session_id), None)
+    reasons = () if goes else _reasons(history, meta.seq, policy, call.now)
     rules = policy.raw()
     return Why(
         session_id=meta.session_id,
@@ -151,14 +157,15 @@ async def command(call: Call, *, ref: str) -> Why:
         state=meta.state,
         problem=meta.problem,
         trigger=meta.trigger,
-        because=_TRIGGERS.get(meta.trigger, "whoever saved it gave this reason"),
+        because=_TRIGGERS.get(meta.trigger, "the program that saved it gave this reason"),
         tags=meta.snapshot_tags,
         based_on=before.seq if before else None,
         added_messages=meta.messages - (before.messages if before else 0),
         fork_of=_origin(meta),
         size_bytes=meta.size_bytes,
-        keep=decision.keep,
-        reasons=tuple(_in_words(reason, policy) for reason in decision.reasons),
+        keep=bool(reasons),
+        reasons=reasons,
+        session_goes=goes,
         policy=rules,
         policy_from=_origin_of_policy(call),
         as_of=call.now,
@@ -184,6 +191,16 @@ def _origin(meta: SnapshotMeta) -> Origin | None:
     if meta.parent is None:
         return None
     return Origin(session_id=meta.parent.session_id, snapshot=meta.parent.seq, messages=meta.parent.message_index)
+
+
+def _reasons(history: Sequence[SnapshotMeta], seq: int, policy: RetentionPolicy, now: datetime) -> tuple[str, ...]:
+    """Why ``asnap forget --policy`` keeps the snapshot; none if it drops it."""
+    from snapshot_plugin.model.policy import plan
+
+    decision = next(each for each in plan(history, policy, now) if each.seq == seq)
+    if not decision.keep and any(meta.state != "ok" for meta in history):
+        return ("its session is damaged, and what is damaged is not thinned out",)
+    return tuple(_in_words(reason, policy) for reason in decision.reasons)
 
 
 def _in_words(reason: str, policy: RetentionPolicy) -> str:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from snapshot_plugin.migrate.chain import Step
-from snapshot_plugin.migrate.steps.v0_to_v1 import foreign_to_v1
 from snapshot_plugin.migrate.steps.v1_to_v2 import v1_to_v2
 
 __all__ = ["STEPS"]
 
 STEPS: tuple[Step, ...] = (
-    Step(
-        0, "bring a foreign JSON dump (openagent-terminal, oneringai) into the first versioned shape", foreign_to_v1
-    ),
     Step(1, "put tool calls inside the message, and give config and metrics the names of the model", v1_to_v2),
 )

@@ -1,0 +1,295 @@
+"""Whole sessions between stores and files, each with the memory that belongs to it. Nothing that is there goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import anyio
+
+from snapshot_plugin.errors import (
+    Conflict,
+    Damaged,
+    InvalidInput,
+    InvalidSnapshot,
+    InvalidSnapshotVersion,
+    SnapshotNotFound,
+)
+from snapshot_plugin.exchange.edits import moved, renamed
+from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
+from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.manager.recovery import upto_of
+from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.model.ids import check_session_id, new_id
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import SnapshotStore, Trashed
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.store.transfer import Copied, verified
+
+__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect"]
+
+Copies = Sequence[Copied]
+Outcome = Literal["imported", "updated", "renamed", "already_there"]
+
+
+@runtime_checkable
+class Carrier(Protocol):
+    """A store that gives and takes whole sessions, with every snapshot."""
+
+    async def take_out(self, session_id: str) -> Copies:
+        """See `LogStore.take_out`."""
+
+    async def put_in(self, session_id: str, copies: Copies, *, instead_of: Copies = ()) -> None:
+        """See `LogStore.put_in`."""
+
+    async def delete(self, session_id: str) -> Trashed:
+        """See `SnapshotStore.delete`."""
+
+
+class Arrival(NamedTuple):
+    """What became of one session."""
+
+    outcome: Outcome
+    source_id: str
+    session_id: str
+    newest: SessionSnapshot
+    snapshots: int
+    made: tuple[str, ...]
+    """The sessions that are new in the store (or would be): itself, and its memory."""
+    was_at: int | None = None
+    """Of a session that was updated: its newest snapshot before."""
+    with_memory: bool = False
+    """Whether something of its memory came along."""
+
+
+def carrier(store: SnapshotStore) -> Carrier:
+    """*store*, if it can give and take whole sessions; `InvalidInput` otherwise."""
+    if isinstance(store, Carrier):
+        return store
+    raise InvalidInput(
+        f"a {type(store).__name__} cannot give or take sessions with their history",
+        hint="use a store on disk; Markdown, HTML and JSON can be written from any store",
+    )
+
+
+async def collect(store: SnapshotStore, session_id: str, *, at: int | None = None) -> list[Copies]:
+    """A session with its history, and its memory if it has one. With *at*, as it was at that snapshot."""
+    place = carrier(store)
+    copies = _upto(await place.take_out(session_id), at)
+    newest = verified(copies)
+    pin = newest.metadata.get("working_memory")
+    pinned = pin.get("seq") if isinstance(pin, dict) and at is not None else None
+    try:
+        memory = _upto(await place.take_out(memory_id(session_id)), pinned)
+    except SnapshotNotFound:
+        return [copies]
+    return [copies, memory]
+
+
+def _upto(copies: Copies, at: int | None) -> Copies:
+    if at is None:
+        return copies
+    kept = [copy for copy in copies if copy.header.hi <= at]
+    if not kept or kept[-1].header.hi != at:
+        session_id = copies[0].header.sid
+        what = f"session {session_id} has no snapshot {at}, or it was forgotten"
+        raise SnapshotNotFound(what, session_id=session_id, hint="")
+    return kept
+
+
+async def as_copies(snapshot: SessionSnapshot, *, now: datetime) -> Copies:
+    """A session that comes without history, as one snapshot."""
+    async with MemoryStore(clock=lambda: now) as store:
+        await store.save(snapshot, trigger="import")
+        return await store.take_out(snapshot.session_id)
+
+
+class _Family(NamedTuple):
+    """A session and what belongs to it, verified."""
+
+    newest: SessionSnapshot
+    members: tuple[Copies, ...]
+
+    @property
+    def session_id(self) -> str:
+        return self.newest.session_id
+
+
+async def bring(
+    store: SnapshotStore,
+    sessions: Sequence[Copies],
+    *,
+    paths: Mapping[str, str] | None = None,
+    under: str | None = None,
+    dry_run: bool = False,
+    make_id: Callable[[], str] = new_id,
+    clock: Clock = utc_now,
+) -> tuple[Arrival, ...]:
+    """Put *sessions* into *store*: all of them, or none if one is not what it should be.
+
+    A session that is there with the same content is left alone. One whose newest snapshot is an earlier one of what
+    arrives goes on with the later ones: its history stays and becomes longer. Any other is left alone, too, and
+    what arrives gets a new id.
+
+    Args:
+        store: where they go.
+        sessions: what arrives, each with its snapshots, oldest first.
+        paths: directories that are elsewhere here; see `edits.moved`.
+        under: the id to give the one session that arrives; `Conflict` if another one has it.
+        dry_run: say what would be done, and do nothing.
+        make_id: makes new ids.
+        clock: the time of day.
+
+    Raises:
+        SessionLocked: a session that would be updated is live.
+        Conflict: what a killed process left of it is not in a snapshot yet, or it was changed at this moment.
+    """
+    place = carrier(store)
+    families = _families(sessions, paths or {})
+    if under is not None and len(families) != 1:
+        raise InvalidInput(f"{len(families)} sessions cannot all be {under!r}", hint="import them one by one")
+    planned = [await _planned(place, family, under, make_id) for family in families]
+    changes = [change for _, changes in planned for change in changes]
+    if not dry_run:
+        async with AsyncExitStack() as held:
+            for session_id in [change.session_id for change in changes if change.kind == "longer"]:
+                await held.enter_async_context(held_alone(store, session_id, clock, to="import again"))
+                await must_be_recovered(store, session_id)
+            await _put_in(place, changes)
+    return tuple(arrival for arrival, _ in planned)
+
+
+def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Family]:
+    by_id = {check_session_id(copies[0].header.sid): copies for copies in sessions}
+    if len(by_id) < len(sessions):
+        raise InvalidInput("a session is in the file twice", hint="nothing was imported; import them one by one")
+    memories = {memory_id(name) for name in by_id} & by_id.keys()
+    newest = {name: verified(copies) for name, copies in by_id.items()}
+    families = []
+    for name in [name for name in by_id if name not in memories]:
+        members = [by_id[each] for each in (name, memory_id(name)) if each in by_id]
+        if paths:
+            members = [moved(copies, paths) for copies in members]
+            newest[name] = verified(members[0])
+        families.append(_Family(newest[name], tuple(members)))
+    return families
+
+
+class _Change(NamedTuple):
+    """A session as it is to be, and as it is in the store."""
+
+    after: Copies
+    before: Copies = ()
+
+    @property
+    def session_id(self) -> str:
+        return self.after[0].header.sid
+
+    @property
+    def kind(self) -> Literal["new", "same", "longer"]:
+        if not self.before:
+            return "new"
+        return "longer" if len(self.after) > len(self.before) else "same"
+
+
+async def _planned(
+    place: Carrier, family: _Family, under: str | None, make_id: Callable[[], str]
+) -> tuple[Arrival, list[_Change]]:
+    source = family.session_id
+    target = check_session_id(under) if under is not None else source
+    changes = await _changes(place, _under(family.members, target))
+    outcome: Outcome = "imported"
+    if changes is None:
+        if under is not None:
+            raise Conflict(
+                f"there is another session {target}", session_id=target, hint="give another id with --as"
+            )
+        target, outcome = make_id(), "renamed"
+        changes = [_Change(copies) for copies in _under(family.members, target)]
+    elif changes[0].kind != "new":
+        outcome = "updated" if changes[0].kind == "longer" else "already_there"
+    needed = [change for change in changes if change.kind != "same"]
+    arrival = Arrival(
+        outcome,
+        source,
+        target,
+        family.newest,
+        len(family.members[0]),
+        made=tuple(change.session_id for change in needed if change.kind == "new"),
+        was_at=changes[0].before[-1].header.hi if outcome == "updated" else None,
+        with_memory=memory_id(target) in [change.session_id for change in needed],
+    )
+    return arrival, needed
+
+
+async def _changes(place: Carrier, members: Sequence[Copies]) -> list[_Change] | None:
+    """What leads to a store that has all of *members*; None if it has others under their names."""
+    changes = []
+    for copies in members:
+        change = await _change(place, copies)
+        if change is None:
+            return None
+        changes.append(change)
+    first = changes[0].kind  # a session that is not to be changed does not get another memory, either
+    return changes if first == "longer" or all(change.kind == first for change in changes) else None
+
+
+async def _change(place: Carrier, copies: Copies) -> _Change | None:
+    try:
+        local = await place.take_out(copies[0].header.sid)
+        if set(map(_identity, copies)) <= set(map(_identity, local)):
+            return _Change(local, local)
+        later = _later(local, copies)
+    except SnapshotNotFound:
+        return _Change(copies)
+    except (Damaged, InvalidSnapshot, InvalidSnapshotVersion):  # not for us to judge, so another one
+        return None
+    return _Change([*local, *later], local) if later else None
+
+
+def _under(members: Sequence[Copies], session_id: str) -> list[Copies]:
+    """The session, and its memory, under another id; as they are where it is their own."""
+    if members[0][0].header.sid == session_id:
+        return list(members)
+    names = (session_id, memory_id(session_id))
+    return [renamed(copies, name) for copies, name in zip(members, names, strict=False)]
+
+
+def _later(local: Copies, copies: Copies) -> Copies:
+    """Those of *copies* that come after the newest of *local*; none, if that one is not among them.
+
+    None, too, if they claim fewer records of a spool than were written here: what is recorded next would follow on
+    records that the newest snapshot does not know, and recovery would not apply it.
+    """
+    numbers = [_identity(copy) for copy in copies]
+    here = _identity(local[-1])
+    if here not in numbers or upto_of(verified(copies)) < upto_of(verified(local)):
+        return ()
+    return copies[numbers.index(here) + 1 :]
+
+
+def _identity(copy: Copied) -> tuple[int, str, tuple[str, ...]]:
+    return copy.header.hi, copy.header.root, copy.header.tags
+
+
+async def _put_in(place: Carrier, changes: Sequence[_Change]) -> None:
+    """All or none: whoever is interrupted half way, by an error or by Ctrl-C, takes back what is done."""
+    done: list[_Change] = []
+    try:
+        for change in reversed(changes):  # the memory before the session that names it
+            await place.put_in(change.session_id, change.after, instead_of=change.before)
+            done.append(change)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            for change in done:
+                await _take_back(place, change)
+        raise
+
+
+async def _take_back(place: Carrier, change: _Change) -> None:
+    if change.before:
+        await place.put_in(change.session_id, change.before, instead_of=change.after)
+    else:
+        await place.delete(change.session_id)

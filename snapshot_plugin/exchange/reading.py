@@ -1,0 +1,105 @@
+"""What is in a file: a bundle, a document of ours, or another tool's session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
+from snapshot_plugin.exchange.bundle import MAX_CONTENT, is_bundle, unpack
+from snapshot_plugin.exchange.carrying import as_copies
+from snapshot_plugin.exchange.foreign.claude_code import is_claude_code, read_claude_code
+from snapshot_plugin.exchange.foreign.codex import is_codex, read_codex
+from snapshot_plugin.exchange.foreign.dumps import load_dump, shape_of
+from snapshot_plugin.exchange.foreign.lines import Line, parse_json, parse_lines
+from snapshot_plugin.exchange.foreign.opencode import is_opencode, read_opencode
+from snapshot_plugin.store.transfer import Copied
+
+__all__ = ["FORMATS", "Contents", "read_sessions"]
+
+FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
+"""What can be read; `json` is a document of ours, of any version, or a list of them."""
+
+_LINES: dict[str, tuple[Callable[[Sequence[Line]], bool], Callable[[Sequence[Line]], Line]]] = {
+    "claude-code": (is_claude_code, read_claude_code),
+    "codex": (is_codex, read_codex),
+}
+_KNOWN = "it can be a bundle, JSON of ours, or a session of Claude Code, Codex, OpenCode, openagent or oneringai"
+
+
+class Contents(NamedTuple):
+    """What a file holds: its format, and each session with its snapshots."""
+
+    format: str
+    sessions: list[Sequence[Copied]]
+
+
+async def read_sessions(
+    data: bytes,
+    *,
+    now: datetime,
+    wanted: str | None = None,
+    limit: int = MAX_CONTENT,
+) -> Contents:
+    """The sessions in *data*. The format is recognised, unless one of `FORMATS` is *wanted*.
+
+    Raises:
+        InvalidInput: it is of no format we know, or not of the one given.
+        InvalidSnapshot: it is of that format, and something in it is not what it should be.
+        InvalidSnapshotVersion: it is newer than this release.
+        LimitExceeded, SnapshotCorrupted, SnapshotTampered: see `bundle.unpack`.
+    """
+    if wanted == "bundle" or (wanted is None and is_bundle(data)):
+        return Contents("bundle", list(unpack(data, limit=limit)))
+    name, documents = _documents(_text(data), wanted)
+    return Contents(name, [await as_copies(load_dump(document), now=now) for document in documents])
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInput("this is neither a bundle nor text", hint=_KNOWN) from None
+    if not text.strip():
+        raise InvalidInput("there is nothing in it", hint=_KNOWN)
+    return text
+
+
+def _documents(text: str, wanted: str | None) -> tuple[str, list[Any]]:
+    """The format, and the documents as raw as `load_dump` takes them."""
+    if wanted in _LINES or (wanted is None and _is_lines(text)):
+        lines = parse_lines(text)
+        for name, (fits, read) in _LINES.items():
+            if wanted in (name, None) and fits(lines):
+                return name, [read(lines)]
+        raise _unknown(wanted)
+    document = parse_json(text)
+    if wanted in ("opencode", None) and is_opencode(document):
+        return "opencode", [read_opencode(document)]
+    documents = document if isinstance(document, list) else [document]
+    shapes = {shape_of(each) if isinstance(each, dict) else None for each in documents}
+    name = (shapes.pop() if len(shapes) == 1 else None) or "json"
+    if wanted not in (name, None) or not documents:
+        raise _unknown(wanted)
+    return name, documents
+
+
+def _is_lines(text: str) -> bool:
+    """Whether the first line is an object by itself, and either more follow or it is a line we know."""
+    first, _, rest = text.strip().partition("\n")
+    try:
+        value = parse_json(first)
+    except InvalidSnapshot:
+        return False
+    if not isinstance(value, dict):
+        return False
+    return bool(rest) or any(fits([value]) for fits, _ in _LINES.values())
+
+
+def _unknown(wanted: str | None) -> InvalidInput:
+    if wanted is None:
+        return InvalidInput("these lines are of no format that is known", hint=_KNOWN)
+    return InvalidInput(
+        f"this is not a session in the format {wanted!r}", hint="leave --format out to find out what it is"
+    )

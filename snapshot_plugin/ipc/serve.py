@@ -1,0 +1,68 @@
+"""A front end on the other end of a pipe: a request on each line, and its answer, in order, until the pipe ends."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from snapshot_plugin.errors import InvalidInput, LimitExceeded
+from snapshot_plugin.ipc.bridge import Bridge, Reply, refusal
+from snapshot_plugin.ipc.lines import MAX_LINE, BoundedLines, TooLong
+
+__all__ = ["chunks_of", "serve"]
+
+_CHUNK = 1 << 16
+
+
+async def serve(
+    bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = MAX_LINE
+) -> None:
+    """Answer every line of *chunks*, one after the other. A last line without an end counts, too.
+
+    Returns when *chunks* end, or when nobody reads the answers any more.
+    """
+    lines = BoundedLines(limit)
+    with suppress(BrokenPipeError):
+        async for chunk in chunks:
+            for line in lines.feed(chunk):
+                await _serve_line(bridge, line, send, limit)
+        await _serve_line(bridge, lines.rest(), send, limit)
+
+
+async def _serve_line(bridge: Bridge, line: bytes | TooLong, send: Callable[[bytes], None], limit: int) -> None:
+    if isinstance(line, TooLong):
+        error = LimitExceeded(f"a line is longer than {limit} bytes; it was not read", hint="send less at a time")
+        send(_encoded({**refusal(error), "state": (await bridge.answer({"type": "session_state"}))["state"]}))
+    elif line.strip():
+        send(_encoded(await bridge.answer(_parsed(line))))
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None  # refused by the bridge, as all that is no request
+
+
+def _refuse(name: str) -> None:
+    raise InvalidInput(f"{name} is no JSON")
+
+
+def _encoded(reply: Reply) -> bytes:
+    return json.dumps(reply, separators=(",", ":")).encode() + b"\n"
+
+
+async def chunks_of(fd: int) -> AsyncIterator[bytes]:
+    """What arrives at a file descriptor, until its end. Waiting for it can be cancelled."""
+    while True:
+        with suppress(PermissionError):  # a plain file is always ready, and cannot be waited for
+            await anyio.wait_readable(fd)
+        data = os.read(fd, _CHUNK)
+        if not data:
+            return
+        yield data

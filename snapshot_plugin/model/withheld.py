@@ -1,0 +1,80 @@
+"""Environment values and credentials in a session's set-up, which are never kept.
+
+An agent is set up with more than what a snapshot may hold: environment variables, API keys, tokens. Their values
+are taken out where a snapshot is made, and their names are kept, so that people can see what is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+__all__ = ["is_credential", "without_secrets"]
+
+_ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
+_SECRET_WORDS: Final = frozenset(
+    {"apikey", "authorization", "cookie", "credential", "credentials", "passphrase", "passwd", "password", "secret"}
+)
+_SECRET_KEYS: Final = frozenset({"api", "access", "secret", "private", "auth", "signing", "encryption", "account"})
+_MODEL_TOKENS: Final = frozenset({"bos", "cls", "end", "eos", "mask", "pad", "sep", "start", "stop", "unk"})
+"""What stands before ``token`` in names that mean a piece of text."""
+_HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|\**", re.DOTALL)
+
+
+def is_credential(name: str, value: Any) -> bool:
+    """Whether a setting called *name* holds a secret: ``api_key``, ``githubToken``, ``DB_PASSWORD``.
+
+    Variables and placeholders such as ``${API_KEY}`` are no secrets.
+    """
+    if not isinstance(value, str) or _STAND_IN.fullmatch(value):
+        return False
+    words = [word.lower() for word in _HUMPS.split(name) if word]
+    before, last = words[-2:-1], words[-1:]
+    if last == ["key"]:
+        return bool(_SECRET_KEYS.intersection(before))
+    if last == ["token"]:
+        return not _MODEL_TOKENS.intersection(before)
+    return bool(_SECRET_WORDS.intersection(last))
+
+
+def without_secrets(data: Mapping[str, Any], path: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
+    """*data* without environment values and credentials, and the paths of what was taken out.
+
+    What holds no secret stays the same object.
+    """
+    taken: list[str] = []
+    return _cleaned(data, path, taken), tuple(taken)
+
+
+def _cleaned(data: Mapping[str, Any], path: str, taken: list[str]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in data.items():
+        here = f"{path}.{name}" if path else str(name)
+        if str(name).lower() in _ENVIRONMENTS and isinstance(value, dict | list | tuple):
+            taken += (f"{here}.{variable}" for variable in _variables(value))
+        elif is_credential(str(name), value):
+            taken.append(here)
+        else:
+            out[name] = _inside(value, here, taken)
+    return out
+
+
+def _inside(value: Any, path: str, taken: list[str]) -> Any:
+    before = len(taken)
+    if isinstance(value, dict):
+        cleaned: Any = _cleaned(value, path, taken)
+    elif isinstance(value, list | tuple):
+        cleaned = [_inside(item, f"{path}[{index}]", taken) for index, item in enumerate(value)]
+    else:
+        return value
+    return cleaned if len(taken) > before else value
+
+
+def _variables(environment: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterator[str]:
+    """The names of environment variables: of an object, of ACP's ``{"name", "value"}`` pairs, of ``NAME=value``."""
+    for item in environment:
+        name = item.get("name") if isinstance(item, dict) else item
+        if isinstance(name, str):
+            yield name.partition("=")[0]

@@ -1,0 +1,189 @@
+"""The index as a file: made, opened, thrown away when it is not what it should be.
+
+For a plain store it is an SQLite file that only its owner can read. For an encrypted one it lives in memory and is
+kept on disk sealed under a key of the store: the words of its sessions are never on a disk in the clear.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snapshot_plugin.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+
+__all__ = ["WORDS", "Database", "index_path", "transaction"]
+
+_APPLICATION = 0x61534E50
+_VERSION = 3
+"""Raised when the tables or what is put into them change; an index of another version is made anew."""
+_PATIENCE = 30.0
+WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
+"""How texts are taken apart into words."""
+_TABLES = f"""
+CREATE TABLE store (id TEXT NOT NULL);
+CREATE TABLE session (
+    key INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL UNIQUE,
+    seq INTEGER NOT NULL, root TEXT NOT NULL, changed INTEGER NOT NULL, facts TEXT NOT NULL
+);
+CREATE TABLE listing (mark TEXT NOT NULL, metas BLOB NOT NULL);
+CREATE TABLE chunk (row INTEGER PRIMARY KEY, texts BLOB NOT NULL);
+CREATE TABLE said (row INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '');
+"""
+
+
+def index_path(cache: Path, name: str, *, sealed: bool) -> Path:
+    """Where the index of the store called *name* is kept."""
+    file = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return cache / f"search-{file}.{'sealed' if sealed else 'db'}"
+
+
+class Database:
+    """One index: a connection, and where it is kept. Without a *path* it is forgotten when it is closed.
+
+    A file that is damaged, of another version, or of another store is thrown away without a word: everything
+    in it can be had again.
+    """
+
+    def __init__(self, path: Path | None, *, store_id: str, keys: SessionKeys | None = None) -> None:
+        self._path, self._store_id, self._keys = path, store_id, keys
+        self.connection = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._checked(self._connected())
+        except (sqlite3.DatabaseError, SnapshotError, ValueError):
+            self._remove()
+            return self._checked(self._connected())
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._path is None:
+            return _connect(":memory:")
+        if self._keys is None:
+            _make_private(self._path)
+            with _closed_on_error(_connect(str(self._path))) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                return connection
+        return self._connected_to_sealed(self._path, self._keys)
+
+    def _connected_to_sealed(self, path: Path, keys: SessionKeys) -> sqlite3.Connection:
+        from snapshot_plugin.search.sealed import unsealed  # noqa: PLC0415 — for encrypted stores alone
+
+        _make_place(path)
+        with _closed_on_error(_connect(":memory:")) as connection:
+            with contextlib.suppress(FileNotFoundError):
+                connection.deserialize(unsealed(path.read_bytes(), keys))
+            return connection
+
+    def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        with _closed_on_error(connection):
+            if _is_empty(connection):
+                with transaction(connection):
+                    if _is_empty(connection):  # of several who come first, one makes it
+                        _create(connection, self._store_id)
+            _check_identity(connection, self._store_id)
+        return connection
+
+    def throw_away(self) -> None:
+        """Begin anew, with an empty index."""
+        self.connection.close()
+        self._remove()
+        self.connection = self._opened()
+
+    def _remove(self) -> None:
+        if self._path:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    def keep(self) -> None:
+        """Put on disk what is not there by itself."""
+        if self._path is None or self._keys is None:
+            return
+        from snapshot_plugin.search.sealed import sealed  # noqa: PLC0415 — as above
+        from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — as above
+
+        replace_file(self._path, sealed(self.connection.serialize(), self._keys))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is done inside, or nothing; others wait for their turn to write."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _connect(place: str) -> sqlite3.Connection:
+    made = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    with _closed_on_error(made) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA temp_store = MEMORY")  # on disk, encrypted words would be in the clear
+    return connection
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _create(connection: sqlite3.Connection, store_id: str) -> None:
+    for statement in filter(str.strip, _TABLES.split(";")):
+        connection.execute(statement)
+    connection.execute("INSERT INTO store VALUES (?)", (store_id,))
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+def _check_identity(connection: sqlite3.Connection, store_id: str) -> None:
+    marks = tuple(_pragma(connection, name) for name in ("application_id", "user_version"))
+    owner = connection.execute("SELECT id FROM store").fetchone()
+    if (*marks, owner) != (_APPLICATION, _VERSION, (store_id,)):
+        raise sqlite3.DatabaseError("an index of something else")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    found: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return found
+
+
+def _make_private(path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        _make_place(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+def _make_place(path: Path) -> None:
+    from snapshot_plugin.store.files import make_private_dir  # noqa: PLC0415 — mostly it is there
+
+    make_private_dir(path.parent)

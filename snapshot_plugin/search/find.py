@@ -1,0 +1,142 @@
+"""Questions to the index: which messages hold these words."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from snapshot_plugin.search.database import WORDS
+from snapshot_plugin.search.rows import ROOM, Texts, rows_of
+
+__all__ = ["END", "START", "Found", "Hit", "Question"]
+
+START, END = "\ue000", "\ue001"
+"""Stand around each match in a snippet. No text in the index holds them (see `query.indexable`)."""
+
+_MATCH = "message MATCH :words AND message.rowid BETWEEN :low AND :high"
+_ANY_TIME = f"message WHERE {_MATCH}"
+_IN_TIME = f"""
+message LEFT JOIN said ON said.row = message.rowid JOIN session ON session.key = message.rowid >> {ROOM}
+WHERE {_MATCH} AND coalesce(at, changed) BETWEEN :first AND :last
+"""
+_ANY_SESSION = (0, 1 << 62)
+_CHOSEN = f" AND message.rowid >> {ROOM} IN (SELECT value FROM json_each(:keys))"  # noqa: S608 — constants
+_SNIPPET = f"SELECT snippet(shown, 0, '{START}', '{END}', '…', 24) FROM shown WHERE shown MATCH ?"  # noqa: S608 — as above
+_PIECE, _OVERLAP, _PIECES, _BEGINNING = 32_768, 1_024, 64, 160
+"""Of a long text: how many characters are looked at together, how many of them again with the next ones, how often,
+and how many are shown where no piece has all that is looked for."""
+
+
+class Hit(NamedTuple):
+    """A message that was found. Number 0 is the session itself: its title, task, plan or tags."""
+
+    session_id: str
+    number: int
+    role: str
+    at: datetime | None
+    snippet: str
+
+
+class Found(NamedTuple):
+    """Hits, how many each session that is among them has, and how many hits and sessions with hits there are."""
+
+    hits: tuple[Hit, ...]
+    counts: dict[str, int]
+    total_hits: int
+    total_sessions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to look for, and where.
+
+    `expression` and `narrowing` come from `query`. Only sessions named in `sessions` are looked into, one after the
+    other; of each, `each` hits are shown, `limit` of all. `since` and `until` are times: messages that have none
+    count as said when their session last changed.
+    """
+
+    expression: str
+    narrowing: str = ""
+    sessions: Sequence[str]
+    limit: int
+    each: int
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __call__(self, connection: sqlite3.Connection) -> Found:
+        """Put the question."""
+        asked = _Asked(self, connection)
+        keys = dict(connection.execute("SELECT session_id, key FROM session"))
+        wanted = {name: keys[name] for name in self.sessions if name in keys}
+        everything = len(wanted) == len(keys)
+        total, having = asked.totals(None if everything else list(wanted.values()))
+        hits: list[Hit] = []
+        counts: dict[str, int] = {}
+        for name, key in wanted.items():
+            if len(hits) < self.limit and key in having:
+                counts[name] = asked.count(key)
+                hits += asked.hits(name, key, min(self.each, self.limit - len(hits)))
+        return Found(tuple(hits), counts, total, len(having))
+
+
+class _Asked:
+    """A question while it is put."""
+
+    def __init__(self, question: Question, connection: sqlite3.Connection) -> None:
+        first, last = question.since, question.until
+        self._connection, self._texts = connection, Texts(connection)
+        self._expression = question.expression
+        self._source = _ANY_TIME if first is last is None else _IN_TIME  # looking at times takes time
+        self._values: dict[str, Any] = {
+            "words": f"({question.expression}){question.narrowing}",
+            "first": first.timestamp() if first else float("-inf"),
+            "last": last.timestamp() if last else float("inf"),
+        }
+        connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.shown USING fts5({WORDS})")
+
+    def totals(self, keys: Sequence[int] | None) -> tuple[int, frozenset[int]]:
+        """How many hits there are, in the sessions with these keys or in all, and which sessions have any."""
+        rows = rows_of(keys[0]) if keys and len(keys) == 1 else _ANY_SESSION
+        chosen = "" if keys is None else _CHOSEN
+        found = self._select(f"DISTINCT message.rowid >> {ROOM}", rows, chosen, keys=json.dumps(keys))
+        ((total,),) = self._select("count(*)", rows, chosen, keys=json.dumps(keys))
+        return total, frozenset(key for (key,) in found)
+
+    def count(self, key: int) -> int:
+        """How many hits a session has."""
+        ((count,),) = self._select("count(*)", rows_of(key))
+        return int(count)
+
+    def hits(self, name: str, key: int, limit: int) -> Iterator[Hit]:
+        """The first hits of a session."""
+        rows = rows_of(key)
+        for (row,) in self._select("message.rowid", rows, " ORDER BY message.rowid LIMIT :limit", limit=limit):
+            text = self._texts[row]
+            moment = None if text.at is None else datetime.fromtimestamp(text.at, UTC)
+            yield Hit(name, row - rows[0], text.role, moment, self._snippet(text.body))
+
+    def _select(self, what: str, rows: tuple[int, int], rest: str = "", **values: Any) -> list[Any]:
+        select = f"SELECT {what} FROM {self._source}{rest}"  # noqa: S608 — constants of this module
+        values |= {**self._values, "low": rows[0], "high": rows[1]}
+        return self._connection.execute(select, values).fetchall()
+
+    def _snippet(self, body: str) -> str:
+        """The part of a text that matches best; of a long one, of its first piece that matches by itself.
+
+        FTS5 takes the square of the number of matches: a log in which each line has the word would take hours.
+        """
+        for start in range(0, min(len(body), _PIECE * _PIECES) or 1, _PIECE):
+            if found := self._snippet_of(body[start : start + _PIECE + _OVERLAP]):
+                return found
+        return body[:_BEGINNING].replace("\u200b", "") + "…" if len(body) > _PIECE else ""
+
+    def _snippet_of(self, piece: str) -> str:
+        """A table with this text alone finds it, as the large one would."""
+        self._connection.execute("DELETE FROM shown")
+        self._connection.execute("INSERT INTO shown VALUES (?)", (piece,))
+        found = self._connection.execute(_SNIPPET, (self._expression,)).fetchone()
+        return str(found[0]).replace("\u200b", "") if found else ""

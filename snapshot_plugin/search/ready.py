@@ -1,0 +1,70 @@
+"""Asking the index as it is: the way most searches go, without opening the store.
+
+That takes a plain store on this disk, none of whose sessions changed since they were indexed. In every other case
+the store is opened, as ever: it is right, and it says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.search.database import Database, index_path
+from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.listing import look, recalled
+from snapshot_plugin.search.rows import heads
+
+__all__ = ["answered"]
+
+T = TypeVar("T")
+Choose = Callable[[Sequence[SnapshotMeta]], tuple[Question, T]]
+"""Given all that the store lists; what to ask, and what else the caller wants to remember of it."""
+
+
+def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | None:
+    """The answer to the question that is chosen when the sessions of the store in the directory *root* are known.
+
+    None if there is anything to do first: sessions that are asked about changed or cannot be read, or a process
+    died and what it left is not a snapshot yet.
+    """
+    seen, name = look(root), _name(root)
+    path = index_path(cache, name, sealed=False) if name else None
+    if seen is None or path is None or not path.exists() or _is_anybody_dead(root, seen.leased):
+        return None
+    try:
+        with contextlib.closing(Database(path, store_id=name)) as database:
+            sessions = recalled(database.connection, seen.mark)
+            if sessions is None:
+                return None
+            question, rest = choose(sessions)
+            known = heads(database.connection)
+            current = {each.session_id for each in sessions if known.get(each.session_id) == (each.seq, each.root)}
+            return (question(database.connection), rest) if current.issuperset(question.sessions) else None
+    except (OSError, sqlite3.Error):
+        return None
+
+
+def _name(root: str) -> str:
+    """What the store calls itself; nothing if that cannot be read. Its other promises are part of its mark."""
+    try:
+        with open(os.path.join(root, "STORE.json"), "rb") as marker:  # noqa: PTH118, PTH123 — no pathlib at start-up
+            return str(json.load(marker)["id"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+
+
+def _is_anybody_dead(root: str, leased: Sequence[str]) -> bool:
+    """Whether one of those who had these sessions ended without a stop."""
+    if not leased:
+        return False
+    from snapshot_plugin.manager.presence import presences  # noqa: PLC0415 — while nobody runs a session, not needed
+    from snapshot_plugin.model.ids import session_id_of  # noqa: PLC0415 — as above
+
+    names = [name for directory in leased if (name := session_id_of(directory)) is not None]
+    return any(presence.died for presence in presences(Path(root), names).values())

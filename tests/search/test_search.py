@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from snapshot_plugin import MemoryStore
+from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import Message, PlanEntry
+from snapshot_plugin.model.statistics import Slot
+from snapshot_plugin.search.content import all_facts
+from snapshot_plugin.search.facts import Facts, pack, unpack
+from snapshot_plugin.search.find import END, START
+from snapshot_plugin.search.index import opened_index
+from snapshot_plugin.search.rows import heads
+from snapshot_plugin.testing import make_message, make_snapshot
+from tests.search.searching import Reads, found, index_file, places, stored
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "AKIAIOSFODNN7EXAMPLZ"
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+# What is found -----------------------------------------------------------------------------------------------
+
+
+async def test_everything_that_was_said_and_done_is_found_where_it_stands(tmp_path: Path) -> None:
+    call = ToolCallBlock(
+        tool_call_id="c", title="Run grep", kind="execute", raw_input={"command": "rg walrus"},
+        content=[{"type": "content", "content": {"type": "text", "text": "a penguin"}}],
+        locations=[{"path": "src/otter.py"}], raw_output={"deep": [{"er": "a seal"}]},
+    )  # fmt: skip
+    said = Message(role="assistant", content=(ThoughtBlock(text="a gull"), call, TextBlock(text="a tern")))
+    session = make_snapshot("an orca", session_id="zoo", title="Whales", plan=(PlanEntry(content="feed dolphins"),))
+    async with stored(tmp_path, session.append(said, current_task="clean krill", tags=("plankton",))) as store:
+        for word in ("walrus", "penguin", "otter", "seal", "gull", "tern", "grep"):
+            assert await places(store, tmp_path, word) == [("zoo", 2)], word
+        assert await places(store, tmp_path, "orca") == [("zoo", 1)]
+        for word in ("whales", "dolphins", "krill", "plankton"):
+            assert await places(store, tmp_path, word) == [("zoo", 0)], word
+
+
+async def test_a_log_in_which_each_line_has_the_word_is_shown_at_once(tmp_path: Path) -> None:
+    log = "nothing\n" * 20_000 + "the walrus sleeps\n" * 100_000 + "at the zoo\n"
+    async with stored(tmp_path, make_snapshot(log, session_id="s")) as store:
+        begin = time.process_time()
+        [hit] = (await found(store, tmp_path, "walrus"))[0].hits
+        assert f"{START}walrus{END}" in hit.snippet
+        [hit] = (await found(store, tmp_path, "nothing zoo"))[0].hits  # too far apart to be shown together
+        assert hit.snippet.startswith("nothing")
+        assert time.process_time() - begin < 20, "the square of the matches took minutes"
+
+
+async def test_bytes_of_pictures_and_ids_of_calls_are_no_words(tmp_path: Path) -> None:
+    picture = ImageBlock(data="QUJDREVGRw", mime_type="image/png")
+    call = ToolCallBlock(tool_call_id="callidentity", status="completed")
+    message = Message(role="user", content=(picture, call, TextBlock(text="look")))
+    async with stored(tmp_path, make_snapshot(session_id="s").append(message)) as store:
+        assert await places(store, tmp_path, "look") == [("s", 1)]
+        for word in ("QUJDREVGRw", "callidentity", "completed", "png"):
+            assert await places(store, tmp_path, word) == []
+
+
+async def test_the_session_that_changed_last_comes_first_and_its_messages_in_their_order(tmp_path: Path) -> None:
+    old, new = (make_snapshot("ape", "x", "ape", session_id=name, updated_at=NOON + timedelta(days=day))
+                for name, day in (("old", 0), ("new", 1)))  # fmt: skip
+    async with stored(tmp_path, new, old) as store:
+        assert await places(store, tmp_path, "ape") == [("new", 1), ("new", 3), ("old", 1), ("old", 3)]
+        result, _ = await found(store, tmp_path, "ape", each=1, limit=5)
+        assert [(hit.session_id, hit.number) for hit in result.hits] == [("new", 1), ("old", 1)]
+        assert result.counts == {"new": 2, "old": 2}
+        assert await places(store, tmp_path, "ape", limit=3) == [("new", 1), ("new", 3), ("old", 1)]
+
+
+async def test_a_snippet_marks_the_match_whatever_the_text_holds(tmp_path: Path) -> None:
+    text = f"before {START}{END}\x00 the NEEDLE after"
+    async with stored(tmp_path, make_snapshot(text, session_id="s")) as store:
+        result, _ = await found(store, tmp_path, "needle")
+        assert f"the {START}NEEDLE{END} after" in result.hits[0].snippet
+        assert result.hits[0].snippet.count(START) == 1
+
+
+async def test_of_a_long_session_each_hit_shows_its_own_text(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot(*(f"ape w{n}x" for n in range(100)), session_id="s")) as store:
+        result, _ = await found(store, tmp_path, "ape", limit=100, each=100)
+        assert [hit.snippet for hit in result.hits] == [f"{START}ape{END} w{n}x" for n in range(100)]
+
+
+async def test_scripts_without_spaces_are_shown_as_they_were_written(tmp_path: Path) -> None:
+    async with stored(tmp_path, make_snapshot("全文搜索很好", session_id="s")) as store:
+        result, _ = await found(store, tmp_path, "搜索")
+        assert result.hits[0].snippet.replace(START, "").replace(END, "") == "全文搜索很好"
+
+
+async def test_dates_look_at_messages_and_at_the_session_where_they_have_none(tmp_path: Path) -> None:
+    timed = [make_message("ape", timestamp=NOON + timedelta(days=day)) for day in (0, 2, 4)]
+    session = make_snapshot(session_id="timed", updated_at=NOON + timedelta(days=9)).append(*timed)
+    untimed = make_snapshot("ape", session_id="untimed", updated_at=NOON + timedelta(days=3))
+    async with stored(tmp_path, session, untimed) as store:
+        since = await places(store, tmp_path, "ape", since=NOON + timedelta(days=1))
+        until = await places(store, tmp_path, "ape", until=NOON + timedelta(days=2))
+        assert since == [("timed", 2), ("timed", 3), ("untimed", 1)]
+        assert until == [("timed", 1), ("timed", 2)]
+
+
+async def test_secrets_are_never_in_the_index(tmp_path: Path) -> None:
+    call = ToolCallBlock(tool_call_id="c", raw_input={"password": "hunter2hunter"})
+    message = Message(role="assistant", content=(TextBlock(text=f"key {SECRET} here"), call))
+    session = make_snapshot(session_id="s", title=f"about {SECRET}").append(message)
+    async with stored(tmp_path, session) as store:
+        cache = tmp_path / "cache"
+        assert await places(store, cache, "here") == [("s", 1)]
+        for secret in (SECRET, "hunter2hunter"):
+            assert await places(store, cache, secret) == []
+        connection = sqlite3.connect(index_file(cache))
+        connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'message', 'row')")
+        words = {word for (word,) in connection.execute("SELECT term FROM temp.vocabulary")}
+        texts = b"".join(zlib.decompress(chunk) for (chunk,) in connection.execute("SELECT texts FROM chunk"))
+        facts = connection.execute("SELECT facts FROM session").fetchone()[0]
+        connection.close()
+        assert "here" in words
+        for secret in (SECRET, "hunter2hunter"):
+            assert secret.lower() not in words
+            assert secret.lower() not in texts.decode().lower() + facts.lower()
+
+
+# Following the store -----------------------------------------------------------------------------------------
+
+
+async def test_only_sessions_that_changed_are_read_again(tmp_path: Path) -> None:
+    sessions = [make_snapshot(f"word{n}", session_id=f"s{n}", title=f"s{n}") for n in range(4)]
+    async with stored(tmp_path, *sessions) as store:
+        first, second, third = Reads(), Reads(), Reads()
+        await found(store, tmp_path, "word0", first)
+        await found(store, tmp_path, "word0", second)
+        await store.save(sessions[2].append(make_message("appended")))
+        assert await places(store, tmp_path, "appended", only=None) == [("s2", 2)]
+        await found(store, tmp_path, "word0", third)
+        assert (sorted(first.names), second.names, third.names) == (["s0", "s1", "s2", "s3"], [], [])
+
+
+class Interrupted(Reads):
+    """Is cancelled when a third session is about to be read."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        super().__init__()
+        self._scope = scope
+
+    @contextmanager
+    def __call__(self, total: int) -> Iterator[Callable[[str], None]]:
+        def step(name: str) -> None:
+            if len(self.names) == 2:
+                self._scope.cancel()
+            self.names.append(name)
+
+        yield step
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_who_is_interrupted_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.setattr("snapshot_plugin.search.index._BATCH", 0)
+    sessions = [make_snapshot("ape", session_id=f"s{n}", title=f"s{n}") for n in range(5)]
+    async with stored(tmp_path, *sessions, key=key) as store:
+        with anyio.CancelScope() as scope:
+            first = Interrupted(scope)
+            await found(store, tmp_path / "cache", "ape", first)
+        assert scope.cancelled_caught
+        second = Reads()
+        result, _ = await found(store, tmp_path / "cache", "ape", second)
+        assert len(result.hits) == 5
+        assert sorted([*first.names[:2], *second.names]) == [f"s{n}" for n in range(5)]
+
+
+async def test_what_a_session_no_longer_says_is_no_longer_found(tmp_path: Path) -> None:
+    words = [f"w{n}x" for n in range(100)]
+    session = make_snapshot(*words, session_id="s")
+    async with stored(tmp_path, session) as store:
+        assert await places(store, tmp_path, "w70x") == [("s", 71)]
+        shorter = session.evolve(messages=(*session.messages[:40], make_message("summary"), *session.messages[90:]))
+        await store.save(shorter)
+
+        reads = Reads()
+        assert (await found(store, tmp_path, "w70x", reads))[0].hits == ()
+        for word, number in (("summary", 41), ("w95x", 47), ("w5x", 6)):
+            (hit,) = (await found(store, tmp_path, word, reads))[0].hits
+            assert (hit.number, START + word + END in hit.snippet) == (number, True)
+        assert len(reads.names) == 1  # it was changed where it was, not made anew
+
+
+async def test_messages_whose_times_changed_are_found_by_their_new_ones(tmp_path: Path) -> None:
+    said = [make_message("ape", timestamp=NOON + timedelta(days=day)) for day in range(3)]
+    session = make_snapshot(session_id="s").append(*said)
+    async with stored(tmp_path, session) as store:
+        await places(store, tmp_path, "ape")
+        moved = [said[0], *(message.evolve(timestamp=NOON + timedelta(days=9)) for message in said[1:])]
+        await store.save(session.evolve(messages=tuple(moved)))
+        reads = Reads()
+        result, _ = await found(store, tmp_path, "ape", reads, since=NOON + timedelta(days=5))
+        assert ([hit.number for hit in result.hits], len(reads.names)) == ([2, 3], 1)
+
+
+async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path: Path) -> None:
+    async with stored(
+        tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
+    ) as store:
+        assert len(await places(store, tmp_path, "ape")) == 2
+        trashed = await store.delete("a")
+        assert await places(store, tmp_path, "ape") == [("b", 1)]
+        with sqlite3.connect(index_file(tmp_path)) as connection:
+            assert list(heads(connection)) == ["b"]
+            assert connection.execute("SELECT count(*) FROM chunk").fetchone() == (1,)
+        connection.close()
+        await store.undelete(trashed.token)
+        assert sorted(await places(store, tmp_path, "ape")) == [("a", 1), ("b", 1)]
+
+
+async def test_a_question_about_one_session_reads_no_other(tmp_path: Path) -> None:
+    sessions = [make_snapshot("ape", session_id=name, title=name) for name in ("a", "b", "c")]
+    async with stored(tmp_path, *sessions) as store:
+        reads = Reads()
+        result, _ = await found(store, tmp_path, "ape", reads, sessions=["b"], only={"b"})
+        assert (reads.names, list(result.counts)) == (["b"], ["b"])
+        assert len(await places(store, tmp_path, "ape")) == 3
+
+
+async def test_a_session_that_cannot_be_read_is_named_and_not_found_any_more(tmp_path: Path) -> None:
+    async with stored(
+        tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
+    ) as store:
+        await places(store, tmp_path / "cache", "ape")
+        (file,) = store.session_dir("a").glob("*.snap.gz")
+        file.write_bytes(b"nonsense")
+        result, unreadable = await found(store, tmp_path / "cache", "ape")
+        assert (unreadable, list(result.counts)) == (("a",), ["b"])
+
+
+async def test_a_store_that_has_no_files_is_searched_too(tmp_path: Path) -> None:
+    async with MemoryStore() as store:
+        await store.save(make_snapshot("ape", session_id="m"))
+        assert await places(store, tmp_path, "ape") == [("m", 1)]
+
+
+async def test_several_searches_at_once_all_find_everything(tmp_path: Path) -> None:
+    sessions = [make_snapshot("ape", f"only{n}", session_id=f"s{n}") for n in range(12)]
+    async with stored(tmp_path, *sessions) as store:
+        answers: list[int] = []
+
+        async def one() -> None:
+            answers.append(len(await places(store, tmp_path / "cache", "ape")))
+
+        async with anyio.create_task_group() as together:
+            for _ in range(6):
+                together.start_soon(one)
+        assert answers == [12] * 6
+        assert await places(store, tmp_path / "cache", "only7") == [("s7", 2)]
+
+
+# Facts -------------------------------------------------------------------------------------------------------
+
+
+async def test_statistics_find_their_facts_in_the_index(tmp_path: Path) -> None:
+    session = make_snapshot("fix the parser", "ok", "parser again", session_id="a", updated_at=NOON)
+    async with stored(tmp_path, session.evolve(messages=session.messages[:1]), session) as store:
+        async with opened_index(store, tmp_path / "cache", name="s") as index:
+            facts, _ = await index.ask(all_facts, await store.list())
+
+        assert facts["a"].topics[0] == "parser"
+        assert sum(slot.messages for slot in facts["a"].slots) == 3
+        assert 0 < facts["a"].plain_bytes < facts["a"].copies_bytes
+
+
+async def test_facts_survive_being_packed() -> None:
+    facts = Facts((Slot(NOON, 1, 2, 3, 0.5),), ("parser",), 10, 20)
+    assert unpack(pack(facts)) == facts
