@@ -75,7 +75,7 @@ def test_a_front_end_knows_the_current_session_and_its_metadata(user: User) -> N
         created = bridge.ask("session_create", title="Fix auth")
         session_id = created["session_id"]
         assert created["state"] == {"session_id": session_id, "is_restored": False, "message_count": 0}
-        bridge.exchange("question", "answer", token_count=156)
+        bridge.exchange("question", "answer", tokens=(12, 144))
         assert bridge.close() == 0
     with user.bridge() as bridge:
         assert bridge.ask("session_state")["state"]["session_id"] is None

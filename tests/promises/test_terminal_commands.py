@@ -143,7 +143,7 @@ def test_empty_large_and_special_sessions_are_exported_whole(user: User) -> None
 def test_recent_sessions_are_listed_with_date_messages_and_tokens(imported: User) -> None:
     with imported.bridge() as bridge:
         bridge.ask("session_create", title="Newer")
-        bridge.exchange("question", "answer", token_count=7)
+        bridge.exchange("question", "answer", tokens=(3, 4))
         assert bridge.close() == 0
     rows = imported.asnap("list", "--all", "--json").json["sessions"]
     assert [(row["title"], row["messages"], row["tokens"]) for row in rows] == [
