@@ -221,13 +221,14 @@ def test_no_id_leads_outside_the_store(user: User, session_id: str) -> None:
 @pytest.mark.requirement("TERMINAL-PERF-COMPRESS", "ORBIT-STORE-GZIP")
 def test_what_is_stored_is_compressed_with_gzip(imported: User) -> None:
     with imported.bridge() as bridge:
-        session_id = bridge.exchange("question", "the same words again and again. " * 3000)["session_id"]
+        session_id = bridge.exchange("question", "the same words again and again. " * 30_000)["session_id"]
         for number in range(20):
             bridge.exchange(f"question {number}", "the same words again and again. " * 300)
         assert bridge.close() == 0
     stored = len(json.dumps(imported.stored(session_id)))
     files = list(imported.store.glob(f"sessions/{session_id}/*.snap.gz"))
-    assert sum(file.stat().st_size for file in files) < stored / 10
+    open_segment = 64 << 10  # so much may stay as it was written, until there is more of it
+    assert sum(file.stat().st_size for file in files) < stored / 10 + open_segment
     assert b"the same words" in b"".join(gzip.decompress(file.read_bytes()) for file in files)
 
 
