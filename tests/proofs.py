@@ -63,4 +63,6 @@ def _names(value: object) -> list[str]:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "expected to fail"
+    if not isinstance(report.longrepr, tuple):
+        return "expected to fail"
+    return str(report.longrepr[2]).removeprefix("Skipped: ")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.proofs import Proofs
 from tests.requirement_lists.requirement import done, section, to_do
 
+ROOT = Path(__file__).parents[2]
 CLAIMED = section("a page", done("A", "a"), done("B", "b"), to_do("C", "c", "later"))
 
 
@@ -61,3 +67,31 @@ def test_a_run_in_which_everything_was_proven_says_nothing() -> None:
     proofs = Proofs(CLAIMED)
     proofs.add(report_of("passed", "A"))
     assert (proofs.unproven, proofs.report()) == ([], [])
+
+
+SKIPPED = """
+import pytest
+
+@pytest.mark.requirement("STORE-SAVE-REF")
+def test_it():
+    pytest.skip("no root")
+"""
+
+
+@pytest.mark.parametrize(("strict", "status"), [("", 0), ("1", 1)])
+def test_a_run_that_must_prove_everything_fails_when_a_proof_was_skipped(
+    tmp_path: Path, strict: str, status: int
+) -> None:
+    (tmp_path / "test_skipped.py").write_text(SKIPPED)
+    line = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n1"]
+    done = subprocess.run(
+        [*line, "-c", str(ROOT / "pyproject.toml"), "--basetemp", str(tmp_path / "temp"), str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "ASNAP_PROVE_ALL": strict},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert "STORE-SAVE-REF: no root" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == status

@@ -112,9 +112,11 @@ class Bridge:
         answer: Json = json.loads(self.process.stdout.readline())
         return answer
 
-    def exchange(self, question: str, answer: str, **fields: Any) -> Json:
-        """What a front end sends after a question was answered."""
-        said = [{"role": "user", "content": question}, {"role": "assistant", "content": answer, **fields}]
+    def exchange(self, question: str, answer: str, tokens: tuple[int, int] | None = None) -> Json:
+        """What a front end sends after a question was answered; *tokens*: how many each has, if it counts them."""
+        said: list[Json] = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        for message, count in zip(said, tokens or (), strict=False):
+            message["token_count"] = count
         return self.ask("session_message", messages=said)
 
     def close(self) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from snapshot_plugin import FilesystemStore, Message, SessionSnapshot, SnapshotError
+from snapshot_plugin import FilesystemStore, Message, SessionSnapshot, SnapshotError, StoreUnavailable
 from tests.promises.doors import User
 
 READING = (
@@ -123,6 +125,51 @@ async def test_a_rewrite_that_reads_back_wrong_leaves_the_old_files(tmp_path: Pa
         now = state_of(tmp_path / "sessions")
         assert {name: each for name, each in now.items() if name.endswith(".snap.gz")} == segments
         assert await store.load("session", strict=True) == turn(10)
+        assert (await store.check()).ok
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Make the system refuse to write, as a full or a read-only disk does. It needs no root, unlike a real one."""
+    real_open, real_write = os.open, os.write
+    code = errno.EROFS if fault == "read-only" else errno.ENOSPC
+
+    def open_(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        creates = flags & os.O_CREAT and not Path(path).exists()
+        if (fault == "read-only" and writes) or (fault == "no inodes" and creates):
+            raise OSError(code, os.strerror(code), str(path))
+        return real_open(path, flags, *args, **options)
+
+    def write(fd: int, data: Any) -> int:
+        if fault == "no bytes" and "/sessions/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(code, os.strerror(code))
+        return real_write(fd, data)
+
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "write", write)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement(
+    "STORE-FAULT-READ-ONLY", "STORE-FAULT-FULL-BYTES", "STORE-FAULT-FULL-INODES", "STORE-ERRORS"
+)
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the names of open files in /proc")
+@pytest.mark.parametrize("fault", ["read-only", "no bytes", "no inodes"])
+async def test_a_disk_that_refuses_costs_nothing_that_was_saved_and_the_next_save_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
+        await store.save(turn(1))
+        with monkeypatch.context() as patch:
+            refusing(patch, fault)
+            for number in (2, 3):
+                with pytest.raises(StoreUnavailable) as refused:
+                    await store.save(turn(number))
+                assert refused.value.retryable
+            assert await store.load("session") == turn(1)
+        assert (await store.save(turn(4))).seq == 2
+    async with FilesystemStore(tmp_path, background=False) as store:
+        assert [await store.load("session", at=seq) for seq in (1, 2)] == [turn(1), turn(4)]
         assert (await store.check()).ok
 
 

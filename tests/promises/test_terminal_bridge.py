@@ -6,10 +6,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import Message, SessionSnapshot
 from tests.promises.doors import Bridge, Json, User
 
 
@@ -73,7 +75,7 @@ def test_a_front_end_knows_the_current_session_and_its_metadata(user: User) -> N
         created = bridge.ask("session_create", title="Fix auth")
         session_id = created["session_id"]
         assert created["state"] == {"session_id": session_id, "is_restored": False, "message_count": 0}
-        bridge.exchange("question", "answer", token_count=156)
+        bridge.exchange("question", "answer", tokens=(12, 144))
         assert bridge.close() == 0
     with user.bridge() as bridge:
         assert bridge.ask("session_state")["state"]["session_id"] is None
@@ -196,3 +198,30 @@ def test_a_front_end_waits_under_50_ms_for_a_save_and_under_100_ms_for_a_load(us
         assert round_trips(lambda: bridge.exchange("question", words)) < 0.050
         assert bridge.ask("session_state")["state"]["message_count"] == 302
         assert round_trips(lambda: bridge.ask("session_load", session_id=session_id)) < 0.100
+
+
+@pytest.mark.requirement("TERMINAL-SESSION-ADD", "TERMINAL-SESSION-ADD-TOKENS")
+def test_adding_messages_to_a_session_updates_count_time_and_tokens() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    session = SessionSnapshot(session_id="s", created_at=began, updated_at=began)
+    grown = session.append(
+        Message(role="user", content="question", token_count=12),
+        Message(role="assistant", content="answer", token_count=156),
+    )
+    assert (len(grown.messages), grown.metrics.total_tokens) == (2, 168)
+    assert (grown.created_at, session.updated_at) == (began, began)
+    assert grown.updated_at > began
+
+
+@pytest.mark.requirement("TERMINAL-LIMIT-SESSIONS")
+def test_sessions_over_the_number_a_user_sets_go_to_the_trash_by_themselves(tmp_path: Path) -> None:
+    user, made = User(tmp_path / "home", ASNAP_MAX_SESSIONS="3"), []
+    for number in range(5):
+        with user.bridge() as bridge:
+            made.append(bridge.exchange(f"question {number}", "answer")["session_id"])
+            assert bridge.close() == 0
+    with user.bridge() as bridge:
+        assert bridge.close() == 0
+    listed = [row["session_id"] for row in user.asnap("list", "--all", "--json").json["sessions"]]
+    assert listed == made[:1:-1]
+    assert sorted(path.name.split(".")[0] for path in (user.store / "trash").iterdir()) == made[:2]

@@ -143,7 +143,7 @@ def test_empty_large_and_special_sessions_are_exported_whole(user: User) -> None
 def test_recent_sessions_are_listed_with_date_messages_and_tokens(imported: User) -> None:
     with imported.bridge() as bridge:
         bridge.ask("session_create", title="Newer")
-        bridge.exchange("question", "answer", token_count=7)
+        bridge.exchange("question", "answer", tokens=(3, 4))
         assert bridge.close() == 0
     rows = imported.asnap("list", "--all", "--json").json["sessions"]
     assert [(row["title"], row["messages"], row["tokens"]) for row in rows] == [
@@ -221,13 +221,14 @@ def test_no_id_leads_outside_the_store(user: User, session_id: str) -> None:
 @pytest.mark.requirement("TERMINAL-PERF-COMPRESS", "ORBIT-STORE-GZIP")
 def test_what_is_stored_is_compressed_with_gzip(imported: User) -> None:
     with imported.bridge() as bridge:
-        session_id = bridge.exchange("question", "the same words again and again. " * 3000)["session_id"]
+        session_id = bridge.exchange("question", "the same words again and again. " * 30_000)["session_id"]
         for number in range(20):
             bridge.exchange(f"question {number}", "the same words again and again. " * 300)
         assert bridge.close() == 0
     stored = len(json.dumps(imported.stored(session_id)))
     files = list(imported.store.glob(f"sessions/{session_id}/*.snap.gz"))
-    assert sum(file.stat().st_size for file in files) < stored / 10
+    open_segment = 64 << 10  # so much may stay as it was written, until there is more of it
+    assert sum(file.stat().st_size for file in files) < stored / 10 + open_segment
     assert b"the same words" in b"".join(gzip.decompress(file.read_bytes()) for file in files)
 
 

@@ -190,11 +190,7 @@ _SECURITY = section(
     done("TERMINAL-SECURITY-TRAVERSAL", "No id leads outside the store."),
     done("TERMINAL-LIMIT-SESSION", "A session over 100 MB is reported, never cut."),
     done("TERMINAL-LIMIT-MESSAGE", "A message over 1 MB is reported, never cut."),
-    to_do(
-        "TERMINAL-LIMIT-SESSIONS",
-        "Over 1000 sessions can be cleaned up automatically.",
-        "a command does it (asnap forget --all --keep-sessions 1000), nothing does it by itself",
-    ),
+    done("TERMINAL-LIMIT-SESSIONS", "Over 1000 sessions can be cleaned up automatically."),
 )
 
 TERMINAL = (
