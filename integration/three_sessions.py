@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from snapshot_plugin.live.messages import reduce_messages
+from snapshot_plugin.live.recovery import Recovered
+from snapshot_plugin.live.spool import Record
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.recovery import Recovered
-from snapshot_plugin.manager.reduce import reduce_messages
 from snapshot_plugin.manager.resume import ResumeReport, create_or_resume_session
-from snapshot_plugin.manager.spool import SpoolRecord
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 
@@ -79,7 +79,7 @@ class ScriptedSession:
 
     def _happen(self, record: dict[str, Any]) -> None:
         self._manager.record(self.session_id, record)  # safe first, then ours, and then on the screen
-        self.state = reduce_messages(self.state, [SpoolRecord(0, record)])
+        self.state = reduce_messages(self.state, [Record(0, record)])
 
 
 class ScriptedProvider:

@@ -19,6 +19,7 @@
     │   └── WrongKey                a key was given and does not open this store
     ├── Conflict                    another writer saved first
     ├── SessionLocked               another process owns the session
+    │   └── Fenced                  another process took the session over, or it was deleted, while it was live here
     ├── StoreUnavailable            the disk (or service) refused: full, read-only, I/O error
     │   └── StoreForbidden          the service does not let these credentials do it
     ├── LimitExceeded               a project memory, or an entry of one, would grow over its limit
@@ -42,6 +43,7 @@ __all__ = [
     "AgentUnavailable",
     "Conflict",
     "Damaged",
+    "Fenced",
     "FidelityNotMet",
     "InvalidInput",
     "InvalidPolicy",
@@ -188,6 +190,14 @@ class SessionLocked(SnapshotError):
     default_hint = "stop the other process, or fork the session"
 
 
+class Fenced(SessionLocked):
+    """The session was live here until another process took it over or deleted it. Nothing was written."""
+
+    code = "fenced"
+    retryable = False
+    default_hint = "open the session again; what it holds now is another owner's"
+
+
 class StoreUnavailable(SnapshotError, OSError):
     """The disk or service behind the store refused. What was acknowledged before is safe."""
 
@@ -251,6 +261,7 @@ EXIT_CODES: dict[str, int] = {
     SnapshotCorrupted.code: 5,
     SnapshotTampered.code: 5,
     SessionLocked.code: 6,
+    Fenced.code: 6,
     Conflict.code: 6,
     MemoryReadOnly.code: 6,
     KeyProblem.code: 7,

@@ -38,9 +38,9 @@ from integration.soak.program import Case, Program, Tally
 from integration.soak.sessions import MODES, SESSION, store_at, version
 from integration.soak.watched import in_one_thread
 from snapshot_plugin.adapters.acp.journal import Journals
-from snapshot_plugin.adapters.acp.reduce import Recording
+from snapshot_plugin.acp.reducer import Recording
 from snapshot_plugin.adapters.acp.relay import Relay
-from snapshot_plugin.adapters.acp.wire import Lines, parse
+from snapshot_plugin.acp.messages import Lines, parse
 from snapshot_plugin.adapters.exchange.bundle import pack
 from snapshot_plugin.adapters.exchange.carrying import as_copies
 from snapshot_plugin.adapters.exchange.reading import read_sessions

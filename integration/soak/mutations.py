@@ -18,8 +18,8 @@ from snapshot_plugin.adapters.acp.flusher import Flusher
 from snapshot_plugin.adapters.exchange import reading
 from snapshot_plugin.adapters.memory.files import MemoryFiles
 from snapshot_plugin.codec import frame
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager import lease
-from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import check, files, filesystem, lock, reader, rewrite, segments

@@ -21,18 +21,15 @@ __all__ = ["recover_first"]
 
 async def recover_first(call: Call, store: SnapshotStore) -> None:
     """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
-    from snapshot_plugin.manager.presence import abandoned
+    from snapshot_plugin.live.owners import abandoned
 
     root = getattr(store, "path", None)  # a store elsewhere has no spools
     if root is None or not await anyio.to_thread.run_sync(abandoned, root):
         return
 
-    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
-    from snapshot_plugin.manager.recovery import LocalStore, recover
+    from snapshot_plugin.live.recovery import recover
 
-    if not isinstance(store, LocalStore):
-        return
-    for found in await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now):
+    for found in await recover(store, now=call.now):
         if found.ref:
             changes = several(found.records, "update")
             call.out.note(f"session {plain(found.session_id)} ended unexpectedly; {changes} recovered", fg="yellow")

@@ -12,8 +12,8 @@ from snapshot_plugin.cli.text import several
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snapshot_plugin.manager.lease import Owner
-    from snapshot_plugin.manager.presence import Presence
+    from snapshot_plugin.live.lease import Owner
+    from snapshot_plugin.live.owners import Ownership
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
@@ -110,21 +110,21 @@ async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[S
 def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
     """The same in this thread, for a store in the directory *root*."""
     from snapshot_plugin.cli.refs import short_ids
-    from snapshot_plugin.manager.presence import presences
+    from snapshot_plugin.live.owners import ownerships
 
     ids = [meta.session_id for meta in metas]
-    short, present = short_ids(ids), presences(root, ids) if root else {}
+    short, present = short_ids(ids), ownerships(root, ids) if root else {}
     return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
 
 
 def unsaved_rows(root: Path, saved: Sequence[SessionRow]) -> list[SessionRow]:
     """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
-    from snapshot_plugin.manager.presence import unsaved
+    from snapshot_plugin.live.owners import unsaved
 
     return [_unsaved(name, presence) for name, presence in unsaved(root, [r.session_id for r in saved]).items()]
 
 
-def _unsaved(session_id: str, presence: Presence) -> SessionRow:
+def _unsaved(session_id: str, presence: Ownership) -> SessionRow:
     someone = presence.owner or presence.died
     moment = presence.last_sign or (someone.since if someone else datetime.fromtimestamp(0, UTC))
     return SessionRow(
@@ -138,7 +138,7 @@ def _unsaved(session_id: str, presence: Presence) -> SessionRow:
     )
 
 
-def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) -> SessionRow:
+def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None) -> SessionRow:
     """What is shown of a session, from its listing and who has it."""
     return SessionRow(
         session_id=meta.session_id,
@@ -168,7 +168,7 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Presence | None = None) 
     )
 
 
-def who_has(presence: Presence | None) -> dict[str, Any]:
+def who_has(presence: Ownership | None) -> dict[str, Any]:
     """What a row shows of who has a session, or had it and died; nothing for most."""
     if presence is None:
         return {}
@@ -181,7 +181,9 @@ def who_has(presence: Presence | None) -> dict[str, Any]:
 
 def holder_of(owner: Owner) -> Holder:
     """What is shown of a session's owner."""
-    return Holder(pid=owner.pid, host=owner.host, since=owner.since, command=owner.command)
+    return Holder(
+        pid=owner.pid, host=owner.host, since=owner.since, command=(owner.program,) if owner.program else ()
+    )
 
 
 def marks(row: SessionRow) -> Iterable[str]:

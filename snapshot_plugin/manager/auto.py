@@ -1,82 +1,39 @@
-"""Saving one session by itself: on time, after what matters, and again after a failure.
+"""The sessions that a manager saves by itself: on time, after what matters, and again after a failure.
 
 Time here is the event loop's, which does not jump.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import anyio
+import anyio.abc
 
-from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.live import LiveSession
+from snapshot_plugin.errors import SessionLocked, SnapshotError
+from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.schedule import Schedule
+from snapshot_plugin.manager import retention
+from snapshot_plugin.manager.asking import source_of
+from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
+from snapshot_plugin.manager.ports import Snapshottable
+from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["AutoSnapshot", "Schedule", "backoff"]
-
-
-def backoff(failures: int, *, first: float, most: float) -> float:
-    """How long to wait after so many failures in a row: doubled with each, up to a limit."""
-    doublings = min(failures - 1, 32)
-    return float(min(first * 2**doublings, most))
-
-
-class Schedule:
-    """When the next save is due. Told what happens and at what time; knows no clock."""
-
-    def __init__(self, *, interval: float, config: SnapshotConfig, now: float) -> None:
-        self.interval = interval
-        self.failures = 0
-        self._config = config
-        self._since = now
-        self._touched: float | None = None
-
-    @property
-    def due(self) -> float:
-        """The interval after the last try, or shortly after something significant; after a failure, the backoff."""
-        if self.failures:
-            return self._since + self.retry_in
-        regular = self._since + self.interval
-        return regular if self._touched is None else min(regular, self._touched + self._config.event_debounce)
-
-    @property
-    def retry_in(self) -> float:
-        """How long a failure makes the next try wait."""
-        return backoff(self.failures, first=self._config.retry_first, most=self._config.retry_max)
-
-    def touched(self, now: float) -> None:
-        """Something significant happened. The first one counts: a stream of them must not starve the save."""
-        if self._touched is None:
-            self._touched = now
-
-    def begun(self) -> None:
-        """A save begins: what happens from now on is not in it for sure."""
-        self._touched = None
-
-    def saved(self, now: float) -> None:
-        """The save succeeded."""
-        self._since, self.failures = now, 0
-
-    def failed(self, now: float) -> None:
-        """The save failed."""
-        self._since, self.failures = now, self.failures + 1
+__all__ = ["AutoSnapshot", "AutoSnapshots"]
 
 
 class AutoSnapshot:
-    """The task that saves one session until it is stopped. Nothing it does raises into anybody."""
+    """One session and the task that saves it until it is stopped. Nothing the task does raises into anybody."""
 
     def __init__(
-        self,
-        live: LiveSession,
-        schedule: Schedule,
-        *,
-        failed: Callable[[str, Exception, Schedule], None],
-        saved: Callable[[LiveSession], Awaitable[None]],
+        self, session: Snapshottable, managed: ManagedSession, schedule: Schedule, context: ManagerContext
     ) -> None:
-        self.live = live
+        self.session = session
+        self.session_id = managed.session_id
+        self.managed = managed
         self._schedule = schedule
-        self._failed = failed
-        self._saved = saved
+        self._context = context
         self._wake = anyio.Event()
         self._finished = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -94,8 +51,20 @@ class AutoSnapshot:
         self._schedule.interval = interval
         self._wake.set()
 
+    def relabel(self, request: Mapping[str, Any]) -> None:
+        """See `LiveSession.relabel`."""
+        self.managed.live.relabel(request)
+
+    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
+        """Save now; the outcome says what became of it. Never raises."""
+        try:
+            return Outcome.saved(await self.managed.save(self.session, trigger, tags))
+        except Exception as error:  # noqa: BLE001 — the outcome says it
+            self._context.report.failed(self.session_id, "save", error)
+            return Outcome.failed(self.session_id, error)
+
     async def run(self) -> None:
-        """Save whenever it is due, until `stop`."""
+        """Save whenever it is due, until `finish`."""
         try:
             with self._scope:
                 while not self._stopping:
@@ -103,16 +72,21 @@ class AutoSnapshot:
         finally:
             self._finished.set()
 
-    async def stop(self) -> None:
-        """End the task after the save that is under way, if one is."""
-        self._stopping = True
-        self._wake.set()
+    async def finish(self, *, save: bool, trigger: str) -> Outcome:
+        """End the task, after the save that is under way, and save once more if *save*; within ``exit_timeout``."""
+        limit = self._context.config.exit_timeout
+        with anyio.move_on_after(limit):
+            self._stopping = True
+            self._wake.set()
+            await self._finished.wait()
+            not_asked = Outcome(session_id=self.session_id, status="not_asked")
+            return await self.save_as(trigger) if save else not_asked
+        self._scope.cancel()  # a save under way either happens whole or not at all
         await self._finished.wait()
-
-    async def abort(self) -> None:
-        """End the task now; a save under way either happens whole or not at all."""
-        self._scope.cancel()
-        await self._finished.wait()
+        outcome = Outcome.timed_out(self.session_id, limit)
+        error = SnapshotError(outcome.problem, session_id=self.session_id)
+        self._context.report.failed(self.session_id, "save", error)
+        return outcome
 
     async def _step(self) -> None:
         wait = self._schedule.due - anyio.current_time()
@@ -124,12 +98,108 @@ class AutoSnapshot:
             await self._wake.wait()
 
     async def _attempt(self) -> None:
-        self._schedule.begun()
+        schedule = self._schedule
+        schedule.begun()
         try:
-            await self.live.save("auto")
+            await self.managed.save(self.session, "auto")
         except Exception as error:  # noqa: BLE001 — no failure may end the task
-            self._schedule.failed(anyio.current_time())
-            self._failed(self.live.session_id, error, self._schedule)
+            schedule.failed(anyio.current_time())
+            self._context.report.failed(
+                self.session_id, "save", error, failures=schedule.failures, retry_in=schedule.retry_in
+            )
         else:
-            self._schedule.saved(anyio.current_time())
-            await self._saved(self.live)
+            schedule.saved(anyio.current_time())
+            await self._trim()
+
+    async def _trim(self) -> None:
+        """Shorten the history now and then; a failure is reported, and costs no save."""
+        config = self._context.config
+        if self.managed.written < retention.batch_of(config):
+            return
+        self.managed.written = 0
+        try:
+            await retention.trim(self._context.store, self.session_id, config)
+        except Exception as error:  # noqa: BLE001 — history that is too long does no harm
+            self._context.report.failed(self.session_id, "retention", error)
+
+
+class AutoSnapshots:
+    """Every session that is saved by itself. Finishing one never raises and says what became of it."""
+
+    def __init__(self, context: ManagerContext, sessions: ManagedSessions) -> None:
+        self._context = context
+        self._sessions = sessions
+        self._by_id: dict[str, AutoSnapshot] = {}
+
+    def __iter__(self) -> Iterator[AutoSnapshot]:
+        return iter(tuple(self._by_id.values()))
+
+    def get(self, session_id: str) -> AutoSnapshot | None:
+        """The session with this id, if it is saved by itself."""
+        return self._by_id.get(session_id)
+
+    def same(self, session: Snapshottable) -> AutoSnapshot | None:
+        """As `get`, but `SessionLocked` if another session object has the id."""
+        auto = self._by_id.get(session.session_id)
+        if auto is not None and source_of(auto.session) is not source_of(session):
+            raise SessionLocked(
+                f"this manager has another live session with the id {session.session_id!r}",
+                session_id=session.session_id,
+                hint="stop the other one first, or fork it",
+            )
+        return auto
+
+    async def start(
+        self,
+        session: Snapshottable,
+        interval: float,
+        tasks: anyio.abc.TaskGroup,
+        *,
+        baseline: StoredSnapshot | None = None,
+    ) -> None:
+        """Take *session*'s lease and save it every *interval* seconds from now on, in a task of *tasks*."""
+        managed = self._sessions.hold(session.session_id)
+        try:
+            await managed.try_to_take()
+        except BaseException:
+            await self._sessions.drop(managed)
+            raise
+        managed.continue_from(session, baseline)
+        auto = AutoSnapshot(session, managed, self._schedule(interval), self._context)
+        self._by_id[session.session_id] = auto
+        tasks.start_soon(auto.run)
+
+    def _schedule(self, interval: float) -> Schedule:
+        config, now = self._context.config, anyio.current_time()
+        schedule = Schedule(
+            now=now,
+            interval=interval,
+            debounce=config.event_debounce,
+            retry_first=config.retry_first,
+            retry_max=config.retry_max,
+        )
+        schedule.touched(now)  # the beginning of a session is worth saving
+        return schedule
+
+    async def finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
+        """End the session's task, save once more if *save*, release the lease. Happens even when cancelled."""
+        auto = self._by_id.pop(session_id, None)
+        if auto is None:
+            return Outcome(session_id=session_id, status="not_live")
+        with anyio.CancelScope(shield=True):
+            outcome = await auto.finish(save=save, trigger=trigger)
+            await self._sessions.drop(auto.managed)
+        return outcome
+
+    async def finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
+        """Finish every session, all at once."""
+        outcomes: list[Outcome] = []
+
+        async def finish(session_id: str) -> None:
+            outcomes.append(await self.finish(session_id, save=save, trigger=trigger))
+
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as finishing:
+                for session_id in tuple(self._by_id):
+                    finishing.start_soon(finish, session_id)
+        return sorted(outcomes, key=lambda outcome: outcome.session_id)

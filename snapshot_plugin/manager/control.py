@@ -24,7 +24,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup, 
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, StoreUnavailable
-from snapshot_plugin.manager.lease import Owner
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.value import JsonObject, Value
 

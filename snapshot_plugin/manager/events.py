@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import anyio
 import anyio.abc
 
-from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.value import Timestamp, Value
 
 __all__ = [
@@ -106,13 +106,6 @@ class SessionRecovered(Event):
 
 
 Subscriber = Callable[[Any], Awaitable[None] | None]
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """The fields of `SnapshotFailed` that come from an error."""
-    if isinstance(error, SnapshotError):
-        return {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-    return {"code": SnapshotError.code, "message": f"{type(error).__name__}: {error}"}
 
 
 class EventBus:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -12,38 +12,39 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 from anyio.abc import TaskStatus
+from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
-from snapshot_plugin.manager.attached import AttachedSessions
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.ports import Reduce, Reducer
+from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
+from snapshot_plugin.live.session import LiveContext
+from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.live.store_face import has_sync_face
+from snapshot_plugin.manager.auto import AutoSnapshots
 from snapshot_plugin.manager.branches import branched, save_branch
-from snapshot_plugin.manager.claim import Claim, Claims
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.control import serve_control
 from snapshot_plugin.manager.events import EventBus
-from snapshot_plugin.manager.lease import Lease, Owner
-from snapshot_plugin.manager.live import LiveSession, Workshop
-from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
+from snapshot_plugin.manager.hosted import HostedSessions, ReportsInLoop
+from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
-from snapshot_plugin.manager.predeploy import answer_request, attached_session, save_everyone
-from snapshot_plugin.manager.recovery import (
-    LocalStore,
-    Recovered,
-    Reducer,
-    recover,
-    recover_if_abandoned,
-    recover_session,
-)
+from snapshot_plugin.manager.predeploy import Asked, answer_request, save_everyone
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
-from snapshot_plugin.model.ids import check_session_id, dirname_of, new_id
+from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+from snapshot_plugin.store.hop import in_thread
 
 __all__ = ["SnapshotManager"]
 
+_OPEN = "use it as: async with SnapshotManager(store) as manager"
 _SUBSCRIBERS_GRACE = 1.0
 """How long async subscribers may go on with what they were told, when the manager closes."""
 
@@ -68,7 +69,7 @@ class SnapshotManager:
         config: SnapshotConfig | None = None,
         *,
         clock: Clock = utc_now,
-        reducers: Mapping[str, Reducer] | None = None,
+        reducers: Mapping[str, Reduce] | None = None,
         meter_provider: Any = None,
     ) -> None:
         self.store = store
@@ -78,14 +79,21 @@ class SnapshotManager:
         self.report = Reporter(self.events, clock)
         self.clock = clock
         self._reducers = dict(reducers or {})
-        self._place = store if isinstance(store, LocalStore) else None
-        saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
-        self._shop = Workshop(store=store, config=self.config, report=self.report, saves=saves)
-        self._claims = Claims(self._new_claim)
-        self._attached = AttachedSessions(self._shop, self._claims)
+        self._place = place_of(store)
+        self._sessions = ManagedSessions(lambda session_id: ManagedSession(session_id, self._context))
+        self._context = ManagerContext(
+            store=store,
+            config=self.config,
+            report=self.report,
+            saves=anyio.CapacityLimiter(self.config.max_concurrent_saves),
+            live=self._live_context(),
+        )
+        self._auto = AutoSnapshots(self._context, self._sessions)
+        self._hosted = HostedSessions()
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._control: Path | None = None
+        self._control: str | None = None
+        self._portal: BlockingPortal | None = None
         self._closed = False
         self.events.subscribe(self.metrics)
         if telemetry := opentelemetry_subscriber(meter_provider):
@@ -93,17 +101,17 @@ class SnapshotManager:
 
     @property
     def has_spool(self) -> bool:
-        """Whether the store has a local place: without one there is neither spool nor lease, only snapshots."""
+        """Whether the store has a live place: without one there is neither spool nor lease, only snapshots."""
         return self._place is not None
 
     @property
     def live(self) -> tuple[str, ...]:
-        """The ids of the sessions attached here."""
-        return tuple(live.session_id for live in self._attached)
+        """The ids of the sessions that are live here."""
+        return tuple(live.session_id for live in (*self._auto, *self._hosted))
 
     @property
     def is_open(self) -> bool:
-        """Whether sessions can be attached: inside ``async with``."""
+        """Whether sessions can be started: inside ``async with``."""
         return self._tasks is not None and not self._closed
 
     @property
@@ -126,9 +134,12 @@ class SnapshotManager:
 
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
         self.events.open(tasks)
-        tasks.start_soon(self._claims.keep_flushed, self.config.spool_flush_interval)
+        tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
+        if not has_sync_face(self.store):
+            self._portal = await tasks.start(self._run_portal)
         if self._place is not None:
-            self._control = await tasks.start(self._serve_control)
+            control = await tasks.start(self._serve_control)
+            self._control = str(control) if control else None
         if self.watches_signals:
             tasks.start_soon(LastGasp(self._gasp).run)
 
@@ -158,7 +169,7 @@ class SnapshotManager:
         Happens even when cancelled, within ``exit_timeout``. Nothing can be started afterwards.
         """
         self._closed = True
-        outcomes = await self._attached.detach_all(save=self.config.snapshot_on_exit, trigger="exit")
+        outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
         await self.events.aclose(_SUBSCRIBERS_GRACE)
         return outcomes
 
@@ -173,11 +184,13 @@ class SnapshotManager:
             SessionLocked: another process, or another session object here, has this id.
             SnapshotError: the session could not be asked, or the store refused. Nothing was lost: try again.
         """
-        auto = self._attached.same(session)
+        if live := self._hosted.get(session.session_id):
+            return await in_thread(live.save_or_raise, trigger, tags)
+        auto = self._auto.same(session)
         if auto is not None:
-            return await auto.live.save(trigger, tags)
-        async with self.claiming(session.session_id) as claim:
-            return await LiveSession(session, self._shop, claim).save(trigger, tags)
+            return await auto.managed.save(session, trigger, tags)
+        async with self.leasing(session.session_id) as managed:
+            return await managed.save(session, trigger, tags)
 
     async def start_auto_snapshot(
         self,
@@ -200,14 +213,15 @@ class SnapshotManager:
         every = self.config.snapshot_interval if interval is None else seconds(interval)
         check_session_id(session.session_id)
         if self._tasks is None or not self.is_open:
-            hint = "use it as: async with SnapshotManager(store) as manager"
-            raise InvalidInput("the manager is not open", session_id=session.session_id, hint=hint)
+            raise InvalidInput("the manager is not open", session_id=session.session_id, hint=_OPEN)
+        if self._hosted.get(session.session_id):
+            return  # a host records it, and has it saved after every turn
         async with self._starting:
-            auto = self._attached.same(session)
+            auto = self._auto.same(session)
             if auto is not None:
                 auto.set_interval(every)
             else:
-                await self._attached.attach(session, every, self._tasks, baseline=baseline)
+                await self._auto.start(session, every, self._tasks, baseline=baseline)
 
     async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
         """Stop saving the session by itself, after one last save if ``snapshot_on_exit``; others may have it then.
@@ -216,7 +230,9 @@ class SnapshotManager:
         about the last save in place of the settings.
         """
         wanted = self.config.snapshot_on_exit if save is None else save
-        return await self._attached.detach(session_id, save=wanted, trigger="exit")
+        if self._hosted.get(session_id):
+            return await self._hosted.finish(session_id, save=wanted, within=self.config.exit_timeout)
+        return await self._auto.finish(session_id, save=wanted, trigger="exit")
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
         """A provider started *session*: attach it, if ``enable_persistence``. Says whether it is attached."""
@@ -232,8 +248,48 @@ class SnapshotManager:
 
     def touch(self, session_id: str) -> None:
         """Something significant happened to a session: save it soon. Does nothing for one that is not live here."""
-        if auto := self._attached.get(session_id):
+        if auto := self._auto.get(session_id):
             auto.touch()
+        elif live := self._hosted.get(session_id):
+            live.checkpoint()
+
+    def set_current_task(self, session_id: str, task: str | None) -> None:
+        """Say what a live session is working on: its snapshots carry it until the next call.
+
+        Raises:
+            SnapshotNotFound: the session is not live here.
+        """
+        live = self._hosted.get(session_id) or self._sessions.get(session_id)
+        if live is None:
+            raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
+        live.set_current_task(task)
+        self.touch(session_id)
+
+    def recording(
+        self, reducer: Callable[[SessionSnapshot], Reducer], *, program: str | None = None
+    ) -> LiveSessions:
+        """Sessions that a host records from events, as sessions of this manager; see `LiveSessions`.
+
+        They are listed in `live`, saved by `snapshot_all` and finished by `close`; what happens to them becomes
+        events of this manager.
+
+        Raises:
+            InvalidInput: the manager is not open.
+        """
+        if not self.is_open:
+            raise InvalidInput("the manager is not open", hint=_OPEN)
+        sessions = LiveSessions(
+            self.store,
+            reducer,
+            portal=self._portal,
+            reports=ReportsInLoop(self.report),
+            clock=self.clock,
+            program=program,
+            reducers=self._reducers,
+            flush_interval=self.config.spool_flush_interval,
+        )
+        sessions.control = self._control
+        return self._hosted.add(sessions)
 
     def record(self, session_id: str, record: dict[str, Any]) -> bool:
         """Spool what streams by, before it is passed on. One small write; never raises for the disk.
@@ -244,7 +300,7 @@ class SnapshotManager:
         Raises:
             InvalidInput: the record is not JSON.
         """
-        return self._claims.record(session_id, record)
+        return self._sessions.record(session_id, record)
 
     async def snapshot_all(
         self,
@@ -258,7 +314,8 @@ class SnapshotManager:
         whether it is saved, and ``report.ok`` whether all are. What is not finished after *timeout* is not saved.
         """
         within = seconds(timeout)
-        outcomes = await save_everyone(self._attached, self._place, tag=tag, within=within)
+        own = {live.session_id: live for live in (*self._auto, *self._hosted)}
+        outcomes = await save_everyone(own, self._place, tag=tag, within=within)
         return SnapshotAllReport(tag=tag, outcomes=tuple(outcomes))
 
     # Bringing back ---------------------------------------------------------------------------------------
@@ -302,8 +359,10 @@ class SnapshotManager:
             seq: from which of its snapshots; default: the newest.
             as_id: the new session's id; default: a new one.
         """
-        if seq is None and (auto := self._attached.get(session_id)):
-            await auto.live.save("fork")
+        if seq is None and (auto := self._auto.get(session_id)):
+            await auto.managed.save(auto.session, "fork")
+        elif seq is None and (live := self._hosted.get(session_id)):
+            await in_thread(live.save_or_raise, "fork")
         new = await branched(self.store, session_id, as_id=as_id or new_id(), now=self.clock(), seq=seq, at=at)
         return (await save_branch(self.store, new, trigger="fork")).snapshot
 
@@ -317,56 +376,50 @@ class SnapshotManager:
             self.report.recovered(recovered)
         return found
 
-    def add_reducer(self, provider_type: str, reducer: Reducer) -> None:
+    def add_reducer(self, provider_type: str, reducer: Reduce) -> None:
         """From now on, spooled records of *provider_type* become a snapshot like this; one that is there stays."""
         self._reducers.setdefault(provider_type, reducer)
 
     # Inside ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def claiming(self, session_id: str) -> AsyncIterator[Claim]:
-        """Keep others from a session for a while. It is not taken before `Claim.secure`."""
-        claim = self._claims.hold(check_session_id(session_id))
-        try:
-            yield claim
-        finally:
-            await self._claims.drop(claim)
+    async def leasing(self, session_id: str) -> AsyncIterator[ManagedSession]:
+        """Keep others from a session for a while. Its lease is not taken before `ManagedSession.take`."""
+        async with self._sessions.holding(check_session_id(session_id)) as managed:
+            yield managed
 
-    def _new_claim(self, session_id: str) -> Claim:
-        control = str(self._control) if self._control else None
-        return Claim(
-            session_id,
-            self._place,
-            owner=lambda: Owner.this_process(since=self.clock(), control=control),
-            recover=self._recover_claimed,
-            spool_failed=self._spool_failed,
+    claiming = leasing  # the old name
+
+    def _live_context(self) -> LiveContext:
+        return LiveContext(
+            place=self._place,
+            owner=lambda: Owner.this_process(since=self.clock(), control=self._control),
+            reports=self.report,
+            clock=self.clock,
+            reducers=self._reducers,
+            recorded=self._sessions.wake,
+            touch=lambda live: self.touch(live.session_id),
         )
-
-    def _spool_failed(self, session_id: str, error: SnapshotError) -> None:
-        self.report.failed(session_id, "spool", error)
-        self.touch(session_id)
-
-    async def _recover_claimed(self, session_id: str, lease: Lease) -> None:
-        recovered = await recover_session(
-            self.store, session_id, lease=lease, reducers=self._reducers, now=self.clock()
-        )
-        if recovered is not None:
-            self.report.recovered(recovered)
 
     async def _recover_abandoned(self, session_id: str) -> None:
         """Before the newest is read: what a dead owner left in the spool belongs to it."""
-        if self._place is None or not await _exists(self._place, session_id):
+        if session_id in self.live:
             return
-        recovered = await recover_if_abandoned(self._place, session_id, self._reducers, self.clock())
+        recovered = await recover_if_abandoned(self.store, session_id, self._reducers, self.clock())
         if recovered is not None:
             self.report.recovered(recovered)
+
+    async def _finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
+        own = await self._auto.finish_all(save=save, trigger=trigger)
+        hosted = await self._hosted.finish_all(save=save, within=self.config.exit_timeout)
+        return sorted((*own, *hosted), key=lambda outcome: outcome.session_id)
 
     async def _gasp(self) -> None:
         """Save all before the process ends. A disk that never answers does not keep it from ending."""
         finished = anyio.Event()
 
         async def save() -> None:
-            await self._attached.detach_all(save=True, trigger="signal")
+            await self._finish_all(save=True, trigger="signal")
             finished.set()
 
         if self._tasks is not None:
@@ -374,15 +427,18 @@ class SnapshotManager:
             with anyio.move_on_after(self.config.exit_timeout + _SUBSCRIBERS_GRACE):
                 await finished.wait()
 
+    def _asked(self, session_id: str) -> Asked | None:
+        return self._auto.get(session_id) or self._hosted.get(session_id)
+
+    async def _run_portal(self, *, task_status: TaskStatus[BlockingPortal]) -> None:
+        async with BlockingPortal() as portal:
+            task_status.started(portal)
+            await anyio.sleep_forever()
+
     async def _serve_control(self, *, task_status: TaskStatus[Path | None]) -> None:
-        handler = partial(answer_request, partial(attached_session, self._attached))
         try:
-            await serve_control(handler, name=new_id(), task_status=task_status)
+            await serve_control(partial(answer_request, self._asked), name=new_id(), task_status=task_status)
         except Exception as error:  # noqa: BLE001 — others cannot ask us then; our own work goes on
             self.report.failed("*", "control", error)
             with suppress(RuntimeError):  # it had started
                 task_status.started(None)
-
-
-async def _exists(place: LocalStore, session_id: str) -> bool:
-    return await anyio.Path(place.path / "sessions" / dirname_of(session_id)).is_dir()

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import anyio
 
-from snapshot_plugin.errors import Damaged, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.errors import Damaged, SnapshotNotFound
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.context import AgentReader, Problem
@@ -175,8 +175,8 @@ class PersistentSession:
         """
         await self.manager.stop_auto_snapshot(self.session_id, save=False)
         self._save_on_exit = False
-        async with self.manager.claiming(self.session_id) as claim:
-            await claim.release()  # lease and spool go to the trash with the rest; the next save takes new ones
+        async with self.manager.leasing(self.session_id) as managed:
+            await managed.release()  # lease and spool go to the trash with the rest; the next save takes new ones
             existed = [await self._delete(name) for name in (self.session_id, memory_id(self.session_id))]
         self._state = None
         self.memory.reset(None)
@@ -189,11 +189,8 @@ class PersistentSession:
             if self._owns_store:
                 await stack.enter_async_context(self._store)
             await stack.enter_async_context(self.manager)
-            claim = await stack.enter_async_context(self.manager.claiming(self.session_id))
-            try:
-                await claim.secure()
-            except StoreUnavailable as error:
-                self.manager.report.failed(self.session_id, "spool", error)
+            managed = await stack.enter_async_context(self.manager.leasing(self.session_id))
+            await managed.try_to_take()
             found = await self._load() if self._load_on_enter else None
             if self._interval is not None:
                 await self.manager.start_auto_snapshot(self, self._interval, baseline=found)

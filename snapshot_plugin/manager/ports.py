@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from datetime import datetime
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.ports import LocalPlace
+from snapshot_plugin.live.session import utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
-
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.encrypt import SessionKeys
 
 __all__ = [
     "Adapted",
     "Clock",
     "ContextProvider",
+    "Grade",
     "LocalPlace",
     "Provider",
+    "RestoredAs",
+    "RestoringProvider",
     "ResumableProvider",
     "Snapshottable",
     "adapt",
@@ -29,13 +30,11 @@ __all__ = [
 Clock = Callable[[], datetime]
 """Tells the time of day, in UTC. Only stamped on things: nothing is scheduled by it, so it may jump."""
 
+Grade = Literal["native-load", "native-resume", "context", "fresh"]
+"""How much of a session came back."""
+
 SourceT = TypeVar("SourceT")
 SessionT = TypeVar("SessionT", bound="Snapshottable")
-
-
-def utc_now() -> datetime:
-    """The time of day."""
-    return datetime.now(UTC)
 
 
 @runtime_checkable
@@ -113,12 +112,23 @@ class ContextProvider(Provider[SessionT], Protocol[SessionT]):
         """Start a new session that is given *snapshot* as its past."""
 
 
+class RestoredAs(NamedTuple, Generic[SessionT]):
+    """A session that was brought back, with which grade, and why not with a better one."""
+
+    session: SessionT
+    grade: Grade
+    fell_back: str | None = None
+
+
 @runtime_checkable
-class LocalPlace(Protocol):
-    """A store that has a directory per session, where spool and lease live."""
+class RestoringProvider(Provider[SessionT], Protocol[SessionT]):
+    """A provider that finds out only after a start what its agent can do, and starts it once."""
 
-    def session_dir(self, session_id: str) -> Path:
-        """The session's own directory; created, private, if it is not there."""
+    async def restore_session(
+        self, session_id: str, config: Any, snapshot: SessionSnapshot, /, *, require_load: bool
+    ) -> RestoredAs[SessionT]:
+        """Bring *snapshot* back as well as the agent can: loaded, or told what was said.
 
-    def session_keys(self, session_id: str) -> SessionKeys | None:
-        """What seals this session's bytes; None in a plain store."""
+        Raises:
+            AgentNoLoadSupport: it cannot be loaded, and *require_load*. Nothing is left running.
+        """

@@ -1,4 +1,4 @@
-"""Saving every live session at once, here and in other processes, and saying plainly which were not saved.
+"""Saving every live session at once, here and in other processes, and naming those that were not saved.
 
 Also the owner's side of what other processes ask: to save a session, or to label it.
 """
@@ -14,56 +14,74 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.manager.attached import AttachedSessions
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.ports import LivePlace
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.labels import TRIGGER
-from snapshot_plugin.manager.lease import Owner, owner_of
-from snapshot_plugin.manager.live import LiveSession
-from snapshot_plugin.manager.outcome import Outcome
-from snapshot_plugin.manager.presence import sessions_of
-from snapshot_plugin.manager.recovery import LocalStore
+from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Asked", "answer_request", "ask_everyone", "attached_session", "save_everyone"]
+__all__ = ["Asked", "answer_request", "ask_everyone", "save_everyone"]
 
 _TRIGGER = "snapshot_all"
-_Work = Callable[[], Awaitable[Outcome]]
+
+
+class _Work(NamedTuple):
+    """One session to save, and what became of it if that takes too long."""
+
+    save: Callable[[], Awaitable[Outcome]]
+    too_late: Outcome
 
 
 async def save_everyone(
-    attached: AttachedSessions, place: LocalStore | None, *, tag: str, within: float
+    own: Mapping[str, Asked], place: LivePlace | None, *, tag: str, within: float
 ) -> list[Outcome]:
-    """Save all at once. Whatever is not finished *within* seconds counts as not saved. In order of session ids."""
-    own = {live.session_id: live for live in attached}
-    others = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset(own)) if place else {}
-    saving: dict[str, _Work] = {
-        session_id: functools.partial(_Own(attached, live).save_as, _TRIGGER, (tag,))
-        for session_id, live in own.items()
+    """Save *own* sessions and those of other processes, all at once. In order of session ids.
+
+    A session that is not finished *within* seconds counts as not saved.
+    """
+    others = await anyio.to_thread.run_sync(place.owners) if place else {}
+    saving = {
+        session_id: _Work(
+            functools.partial(session.save_as, _TRIGGER, (tag,)), Outcome.timed_out(session_id, within)
+        )
+        for session_id, session in own.items()
     }
-    return await _all_at_once(saving | _asking(others, tag, within), within)
+    return await _all_at_once(_asking(others, tag, within) | saving, within)
 
 
 async def ask_everyone(
-    place: LocalStore, *, tag: str, within: float, only: Collection[str] | None = None
+    store: SnapshotStore, *, tag: str, within: float, only: Collection[str] | None = None
 ) -> list[Outcome]:
     """The same for a process that has no sessions itself; with *only*, for those of them that are live."""
-    owners = await anyio.to_thread.run_sync(_owned_elsewhere, place, frozenset())
+    place = place_of(store)
+    owners = await anyio.to_thread.run_sync(place.owners) if place else {}
     asked = {session_id: owner for session_id, owner in owners.items() if only is None or session_id in only}
     return await _all_at_once(_asking(asked, tag, within), within)
 
 
 def _asking(owners: Mapping[str, Owner], tag: str, within: float) -> dict[str, _Work]:
     return {
-        session_id: functools.partial(_ask, session_id, owner, tag, within) for session_id, owner in owners.items()
+        session_id: _Work(
+            functools.partial(_ask, session_id, owner, tag, within), _silent(session_id, owner, within)
+        )
+        for session_id, owner in owners.items()
     }
 
 
+def _silent(session_id: str, owner: Owner, within: float) -> Outcome:
+    """An owner that hangs: whether it has saved in spite of its silence is not known."""
+    problem = f"no answer within {within:g} s"
+    return Outcome(session_id=session_id, status="not_reachable", owner=owner, problem=problem)
+
+
 async def _all_at_once(works: Mapping[str, _Work], within: float) -> list[Outcome]:
-    outcomes: dict[str, Outcome] = {}
+    outcomes = {session_id: work.too_late for session_id, work in works.items()}
 
     async def run(session_id: str, work: _Work) -> None:
-        outcomes[session_id] = Outcome.timed_out(session_id, within)
         with anyio.move_on_after(within):
-            outcomes[session_id] = await work()
+            outcomes[session_id] = await work.save()
 
     async with anyio.create_task_group() as saving:
         for session_id, work in works.items():
@@ -75,14 +93,14 @@ class Asked(Protocol):
     """A live session of this process, as others may ask about it."""
 
     def relabel(self, request: Mapping[str, Any]) -> None:
-        """Carry the label *request* names from now on. `InvalidInput` if it is none."""
+        """Give it the label that *request* names. `InvalidInput` if it is none."""
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
         """Save it now, and say what became of it. Never raises."""
 
 
 async def answer_request(find: Callable[[str], Asked | None], request: dict[str, Any]) -> dict[str, Any]:
-    """The owner's side: does what is asked with a session it *finds*, saves it and tells its outcome.
+    """The owner's side: do what is asked with the session that *find* returns, save it and tell its outcome.
 
     ``{"op": "snapshot", "session_id", "tag"}`` just saves it, under the tag; ``{"op": "label", "session_id"}`` with
     title, tags, pinned or note gives it that label for the rest of its life (see `labels.apply_label`).
@@ -99,23 +117,6 @@ async def answer_request(find: Callable[[str], Asked | None], request: dict[str,
     return (await session.save_as(_TRIGGER, (str(tag),))).raw()
 
 
-def attached_session(attached: AttachedSessions, session_id: str) -> Asked | None:
-    """The session of a manager that has this id, to be asked."""
-    auto = attached.get(session_id)
-    return _Own(attached, auto.live) if auto else None
-
-
-class _Own(NamedTuple):
-    attached: AttachedSessions
-    live: LiveSession
-
-    def relabel(self, request: Mapping[str, Any]) -> None:
-        self.live.relabel(request)
-
-    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
-        return await self.attached.try_save(self.live, trigger, tags)
-
-
 async def _ask(session_id: str, owner: Owner, tag: str, within: float) -> Outcome:
     request = {"op": "snapshot", "session_id": session_id, "tag": tag}
     return _outcome(session_id, owner, await ask_owner(owner, request, timeout=within))
@@ -130,9 +131,3 @@ def _outcome(session_id: str, owner: Owner, answer: Answer) -> Outcome:
             told["problem"] = "its answer could not be understood"
     status = "failed" if answer.outcome == "refused" else "not_reachable"
     return Outcome(session_id=session_id, owner=owner, status=status, **told)
-
-
-def _owned_elsewhere(place: LocalStore, own: frozenset[str]) -> dict[str, Owner]:
-    sessions: Sequence[str] = [name for name in sessions_of(place.path) if name not in own]
-    owners = {session_id: owner_of(place.session_dir(session_id)) for session_id in sessions}
-    return {session_id: owner for session_id, owner in owners.items() if owner is not None}

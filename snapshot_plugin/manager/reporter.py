@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from snapshot_plugin.live.outcome import describe
+from snapshot_plugin.live.recovery import Recovered
 from snapshot_plugin.manager.events import (
     EventBus,
     SessionRecovered,
@@ -11,10 +13,8 @@ from snapshot_plugin.manager.events import (
     SnapshotCreated,
     SnapshotFailed,
     SnapshotSkipped,
-    describe,
 )
 from snapshot_plugin.manager.ports import Clock
-from snapshot_plugin.manager.recovery import Recovered
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.base import StoredSnapshot
 

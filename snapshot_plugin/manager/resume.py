@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeVar
+import logging
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 
-from snapshot_plugin.errors import (
-    AgentNoLoadSupport,
-    Damaged,
-    SessionLocked,
-    SnapshotError,
-    SnapshotNotFound,
-    StoreUnavailable,
-)
-from snapshot_plugin.manager.claim import Claim
+from snapshot_plugin.errors import AgentNoLoadSupport, Damaged, SessionLocked, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.outcome import Outcome
-from snapshot_plugin.manager.ports import ContextProvider, Provider, ResumableProvider, Snapshottable
+from snapshot_plugin.manager.ports import (
+    ContextProvider,
+    Grade,
+    Provider,
+    RestoringProvider,
+    ResumableProvider,
+    Snapshottable,
+)
 from snapshot_plugin.model.value import Value
 from snapshot_plugin.store.base import Finding, StoredSnapshot
 
 __all__ = ["BEFORE_FALLBACK", "Grade", "ResumeReport", "create_or_resume_session", "stop_session"]
 
 SessionT = TypeVar("SessionT", bound=Snapshottable)
-Grade = Literal["native-load", "context", "fresh"]
+_log = logging.getLogger(__name__)
 
 BEFORE_FALLBACK = "before-fallback"
 """The tag of what a session was before it had to be started anew; no retention forgets it."""
@@ -33,8 +33,9 @@ BEFORE_FALLBACK = "before-fallback"
 class ResumeReport(Value):
     """How a session was started, and what that cost.
 
-    ``native-load``: the provider loaded the snapshot. ``context``: a new session was told the old one.
-    ``fresh``: a new session knows nothing; if there was a snapshot, `fell_back` says why it was not used.
+    ``native-load`` and ``native-resume``: the provider loaded the session. ``context``: a new session was told the
+    old one. ``fresh``: a new session knows nothing; if there was a snapshot, `fell_back` says why it was not used.
+    The manager's event, its metric and its log carry the same grade.
     """
 
     session_id: str
@@ -55,6 +56,7 @@ class ResumeReport(Value):
     def __str__(self) -> str:
         what = {
             "native-load": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
+            "native-resume": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
             "context": f"started anew and told its {self.messages} messages",
             "fresh": "started fresh",
         }[self.grade]
@@ -84,7 +86,8 @@ async def create_or_resume_session(
     The session is attached to *manager*, if its settings enable persistence.
 
     Args:
-        provider: what starts sessions; a `ResumableProvider` can load them, a `ContextProvider` can tell them.
+        provider: what starts sessions; a `ResumableProvider` can load them, a `ContextProvider` can tell them, a
+            `RestoringProvider` does what is possible in one start.
         session_id: ours.
         config: passed to the provider as it is.
         manager: keeps the session saved from now on.
@@ -97,10 +100,10 @@ async def create_or_resume_session(
         SnapshotError: the store cannot be read (a missing key, a newer version); starting fresh would hide it.
         Exception: what the provider raises; nothing was changed.
     """
-    async with manager.claiming(session_id) as claim, claim.starting:
+    async with manager.leasing(session_id) as managed, managed.starting:
         if session_id in manager.live:
             raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
-        await _secure(claim, manager)
+        await managed.try_to_take()
         before = anyio.current_time()
         found, problem = await _newest(manager, session_id, require_load=require_load)
         started = await _start(provider, session_id, config, found, require_load=require_load)
@@ -111,6 +114,8 @@ async def create_or_resume_session(
             took = anyio.current_time() - before
             event = manager.report.restored(found, grade=started.grade, duration=took, fell_back=started.fell_back)
             report = report.evolve(age=event.age)
+        if report.fell_back:
+            _log.warning("session %s", report)
         return started.session, await _attach(provider, started, report, found, manager)
 
 
@@ -119,13 +124,6 @@ async def stop_session(provider: Provider[SessionT], session: SessionT, manager:
     outcome = await manager.session_stopped(session.session_id)
     await provider.stop_session(session)
     return outcome
-
-
-async def _secure(claim: Claim, manager: SnapshotManager) -> None:
-    try:
-        await claim.secure()
-    except StoreUnavailable as error:
-        manager.report.failed(claim.session_id, "spool", error)
 
 
 async def _newest(
@@ -146,6 +144,9 @@ async def _start(
 ) -> _Started:
     if found is None:
         return _Started(await provider.create_session(session_id, config), "fresh")
+    if isinstance(provider, RestoringProvider):
+        back = await provider.restore_session(session_id, config, found.snapshot, require_load=require_load)
+        return _Started(*back)
     try:
         return _Started(await _load(provider, session_id, config, found), "native-load")
     except AgentNoLoadSupport as error:
@@ -188,7 +189,7 @@ async def _attach(
     found: StoredSnapshot | None,
     manager: SnapshotManager,
 ) -> ResumeReport:
-    baseline = found if started.grade == "native-load" else None
+    baseline = found if started.grade.startswith("native") else None
     try:
         attached = await manager.session_started(started.session, baseline=baseline)
     except BaseException:

@@ -47,7 +47,8 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
         except asyncio.CancelledError:
             await job.ended()
             if lost:
-                lost(job.outcome())
+                with contextlib.suppress(Exception):  # work that raised took nothing; the cancellation goes on
+                    lost(job.outcome())
             raise
     result: T = job.outcome()
     return result

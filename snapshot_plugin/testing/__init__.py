@@ -1,7 +1,7 @@
 """The public testing kit: what a third-party backend or orchestrator tests itself with.
 
-`StoreContract` is a pytest suite (``pip install pytest anyio trio``); everything else needs no test framework.
-`docs/how-to/write-a-store-backend.md` shows both in use.
+`StoreContract` and `LiveContract` are pytest suites (``pip install pytest anyio trio``); the rest needs no test
+framework. `docs/how-to/write-a-store-backend.md` shows them in use.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from snapshot_plugin.testing.clock import FixedClock
     from snapshot_plugin.testing.contract import StoreContract
     from snapshot_plugin.testing.faulty import Call, Fault, FaultyStore, every
+    from snapshot_plugin.testing.live_contract import LiveContract
 
 __all__ = [
     "Call",
     "Fault",
     "FaultyStore",
     "FixedClock",
+    "LiveContract",
     "StoreContract",
     "every",
     "make_message",
     "make_snapshot",
 ]
 
-_SUITE = "snapshot_plugin.testing.contract"
+_SUITES = {"StoreContract": "contract", "LiveContract": "live_contract"}
 _HOME = {
     "Call": "faulty", "Fault": "faulty", "FaultyStore": "faulty", "every": "faulty",
     "FixedClock": "clock", "make_message": "build", "make_snapshot": "build",
@@ -38,20 +40,20 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: the scripted agent, which lives here too, starts without the store."""
-    if name == "StoreContract":
-        return _suite().StoreContract
+    if name in _SUITES:
+        return getattr(_suite(f"{__name__}.{_SUITES[name]}"), name)
     if name in _HOME:
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _suite() -> Any:
+def _suite(module: str) -> Any:
     try:
         import pytest  # noqa: PLC0415 — only who runs the suite has it
     except ImportError as error:
         raise MissingExtra(
-            "the store contract is a pytest suite, and pytest is not installed", hint="pip install pytest trio"
+            "the contracts are pytest suites, and pytest is not installed", hint="pip install pytest trio"
         ) from error
-    if _SUITE not in sys.modules:
-        pytest.register_assert_rewrite(_SUITE)  # a failing backend sees values, not just "AssertionError"
-    return import_module(_SUITE)
+    if module not in sys.modules:
+        pytest.register_assert_rewrite(module)  # a failing backend sees values, not just "AssertionError"
+    return import_module(module)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acp.client import Client
+from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import UNABLE, proxied
 
 

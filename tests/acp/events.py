@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
+from snapshot_plugin.acp.reducer import Recording, reduce_events
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import SessionSnapshot
 

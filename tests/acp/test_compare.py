@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp.compare import compare
-from snapshot_plugin.adapters.acp.notes import lost_note, transcript_note
-from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.acp.compare import compare
+from snapshot_plugin.acp.notes import lost_note, transcript_note
+from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import prompt, recorded, said, stop, text, tool
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.acp.client import Client, RpcError
+from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import UNABLE, history, proxied, words
 
 Json = dict[str, Any]

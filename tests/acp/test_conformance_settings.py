@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.acp.client import Client, RpcError
+from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import UNABLE, history, proxied
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp.offers import PAGE, BadCursor, can, merged_list, offered, page
+from snapshot_plugin.acp.offers import PAGE, BadCursor, can, merged_list, offered, page
 from snapshot_plugin.model.meta import SnapshotMeta
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acp.client import AGENT, Client, RpcError
+from snapshot_plugin.testing.acp_client import AGENT, Client, RpcError
 from tests.acp.proxied import history, proxied, words
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp.notes import lost_note
-from snapshot_plugin.adapters.acp.reduce import Recording
-from snapshot_plugin.adapters.acp.state import stored_setup
+from snapshot_plugin.acp.notes import lost_note
+from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import (
     BLANK,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acp.client import Client, RpcError
+from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import history, proxied, words
 
 _AGENT = """

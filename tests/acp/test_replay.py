@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from tests.acp.events import NOW, calls, prompt, recorded, said, stop, text, tool, update

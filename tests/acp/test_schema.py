@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.acp.client import Client
+from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import UNABLE, history, proxied
 from tests.acp.schema import validator_for
 

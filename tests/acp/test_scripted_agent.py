@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.testing.acp_agent.options import CAPABILITIES
-from tests.acp.client import AGENT, Client, RpcError, reject
+from snapshot_plugin.testing.acp_client import AGENT, Client, RpcError, reject
 
 Json = dict[str, Any]
 

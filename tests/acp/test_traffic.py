@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp.notes import lost_note
-from snapshot_plugin.adapters.acp.requests import Pending
-from snapshot_plugin.adapters.acp.traffic import (
+from snapshot_plugin.acp.notes import lost_note
+from snapshot_plugin.acp.messages import Pending
+from snapshot_plugin.acp.events import (
     Entry,
     answered_by_agent,
     answered_by_client,

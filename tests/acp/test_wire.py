@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.adapters.acp.wire import (
+from snapshot_plugin.acp.messages import (
     RESOURCE_NOT_FOUND,
     Lines,
     encode,

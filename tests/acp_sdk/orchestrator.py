@@ -13,7 +13,7 @@ import acp
 from acp import schema
 
 import snapshot_plugin
-from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.adapters.acp_sdk import record
 from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
 from snapshot_plugin.adapters.acp_sdk.recorder import Recorder

@@ -17,7 +17,7 @@ from acp._transport import Transport
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.adapters.acp.journal import Journal
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.manager.spool import Spool, read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.agents.updates import tool_begins

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.adapters.acp.reduce import Recording, reduce_events
+from snapshot_plugin.acp.reducer import Recording, reduce_events
 from snapshot_plugin.adapters.acp_sdk.history import Kept, kept_history, note_about, storable
 from snapshot_plugin.errors import InvalidSnapshot
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.acp.client import Client, RpcError
+from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import history, words
 
 Json = dict[str, Any]

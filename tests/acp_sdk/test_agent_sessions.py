@@ -13,7 +13,7 @@ import pytest
 from acp.agent.router import build_agent_router
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.adapters.acp.recorded import expected_grade, last_restore
+from snapshot_plugin.acp.report import expected_grade, last_restore
 from snapshot_plugin.adapters.acp_sdk import agent_wire
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import Peer, Refused, connected, words

@@ -22,7 +22,7 @@ from snapshot_plugin.errors import (
     SessionLocked,
     SnapshotNotFound,
 )
-from snapshot_plugin.manager.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, owner_of
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store.filesystem import FilesystemStore

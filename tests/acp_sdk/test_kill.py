@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.manager.lease import ended_without_stop
+from snapshot_plugin.live.lease import ended_without_stop
 from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.acp_sdk.orchestrator import AGENT, ROOT
 

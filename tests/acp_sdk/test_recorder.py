@@ -15,14 +15,14 @@ from acp._transport import memory_transport_pair
 
 from snapshot_plugin.adapters.acp_sdk import record
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager import spool
-from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from tests.acp.client import Client, Handler, allow
+from snapshot_plugin.testing.acp_client import Client, Handler, allow
 from tests.acp.proxied import proxied
 from tests.acp_sdk.agents.updates import text_block
 from tests.acp_sdk.orchestrator import (

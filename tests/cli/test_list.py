@@ -229,7 +229,7 @@ def test_a_damaged_session_is_listed_as_damaged(asnap: Asnap, place: Path) -> No
 _OWNER = """
     import sys, datetime
     from pathlib import Path
-    from snapshot_plugin.manager.lease import Lease, Owner
+    from snapshot_plugin.live.lease import Lease, Owner
     lease = Lease.acquire(Path(sys.argv[1]), Owner.this_process(since=datetime.datetime.now(datetime.UTC)))
     print("ready", flush=True)
     sys.stdin.read()

@@ -8,7 +8,7 @@ import jsonschema
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.cli.commands.recover import Recovery
-from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.manager.processes import heard, python
@@ -16,8 +16,8 @@ from tests.manager.processes import heard, python
 _KILLED = """
     import sys, datetime, anyio
     from snapshot_plugin.store.filesystem import FilesystemStore
-    from snapshot_plugin.manager.lease import Lease, Owner
-    from snapshot_plugin.manager.spool import Spool
+    from snapshot_plugin.live.lease import Lease, Owner
+    from snapshot_plugin.live.spool import Spool
 
     store = FilesystemStore(sys.argv[1], background=False)
     directory = store.session_dir(sys.argv[2])

@@ -15,9 +15,9 @@ import pytest
 from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.cli.commands.resume import Resume
 from snapshot_plugin.cli.unexpected import news_of
-from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
-from tests.acp.client import AGENT, Client
+from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests.acp.proxied import UNABLE, proxied
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal

@@ -10,7 +10,7 @@ import pytest
 
 import tests
 from snapshot_plugin.cli.commands.snapshot import SavedSessions
-from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
 from tests.acp.proxied import proxied
 from tests.cli.conftest import Asnap, saved

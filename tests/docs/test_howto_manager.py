@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
+from snapshot_plugin.live.outcome import Status
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.context import AgentContext
-from snapshot_plugin.manager.outcome import Status
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGES = ("orchestrator", "snapshot-before-deploy", "recover-after-crash", "persistent-session")

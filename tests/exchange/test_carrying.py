@@ -24,8 +24,8 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
 from snapshot_plugin.testing.build import make_message, make_snapshot

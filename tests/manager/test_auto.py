@@ -8,20 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.manager.auto import Schedule, backoff
-from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.live.schedule import Schedule, backoff
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Call, Fault, FaultyStore
 from tests.manager.sessions import PATIENCE, Chat, managing
 
 anyio_only = pytest.mark.anyio
-_CONFIG = SnapshotConfig(event_debounce=2, retry_first=1, retry_max=60)
 _FULL = StoreUnavailable("no space left")
 
 
 def _schedule(interval: float = 300) -> Schedule:
-    return Schedule(interval=interval, config=_CONFIG, now=1000)
+    return Schedule(interval=interval, debounce=2, retry_first=1, retry_max=60, now=1000)
 
 
 def test_a_quiet_session_is_due_after_its_interval() -> None:

@@ -17,9 +17,9 @@ import anyio
 import pytest
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.manager import control
 from snapshot_plugin.manager.control import MAX_LINE, Answer, Handler, ask_owner, serve_control
-from snapshot_plugin.manager.lease import Owner
 from tests.manager.processes import PATIENCE, heard, python, tell
 
 pytestmark = pytest.mark.anyio

@@ -14,11 +14,12 @@ import pytest
 
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
+from snapshot_plugin.live.lease import ended_without_stop, owner_of
+from snapshot_plugin.live.place import FileHold
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
-from snapshot_plugin.manager.lease import ended_without_stop, owner_of
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.operations import Operation
-from snapshot_plugin.manager.spool import Spool, read_spool
 from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -42,11 +43,12 @@ def spooled(store: FilesystemStore, session_id: str = "chat") -> list[int]:
 
 def die(manager: SnapshotManager) -> None:
     """Leave everything as ``kill -9`` does: the lock gone, no last save, no proper stop."""
-    for claim in manager._claims._held.values():
-        assert claim._lease is not None
-        claim._lease._leave_to_parent()
-        claim._lease = None
-    manager._attached._by_id.clear()
+    for managed in manager._sessions._held.values():
+        hold = managed.live._spool._hold
+        assert isinstance(hold, FileHold)
+        hold.lease._leave_to_parent()
+        managed.live._spool._hold = None
+    manager._auto._by_id.clear()
 
 
 @pytest.fixture(params=[None, _KEY], ids=["plain", "encrypted"])
@@ -219,7 +221,7 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Chat("chat")
-    real = Spool.append
+    real = Spool.append_all
 
     def full(_spool: Spool, _record: dict[str, Any]) -> int:
         raise StoreUnavailable("no space left")
@@ -227,10 +229,10 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
         await manager.start_auto_snapshot(chat)
         await diary.wait_for(SnapshotCreated)
-        monkeypatch.setattr(Spool, "append", full)
+        monkeypatch.setattr(Spool, "append_all", full)
         assert not manager.record("chat", said("lost?"))
         chat.say("lost?")
-        monkeypatch.setattr(Spool, "append", real)
+        monkeypatch.setattr(Spool, "append_all", real)
         assert not manager.record("chat", said("after the gap"))
         chat.say("after the gap")
         assert spooled(store) == []
@@ -247,7 +249,7 @@ async def test_a_record_that_was_refused_during_a_save_is_not_forgotten_by_it(
 ) -> None:
     """The snapshot on its way does not hold it: recovered with what came after it, it would be a word left out."""
     chat = Chat("chat")
-    real, real_append = store.save, Spool.append
+    real, real_append = store.save, Spool.append_all
 
     def full(_spool: Spool, _record: dict[str, Any]) -> int:
         raise StoreUnavailable("no space left")
@@ -258,17 +260,17 @@ async def test_a_record_that_was_refused_during_a_save_is_not_forgotten_by_it(
 
     async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
         if gap_is == "new":
-            monkeypatch.setattr(Spool, "append", full)
+            monkeypatch.setattr(Spool, "append_all", full)
         assert not say("refused meanwhile")
-        monkeypatch.setattr(Spool, "append", real_append)
+        monkeypatch.setattr(Spool, "append_all", real_append)
         return await real(snapshot, **options)
 
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
         if gap_is == "old":
-            monkeypatch.setattr(Spool, "append", full)
+            monkeypatch.setattr(Spool, "append_all", full)
             assert not say("refused before")
-            monkeypatch.setattr(Spool, "append", real_append)
+            monkeypatch.setattr(Spool, "append_all", real_append)
         store.save = save  # type: ignore[method-assign]
         await manager.snapshot(chat)
         store.save = real  # type: ignore[method-assign]
@@ -297,15 +299,15 @@ async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Refusing("chat")
-    real = Spool.append
+    real = Spool.append_all
 
     def refused() -> None:
         def full(_spool: Spool, _record: dict[str, Any]) -> int:
             raise StoreUnavailable("no space left")
 
-        monkeypatch.setattr(Spool, "append", full)
+        monkeypatch.setattr(Spool, "append_all", full)
         assert not manager.record("chat", said("late"))
-        monkeypatch.setattr(Spool, "append", real)
+        monkeypatch.setattr(Spool, "append_all", real)
 
     async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
         chat.record = refused

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.labels import apply_label, carried_over, checked_label, label, label_of
-from snapshot_plugin.manager.lease import Lease, Owner, ended_without_stop
-from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
@@ -301,7 +301,7 @@ async def test_a_label_that_arrives_during_a_save_is_not_lost() -> None:
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
         await manager.snapshot(chat)
-        live = manager._attached.get("chat")
+        live = manager._auto.get("chat")
         assert live is not None
         chat.hold = anyio.Event()
         chat.state = chat.state.evolve(current_task="busy")
@@ -311,7 +311,7 @@ async def test_a_label_that_arrives_during_a_save_is_not_lost() -> None:
                 tasks.start_soon(manager.snapshot, chat)
                 while chat.asked == asked:
                     await anyio.lowlevel.checkpoint()
-                live.live.relabel({"title": "meanwhile"})
+                live.relabel({"title": "meanwhile"})
                 chat.hold.set()
             await manager.snapshot(chat)
             assert (await store.load("chat")).title == "meanwhile"
@@ -340,8 +340,8 @@ async def test_a_bad_label_is_refused_and_changes_nothing() -> None:
     store = MemoryStore()
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(Chat("chat", "a"))
-        live = manager._attached.get("chat")
+        live = manager._auto.get("chat")
         assert live is not None
         with pytest.raises(InvalidInput):
-            live.live.relabel({"title": "fine", "tags": "no list"})
+            live.relabel({"title": "fine", "tags": "no list"})
     assert label_of(await store.load("chat"))["title"] is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop
 from snapshot_plugin.manager.forgetting import (
     companions,
     drop_snapshots,
@@ -17,7 +18,6 @@ from snapshot_plugin.manager.forgetting import (
     plan_snapshots,
     surplus_sessions,
 )
-from snapshot_plugin.manager.lease import Lease, Owner, ended_without_stop
 from snapshot_plugin.manager.operations import Operation, OperationLog
 from snapshot_plugin.manager.undoing import is_purged, record_undo, take_back
 from snapshot_plugin.model.meta import SnapshotMeta

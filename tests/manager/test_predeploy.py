@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import signal
-from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
-from snapshot_plugin.manager.attached import AttachedSessions
+from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
-from snapshot_plugin.manager.predeploy import answer_request, attached_session
+from snapshot_plugin.manager.predeploy import answer_request
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Call, Fault, FaultyStore
@@ -110,8 +108,9 @@ async def test_an_owner_that_does_not_answer_is_reported_as_not_reachable(tmp_pa
         async with FilesystemStore(tmp_path) as store, managing(store) as (manager, _):
             with anyio.fail_after(PATIENCE):
                 report = await manager.snapshot_all(timeout=0.3)
-    assert set(_fates(report).values()) <= {"not_reachable", "timeout"}
-    assert len(report.not_saved) == 2
+    assert _fates(report) == {"far": "not_reachable", "unsaved": "not_reachable"}
+    assert [outcome.owner.pid for outcome in report.not_saved if outcome.owner] == [process.pid] * 2
+    assert f"far: not reachable (process {process.pid} on" in str(report)
 
 
 async def test_a_dead_owner_is_nobody_to_ask(tmp_path: Path) -> None:
@@ -138,8 +137,8 @@ async def test_another_manager_of_this_process_is_asked_like_any_other(tmp_path:
 async def test_an_owner_without_a_socket_is_not_reachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with FilesystemStore(tmp_path) as store:
         silent = SnapshotManager(store)  # never opened: it has no task to answer with
-        async with silent.claiming("chat") as claim:
-            await claim.secure()
+        async with silent.leasing("chat") as managed:
+            await managed.take()
             async with managing(store) as (manager, _):
                 report = await manager.snapshot_all(timeout=PATIENCE)
     assert _fates(report) == {"chat": "not_reachable"}
@@ -151,14 +150,11 @@ async def test_an_owner_without_a_socket_is_not_reachable(tmp_path: Path, monkey
 )
 async def test_a_request_that_makes_no_sense_is_refused(request_: dict[str, object]) -> None:
     manager = SnapshotManager(MemoryStore())
-    attached: AttachedSessions = manager._attached
     with pytest.raises(InvalidInput):
-        await answer_request(partial(attached_session, attached), request_)
+        await answer_request(manager._asked, request_)
 
 
 async def test_a_request_for_a_session_that_has_ended_says_so() -> None:
     manager = SnapshotManager(MemoryStore())
-    answer = await answer_request(
-        partial(attached_session, manager._attached), {"op": "snapshot", "session_id": "gone", "tag": "x"}
-    )
+    answer = await answer_request(manager._asked, {"op": "snapshot", "session_id": "gone", "tag": "x"})
     assert Outcome.model_validate(answer).status == "not_live"

@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager.search.find import Found, Question
 from snapshot_plugin.manager.search.index import opened_index
 from snapshot_plugin.manager.search.listing import look

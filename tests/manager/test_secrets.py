@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted, SnapshotNotFound
-from snapshot_plugin.manager.lease import Lease, Owner
+from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.operations import Operation
 from snapshot_plugin.manager.secrets import find_secrets, take_secrets_out
-from snapshot_plugin.manager.spool import Spool
 from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.redact import redact

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.manager.lease import ended_without_stop
+from snapshot_plugin.live.lease import ended_without_stop
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.store.filesystem import FilesystemStore

@@ -14,8 +14,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager.control import serve_control
-from snapshot_plugin.manager.lease import Lease, Owner
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.adapters.acp.compare import compare
-from snapshot_plugin.adapters.acp.notes import lost_note, transcript_note
-from snapshot_plugin.adapters.acp.replay import replay
+from snapshot_plugin.acp.compare import compare
+from snapshot_plugin.acp.notes import lost_note, transcript_note
+from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import BLANK, NOW, prompt, recorded, recording, said, stop, tool, update

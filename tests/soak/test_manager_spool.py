@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.manager.spool import Spool
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.manager.sessions import Chat, managing
 from tests.manager.test_durability import die, said

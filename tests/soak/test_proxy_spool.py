@@ -14,7 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from snapshot_plugin.adapters.acp.flusher import Flusher
 from snapshot_plugin.adapters.acp.journal import Journal, Journals, recover_all
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.manager.spool import Spool
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_snapshot

@@ -17,7 +17,7 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.text import long_ago, plain
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.recovery import Recovered
+    from snapshot_plugin.live.recovery import Recovered
 
 __all__ = ["Recovery", "command"]
 
@@ -107,11 +107,10 @@ async def command(call: Call, *, form: str) -> Recovery:
     Sessions that somebody has right now are left alone, and running it twice does no harm. Starting asnap run, or
     resuming a session, does the same by itself.
     """
-    from snapshot_plugin.adapters.acp.journal import PROVIDER, reduce_spool
-    from snapshot_plugin.manager.recovery import recover
+    from snapshot_plugin.live.recovery import recover
 
     async with call.local() as store:
-        found = await recover(store, reducers={PROVIDER: reduce_spool}, now=call.now)
+        found = await recover(store, now=call.now)
         titles = {meta.session_id: meta.title for meta in await store.list()} if found else {}
     kind = MarkdownRecovery if form == "markdown" else Recovery
     return kind(sessions=tuple(_session(each, titles.get(each.session_id)) for each in found), as_of=call.now)

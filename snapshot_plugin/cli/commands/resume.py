@@ -231,7 +231,7 @@ def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[st
 
 
 def _expected(known: About, agent: Sequence[str], require: str | None, row: SessionRow) -> str | None:
-    from snapshot_plugin.adapters.acp.ladder import meets
+    from snapshot_plugin.acp.restore import meets
 
     expected = known.expected_grade if tuple(agent) == known.agent_command else "context"
     if require and expected and not meets(expected, require):

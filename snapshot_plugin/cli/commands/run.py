@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from snapshot_plugin.adapters.acp.launch import AgentProcess
+from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.cli.layout import process
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-    from snapshot_plugin.adapters.acp.chain import ChainLink
-    from snapshot_plugin.adapters.acp.journal import Journals
+    from snapshot_plugin.acp.hosts.chain import ChainLink
     from snapshot_plugin.cli.call import Call
+    from snapshot_plugin.live.sessions import LiveSessions
     from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["command"]
@@ -75,12 +75,15 @@ def command(
     except _Interrupted as interrupted:  # before it served, or once more while it ended
         process.end(patience=1.0)
         status = 128 + interrupted.number
+    except BaseException:
+        process.end(patience=1.0)  # an agent that nobody can talk to must not stay
+        raise
     sys.stdout.flush()
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
 
 
 def _link() -> ChainLink:
-    from snapshot_plugin.adapters.acp.chain import ChainLink
+    from snapshot_plugin.acp.hosts.chain import ChainLink
 
     return ChainLink()
 
@@ -107,28 +110,44 @@ def _serve(
 ) -> int:
     from anyio.from_thread import start_blocking_portal
 
-    from snapshot_plugin.adapters.acp.journal import Journals, recover_all
-    from snapshot_plugin.adapters.acp.revival import Revival
+    from snapshot_plugin.acp.hosts.proxy import Proxy
+    from snapshot_plugin.acp.methods import SessionMethods
+    from snapshot_plugin.acp.reducer import Recording
+    from snapshot_plugin.live.sessions import LiveSessions
 
     call, kept = _opened(store)
     with start_blocking_portal() as portal:
-        for line in portal.call(recover_all, kept):
+        for line in portal.call(_recovered, kept):
             click.echo(f"asnap: {line}", err=True)
-        journals = Journals(kept, portal)
-        journals.on_deleted = lambda trashed: call.record_deletion(kept, [trashed])
-        adopt = portal.call(_whole_id, kept, session) if session else None
-        relay = Revival(agent, journals, client_in=0, client_out=1, require=require, resume=resume, adopt=adopt)
-        relay.patience = patience
+        sessions = LiveSessions(kept, Recording, portal=portal)
+        methods = SessionMethods(
+            adopt=portal.call(_whole_id, kept, session) if session else None,
+            only_stored=resume == "required",
+            restores=resume != "off",
+            on_deleted=lambda trashed: portal.call(call.record_deletion, kept, [trashed]),
+        )
+        proxy = Proxy(agent, sessions, methods, client_in=0, client_out=1, require=require, patience=patience)
         try:
-            with _answering(journals, portal):
-                return relay.run(process)
+            with _answering(sessions, portal):
+                return proxy.run(process)
         except _Interrupted as interrupted:
-            relay.closing.set()
-            process.end(patience=1.0)
-            relay.journals.finish_all()
-            return 128 + interrupted.number
+            return proxy.end() or 128 + interrupted.number
         finally:
             portal.call(kept.aclose)
+
+
+async def _recovered(store: FilesystemStore) -> list[str]:
+    """Turn what killed processes left behind into snapshots, and say so, a line for each session."""
+    from datetime import UTC, datetime
+
+    from snapshot_plugin.live.recovery import recover
+
+    return [
+        f"session {each.session_id} ended unexpectedly; {each.records} update(s) recovered"
+        + (f" ({each.problem})" if each.problem else "")
+        for each in await recover(store, now=datetime.now(UTC))
+        if each.records or each.problem
+    ]
 
 
 async def _whole_id(store: FilesystemStore, ref: str) -> str:
@@ -150,20 +169,20 @@ def _opened(place: str | None) -> tuple[Call, FilesystemStore]:
 
 
 @contextmanager
-def _answering(journals: Journals, portal: BlockingPortal) -> Iterator[None]:
+def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]:
     """Let other processes ask about our sessions: to be saved before a deploy, or to be given a name."""
     from snapshot_plugin.manager.control import serve_control
     from snapshot_plugin.manager.predeploy import answer_request
     from snapshot_plugin.model.ids import new_id
 
-    serve = functools.partial(serve_control, functools.partial(answer_request, journals.asked), name=new_id())
+    serve = functools.partial(serve_control, functools.partial(answer_request, sessions.asked), name=new_id())
     try:
         serving, path = portal.start_task(serve)
     except SnapshotError as error:  # nobody can ask then; sessions are recorded all the same
         click.echo(f"asnap: {error.message}", err=True)
         yield
         return
-    journals.control = str(path)
+    sessions.control = str(path)
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from snapshot_plugin.cli.sessions import Holder, holder_of
 from snapshot_plugin.cli.text import clock_time, plain
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.outcome import Outcome
+    from snapshot_plugin.live.outcome import Outcome
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.filesystem import FilesystemStore
 
@@ -144,12 +144,12 @@ async def _saved(
 ) -> tuple[list[Outcome], Mapping[str, SnapshotMeta]]:
     """What became of the sessions named, or of all; and those that were listed before."""
     from snapshot_plugin.cli.refs import resolve
-    from snapshot_plugin.manager.outcome import Outcome
+    from snapshot_plugin.live.outcome import Outcome
+    from snapshot_plugin.live.owners import ownerships
     from snapshot_plugin.manager.predeploy import ask_everyone
-    from snapshot_plugin.manager.presence import presences
 
     metas = await store.list()
-    unsaved = presences(store.path, refs)  # a live session may have no snapshot yet
+    unsaved = ownerships(store.path, refs)  # a live session may have no snapshot yet
     wanted = list(dict.fromkeys(ref if ref in unsaved else resolve(ref, metas).session_id for ref in refs))
     outcomes = await ask_everyone(store, tag=tag, within=within, only=wanted if refs else None)
     live = {outcome.session_id for outcome in outcomes}

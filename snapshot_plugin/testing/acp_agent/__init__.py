@@ -17,11 +17,13 @@ when its stdin does. Each line of the last text block of a prompt is one command
 ``remember``             says how many earlier turns it knows of, and the last prompt among them
 ``echo-blocks``          says, as JSON, the blocks of this prompt exactly as they reached it
 ``crash <n>``            streams n chunks and kills itself
+``notice <words>``       says the words and does not keep them
 ``stop <reason>``        ends the turn for this reason
 ``fail [words]``         answers the prompt with an error
 =======================  ====================================================================================
 
-Anything else is answered with ``You said: …``. A block that begins with ``<`` is a note to the model and not a
-command. Sessions live in memory, or with ``--state FILE`` also in a JSON file. There, as with real agents, a turn's
+Anything else is answered with ``You said: …``. A prompt that begins with ``/`` is answered and not kept;
+``/compact`` also replaces what was said before it with a summary. A block that begins with ``<`` is a note to the
+model and not a command. Sessions live in memory, or with ``--state FILE`` also in a JSON file. There, as with real agents, a turn's
 prompt and tool calls appear at once, its words when it is finished. Modes and options are not kept.
 """

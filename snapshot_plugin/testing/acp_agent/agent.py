@@ -17,6 +17,8 @@ __all__ = ["Agent"]
 
 Params = dict[str, Any]
 _INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL, _NOT_FOUND = -32600, -32601, -32602, -32603, -32002
+_LOGIN, _NOT_TODAY = -32000, -32099
+_NEEDS_LOGIN = ("session/new", "session/load", "session/resume", "session/fork")
 _PAGE = 10
 _LATE = 0.05
 _MODES = [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]
@@ -36,12 +38,17 @@ class Live:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.mode, self.model = "ask", "small"
+        self.mode, self.model, self.unstable_model = "ask", "small", "fast"
         self.turn: Performance | None = None
 
     def state(self) -> Params:
         """What new, load, resume and fork answer."""
-        return {"modes": {"currentModeId": self.mode, "availableModes": _MODES}, "configOptions": self.options()}
+        modes = {"currentModeId": self.mode, "availableModes": _MODES}
+        models = {
+            "currentModelId": self.unstable_model,
+            "availableModels": [{"modelId": "fast"}, {"modelId": "deep"}],
+        }
+        return {"modes": modes, "models": models, "configOptions": self.options()}
 
     def options(self) -> list[Params]:
         """The configuration options."""
@@ -54,15 +61,19 @@ class Agent:
 
     def __init__(self, peer: Peer, options: Options) -> None:
         self._peer, self._options = peer, options
-        self._sessions = Sessions(options.state, forget_last_answer="acknowledged-loss" in options.misbehaves)
+        self._restarted = options.state is not None and options.state.exists()
+        self._sessions = Sessions(options.state, options.misbehaves)
         self._live: dict[str, Live] = {}
+        self._logged_in = options.login is None
+        self._loads = 0
         self._methods: dict[str, Callable[[Any, Params], None]] = {
             "initialize": self._initialize,
             "session/new": self._new,
             "session/prompt": self._prompt,
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
-            "authenticate": lambda request_id, _params: peer.answer(request_id, {}),
+            "session/set_model": self._set_model,
+            "authenticate": self._authenticate,
         }
         offered = {
             "load": self._load, "resume": self._resume, "list": self._list,
@@ -79,21 +90,48 @@ class Agent:
                 self._cancel((message.get("params") or {}).get("sessionId"))
             elif "id" in message:
                 self._serve(message)
+        while "outlives-stdin" in self._options.misbehaves:
+            time.sleep(1)
 
     def _serve(self, message: Params) -> None:
         method = self._methods.get(message["method"], self._no_such_method)
         try:
+            self._check_admission(message["method"])
             method(message["id"], message.get("params") or {})
         except KeyError as missing:
-            self._peer.refuse(message["id"], _INVALID_PARAMS, f"{missing} is missing")
+            self._refuse(message["id"], Refused(_INVALID_PARAMS, f"{missing} is missing"))
         except Refused as refused:
-            self._peer.refuse(message["id"], refused.code, refused.text, refused.data)
+            self._refuse(message["id"], refused)
+
+    def _refuse(self, request_id: Any, refused: Refused) -> None:
+        if "string-errors" in self._options.misbehaves:
+            self._peer.send({"id": request_id, "error": refused.text})
+        else:
+            self._peer.refuse(request_id, refused.code, refused.text, refused.data)
+
+    def _check_admission(self, method: str) -> None:
+        if method not in _NEEDS_LOGIN:
+            return
+        if not self._logged_in:
+            raise Refused(_LOGIN, "log in first")
+        if self._options.refuse and self._options.refuse.exists():
+            raise Refused(_NOT_TODAY, "not today")
+
+    def _authenticate(self, request_id: Any, params: Params) -> None:
+        if self._options.login and params["methodId"] != self._options.login.read_text().strip():
+            raise Refused(_LOGIN, "that login is not valid")
+        self._logged_in = True
+        self._peer.answer(request_id, {})
 
     def _no_such_method(self, request_id: Any, _params: Params) -> None:
         self._peer.refuse(request_id, _METHOD_NOT_FOUND, "no such method")
 
     def _initialize(self, request_id: Any, _params: Params) -> None:
         can = self._options.can
+        if self._restarted and "dies-when-restarted" in self._options.misbehaves:
+            die()
+        while self._options.hold and self._options.hold.exists():
+            time.sleep(_LATE)
         capabilities = {
             "loadSession": "load" in can,
             "promptCapabilities": {"image": True, "embeddedContext": True},
@@ -101,6 +139,8 @@ class Agent:
         }
         info = {"name": self._options.name, "title": "Scripted agent", "version": "1.0"}
         result = {"protocolVersion": 1, "agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
+        if self._options.login:
+            result["authMethods"] = [{"id": "key-1", "name": "First key"}, {"id": "key-2", "name": "Second key"}]
         self._peer.answer(request_id, result)
 
     # Sessions ---------------------------------------------------------------------------------------------
@@ -116,9 +156,14 @@ class Agent:
             die()
         if "load-hangs" in wrong:
             return
+        self._loads += 1
+        if "session-active" in wrong and self._loads == 1:
+            raise Refused(_INTERNAL, "Session is active in another process")
         session = self._stored(params["sessionId"])
         if "blank-load" in wrong:
             session.turns = []
+        if "foreign-turns" in wrong:
+            session.turns = [*session.turns, _foreign_turn()]
         if "partial-load" in wrong:
             session.turns = _without_newest_answer(session.turns)
         if "late-replay" in wrong:
@@ -127,8 +172,22 @@ class Agent:
             self._replay(session)
         else:
             self._replay(session)
+            self._finish_on_load(session)
             self._peer.answer(request_id, self._open(session).state())
         self._greet(session.id)
+
+    def _finish_on_load(self, session: Session) -> None:
+        turn = session.turns[-1] if session.turns else None
+        if turn is None or turn.stop is not None or "finishes-on-load" not in self._options.misbehaves:
+            return
+        update = {
+            "sessionUpdate": "agent_message_chunk",
+            "content": {"type": "text", "text": "Finished by itself."},
+        }
+        turn.updates.append(update)
+        turn.stop = "end_turn"
+        self._sessions.save()
+        self._update(session.id, update)
 
     def _resume(self, request_id: Any, params: Params) -> None:
         session = self._stored(params["sessionId"])
@@ -173,6 +232,10 @@ class Agent:
         live.model = params["value"]
         self._peer.answer(request_id, {"configOptions": live.options()})
 
+    def _set_model(self, request_id: Any, params: Params) -> None:
+        self._at(params["sessionId"]).unstable_model = params["modelId"]
+        self._peer.answer(request_id, {})
+
     # Turns ------------------------------------------------------------------------------------------------
 
     def _prompt(self, request_id: Any, params: Params) -> None:
@@ -188,7 +251,7 @@ class Agent:
             stop = turn.run(prompt)
         except Failed as failed:
             live.turn = None
-            self._peer.refuse(request_id, _INTERNAL, str(failed))
+            self._refuse(request_id, Refused(_INTERNAL, str(failed)))
         else:
             live.turn = None
             self._peer.answer(request_id, {"stopReason": stop})
@@ -236,6 +299,11 @@ class Agent:
 
 def _unknown(session_id: Any) -> Refused:
     return Refused(_NOT_FOUND, "no such session", {"sessionId": session_id})
+
+
+def _foreign_turn() -> Turn:
+    said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "An answer about cooking."}}
+    return Turn([{"type": "text", "text": "A question about cooking?"}], [said], "end_turn")
 
 
 def _without_newest_answer(turns: list[Turn]) -> list[Turn]:

@@ -25,6 +25,16 @@ MISBEHAVIOURS = {
     "fake-load": "answers session/load with {} without offering it",
     "resume-replays": "session/resume replays the history, which it must not",
     "acknowledged-loss": "forgets, when it is started again, the last answer it gave",
+    "counts-sessions": "names its sessions s-1, s-2, … anew in each process",
+    "shows-cut-off": "keeps and replays the words of a turn that was cut off",
+    "finishes-on-load": "session/load finishes a turn that was cut off, with new words",
+    "foreign-turns": "session/load also replays turns of another session",
+    "session-active": "refuses the first session/load of each process: the session is active elsewhere",
+    "string-errors": "answers with errors that are strings",
+    "titles-from-prompt": "takes the beginning of a prompt for the session's title",
+    "leaves-tools-pending": "does not say that its tools are finished",
+    "dies-when-restarted": "kills itself on initialize, except in its first process",
+    "outlives-stdin": "does not end when its stdin does",
 }
 
 
@@ -32,6 +42,9 @@ class Options(NamedTuple):
     """One agent's character."""
 
     state: Path | None
+    login: Path | None
+    refuse: Path | None
+    hold: Path | None
     name: str
     can: frozenset[str]
     misbehaves: frozenset[str]
@@ -41,6 +54,13 @@ def parse(arguments: Sequence[str]) -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="acp_agent", description="A scripted ACP agent for tests.")
     parser.add_argument("--state", type=Path, metavar="FILE", help="keep sessions in this file")
+    parser.add_argument(
+        "--login", type=Path, metavar="FILE", help="demand authenticate with the method this file names"
+    )
+    parser.add_argument(
+        "--refuse", type=Path, metavar="FILE", help="refuse to make or load sessions while this file exists"
+    )
+    parser.add_argument("--hold", type=Path, metavar="FILE", help="do not answer initialize while this file exists")
     parser.add_argument("--name", default="scripted-agent", help="what it calls itself")
     for name in CAPABILITIES:
         parser.add_argument(f"--no-{name}", dest="cannot", action="append_const", const=name, default=[])
@@ -48,4 +68,12 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--misbehave", action="append", choices=MISBEHAVIOURS, default=[], help=listed)
     given = parser.parse_args(arguments)
     cannot = {*given.cannot, *(["load"] if "fake-load" in given.misbehave else [])}
-    return Options(given.state, given.name, frozenset(CAPABILITIES) - cannot, frozenset(given.misbehave))
+    return Options(
+        given.state,
+        given.login,
+        given.refuse,
+        given.hold,
+        given.name,
+        frozenset(CAPABILITIES) - cannot,
+        frozenset(given.misbehave),
+    )

@@ -22,9 +22,9 @@ class Turn:
     updates: list[dict[str, Any]] = field(default_factory=list)
     stop: str | None = None
 
-    def on_disk(self) -> Turn:
+    def on_disk(self, *, keep_words: bool = False) -> Turn:
         """The turn as far as an agent that is killed now would know it afterwards."""
-        if self.stop is not None:
+        if self.stop is not None or keep_words:
             return self
         kept = [update for update in self.updates if update["sessionUpdate"] not in _TEXT_OF_A_TURN]
         return Turn(self.prompt, kept)
@@ -50,8 +50,9 @@ class Session:
 class Sessions:
     """Every session the agent knows. With a file, what is saved is there after ``kill -9``."""
 
-    def __init__(self, path: Path | None, *, forget_last_answer: bool = False) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, misbehaves: frozenset[str] = frozenset()) -> None:
+        self._path, self._misbehaves = path, misbehaves
+        forget_last_answer = "acknowledged-loss" in misbehaves
         self._lock = threading.Lock()
         self.known: dict[str, Session] = {}
         if path is not None and path.exists():
@@ -63,7 +64,8 @@ class Sessions:
 
     def new(self, cwd: str, turns: list[Turn] | None = None) -> Session:
         """Begin a session, perhaps with turns of another."""
-        session = Session(uuid.uuid4().hex, cwd, turns or [])
+        name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else uuid.uuid4().hex
+        session = Session(name, cwd, turns or [])
         self.known[session.id] = session
         self.save()
         return session
@@ -73,8 +75,9 @@ class Sessions:
         if self._path is None:
             return
         with self._lock:
+            keep = "shows-cut-off" in self._misbehaves
             sessions = [
-                {"id": s.id, "cwd": s.cwd, "turns": [asdict(turn.on_disk()) for turn in s.turns]}
+                {"id": s.id, "cwd": s.cwd, "turns": [asdict(turn.on_disk(keep_words=keep)) for turn in s.turns]}
                 for s in list(self.known.values())
             ]
             draft = self._path.with_suffix(".new")

@@ -59,8 +59,18 @@ class Performance:
         except (Stopped, ClientRefused) as ended:
             stop = "cancelled" if self.cancelled.is_set() else str(ended)
         self._turn.stop = stop
+        self._forget_commands(_script(prompt))
         self._sessions.save()
         return stop
+
+    def _forget_commands(self, script: str) -> None:
+        """Real agents do not keep slash commands in their history, and little of what came before a compaction."""
+        if not script.startswith("/"):
+            return
+        self._session.turns.remove(self._turn)
+        if script.startswith("/compact"):
+            words = {"type": "text", "text": "A summary of the conversation so far."}
+            self._session.turns[:] = [Turn([words], [], "end_turn")]
 
     def _carry_out(self, line: str) -> None:
         name, _, rest = line.strip().partition(" ")
@@ -75,6 +85,9 @@ class Performance:
     def _misbehave_at_the_start(self) -> None:
         if "garbage-stdout" in self._misbehaves:
             self._peer.write(_GARBAGE)
+        if "titles-from-prompt" in self._misbehaves:
+            first = next((block["text"] for block in self._turn.prompt if block.get("type") == "text"), "")
+            self._notify([{"sessionUpdate": "session_info_update", "title": first[:60]}])
         if "echo-prompts" in self._misbehaves:
             self._notify({"sessionUpdate": "user_message_chunk", "content": block} for block in self._turn.prompt)
         if "long-line-no-newline" in self._misbehaves:
@@ -103,6 +116,8 @@ class Performance:
             chunks = [{"type": "text", "text": text} for text in texts[start : start + step]]
             updates = [{"sessionUpdate": "agent_message_chunk", "content": chunk} for chunk in chunks]
             self._turn.updates += updates
+            if "shows-cut-off" in self._misbehaves:
+                self._sessions.save()
             self._notify(updates)
             self.pause(seconds)
 
@@ -119,6 +134,16 @@ class Performance:
             kind = "tool_call"
         self._sessions.save()
         self._notify([{"sessionUpdate": kind, **change}])
+
+    def notice(self, text: str) -> None:
+        """Words that the user sees and the agent does not keep."""
+        content = {"type": "text", "text": f"{text}\n\n"}
+        self._notify([{"sessionUpdate": "agent_message_chunk", "content": content}])
+
+    @property
+    def misbehaves(self) -> frozenset[str]:
+        """What the agent does wrong."""
+        return self._misbehaves
 
     def show(self, update: dict[str, Any]) -> None:
         """Any update."""
@@ -219,7 +244,11 @@ def _run(act: Performance, call_id: str, seconds: float) -> None:
     except Stopped:
         act.tool({"toolCallId": call_id, "status": "failed"})
         raise
-    act.tool({"toolCallId": call_id, "status": "completed", "content": [_DIFF], "rawOutput": {"written": 3}})
+    done = {"content": [_DIFF], "rawOutput": {"written": 3}}
+    if "leaves-tools-pending" in act.misbehaves:
+        act.tool({"toolCallId": call_id, **done})
+    else:
+        act.tool({"toolCallId": call_id, "status": "completed", **done})
 
 
 def _terminal(act: Performance, rest: str) -> None:
@@ -272,6 +301,7 @@ _COMMANDS: dict[str, Callable[[Performance, str], None]] = {
     "remember": _remember,
     "echo-blocks": lambda act, _rest: act.say(json.dumps(act.prompt)),
     "crash": _crash,
+    "notice": lambda act, rest: act.notice(rest),
     "stop": _stop,
     "fail": _fail,
 }

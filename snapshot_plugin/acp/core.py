@@ -1,0 +1,585 @@
+"""The core of every host: messages in, actions out. No I/O, no threads, no event loop.
+
+`Core.from_client` and `Core.from_agent` take each message once and in order; the host carries the returned actions
+out in order. Work in several steps is a generator (`methods`, `restore`, `supervise`) that the core drives:
+`Core.done` gives it what the host did for it, `Core.tick` ends what waited too long. Each request of the client
+gets exactly one answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from snapshot_plugin.acp.actions import (
+    PASS,
+    Action,
+    Actions,
+    AgentGone,
+    AgentRefused,
+    Answer,
+    Ask,
+    Checkpoint,
+    Do,
+    Record,
+    Steps,
+    ToAgent,
+    ToClient,
+    Wait,
+    Work,
+)
+from snapshot_plugin.acp.events import (
+    answered_by_agent,
+    answered_by_client,
+    asked_by_agent,
+    is_echoed_note,
+    is_note_title,
+    prompted,
+    with_note,
+)
+from snapshot_plugin.acp.ids import IdMap
+from snapshot_plugin.acp.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    RESOURCE_NOT_FOUND,
+    Message,
+    Pending,
+    failure,
+    key_of,
+    notification,
+    request,
+    success,
+)
+from snapshot_plugin.acp.notes import NOTE_LIMIT
+from snapshot_plugin.acp.offers import can, offered
+from snapshot_plugin.acp.refusals import refusal
+from snapshot_plugin.acp.state import STATE_UPDATES
+from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
+
+__all__ = ["Core", "Job"]
+
+_PROTOCOL = 1
+_TICK = 0.02
+_REPEATED = ("tool_call", "tool_call_update", "plan")
+log = logging.getLogger("snapshot_plugin.acp")
+
+
+class Job:
+    """Work in several steps, for a request of the client (*pending*) or of our own accord."""
+
+    def __init__(self, steps: Steps[Any], pending: Pending | None = None, session_id: str | None = None) -> None:
+        self.steps, self.pending = steps, pending
+        self.session_id = session_id if session_id is not None else pending.session_id if pending else None
+        self.followers: list[Message] = []
+        """Messages of the client that wait for it."""
+        self.answered = pending is None
+
+
+class _Asked(NamedTuple):
+    job: Job
+    method: str
+    deadline: float
+
+
+class _Waiting(NamedTuple):
+    job: Job
+    wait: Wait
+    deadline: float
+
+
+Method = Callable[["Core", Pending], Steps[Message]]
+GivesBack = Callable[["Core", SessionSnapshot, Any], Steps[Any]]
+
+
+class Core:
+    """One client, one agent, any number of sessions.
+
+    Args:
+        view: the snapshot of a live session as recorded so far, from memory.
+        methods: the requests answered here, by method; see `methods.session_methods`.
+        command: how the agent was started; kept with the sessions.
+        patience: seconds the agent may take over a request of ours.
+        require: the least grade a restore may have: ``exact``, ``history`` or ``context``.
+        note_limit: characters of what the model is told after a restore.
+        gives_back: brings a session back instead of the ladder in `restore`.
+        only_known: the agent is asked only about sessions that are open here, and never to load one by itself.
+        name: of an agent that does not say its own.
+        now: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        view: Callable[[str], SessionSnapshot],
+        methods: dict[str, Method],
+        command: Sequence[str] = (),
+        patience: float = 60.0,
+        require: str = "context",
+        note_limit: int = NOTE_LIMIT,
+        gives_back: GivesBack | None = None,
+        only_known: bool = False,
+        name: str | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.view, self.now, self.gives_back = view, now, gives_back
+        self.patience, self.require, self.note_limit = patience, require, note_limit
+        self.only_known = only_known
+        self.agent = AgentInfo(name=name, command=tuple(command))
+        self.capabilities: Message = {}
+        self.client_capabilities: Message = {}
+        self.initialize_params: Message | None = None
+        self.login: Message | None = None
+        """The client's own ``authenticate``, for an agent that is restarted. Never stored."""
+        self.ids = IdMap()
+        self.open: set[str] = set()
+        """The sessions that are recorded here."""
+        self.lost: set[str] = set()
+        """Those of them that the present process of the agent does not have."""
+        self.closed: set[str] = set()
+        self.notes: dict[str, str] = {}
+        """What the model must be told with the next prompt, by session."""
+        self.setups: dict[str, Message] = {}
+        """Servers and directories as the client named them. Never stored: they hold secrets."""
+        self.killed_by_load: set[str] = set()
+        self.bring: Callable[[Core, str], Steps[None]] | None = None
+        """Brings a lost session back; see `supervise`."""
+        self.is_up = True
+        self.is_over = False
+        """Whether the agent will not come back."""
+        self.transparent = False
+        self._methods = methods
+        self._numbers = itertools.count(1)
+        self._from_client: dict[str, Pending] = {}
+        self._from_agent: dict[str, Pending] = {}
+        self._asks: dict[str, _Asked] = {}
+        self._works: dict[int, Job] = {}
+        self._waits: list[_Waiting] = []
+        self._busy: dict[str, Job] = {}
+        self._queue: list[Message] = []
+        self._held: dict[str, list[Message]] = {}
+        self._making = 0
+        self._strays: dict[str, list[Message]] = {}
+        self._repeating: dict[str, SessionSnapshot] = {}
+
+    # From the client --------------------------------------------------------------------------------------
+
+    def from_client(self, message: Message) -> Actions:
+        """Take a message of the client. An exception in here is an answer too."""
+        if self.transparent:
+            return [PASS]
+        try:
+            method = message.get("method")
+            if not isinstance(method, str):
+                return self._client_answers(message) if "method" not in message else _no_method(message)
+            if "id" not in message:
+                return self._passed(message, self.ids.for_agent(message)) if self.is_up else []
+            return self._client_asks(message)
+        except Exception as error:
+            log.exception("a message of the client could not be handled")
+            if "id" not in message or "method" not in message:
+                return []
+            return [ToClient(failure(message["id"], INTERNAL_ERROR, f"{type(error).__name__}: {error}"))]
+
+    def _client_asks(self, message: Message) -> Actions:
+        pending = Pending.of(message)
+        session_id = pending.session_id
+        if not self.is_up:
+            return self._queued(message, pending)
+        job = self._busy.get(session_id) if session_id is not None else None
+        if job is not None:
+            job.followers.append(message)
+            return []
+        if pending.method in self._methods:
+            return self.start(Job(self._methods[pending.method](self, pending), pending))
+        if session_id in self.lost and self.bring is not None:
+            job = Job(self.bring(self, session_id), session_id=session_id)
+            job.followers.append(message)
+            return self.start(job)
+        return self._forwarded(message, pending)
+
+    def _queued(self, message: Message, pending: Pending) -> Actions:
+        if self.is_over:
+            return [ToClient(refusal(pending, AgentGone("the agent ended")))]
+        self._queue.append(message)
+        return []
+
+    def _forwarded(self, message: Message, pending: Pending) -> Actions:
+        session_id = pending.session_id
+        if session_id is not None and self._is_unknown(session_id) and pending.method.startswith("session/"):
+            text = f"session {session_id} is not open"
+            return [ToClient(failure(pending.id, RESOURCE_NOT_FOUND, text, {"sessionId": session_id}))]
+        self._from_client[key_of(pending.id)] = pending
+        if pending.method == "initialize":
+            self.initialize_params = pending.params
+            capabilities = pending.params.get("clientCapabilities")
+            self.client_capabilities = capabilities if isinstance(capabilities, dict) else {}
+        if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
+            return self._passed(message, self.ids.for_agent(message))
+        self._repeating.pop(session_id, None)
+        note = self.notes.pop(session_id, None)
+        passed = message if note is None else {**message, "params": with_note(pending.params, note)}
+        entry = prompted(pending.params)
+        return [Record(session_id, *entry), *self._passed(message, self.ids.for_agent(passed))]
+
+    def _is_unknown(self, session_id: str) -> bool:
+        """Whether the agent must not be asked: closed, or an id by which it knows another session of ours."""
+        if session_id in self.open:
+            return False
+        return self.only_known or session_id in self.closed or self.ids.ours(session_id) != session_id
+
+    def _client_answers(self, message: Message) -> Actions:
+        asked = self._from_agent.pop(key_of(message.get("id")), None)
+        if asked is None:
+            return [] if "id" in message else [PASS]  # an answer for an agent that has ended
+        return [*self._recorded(asked.session_id, answered_by_client(asked, message)), PASS]
+
+    def _passed(self, message: Message, passed: Message) -> Actions:
+        return [PASS] if passed is message else [ToAgent(passed)]
+
+    # From the agent ---------------------------------------------------------------------------------------
+
+    def from_agent(self, message: Message) -> Actions:
+        """Take a message of the agent."""
+        method = message.get("method")
+        if self.transparent:
+            return [PASS]
+        try:
+            if method == "session/update":
+                return self._agent_updates(message)
+            if isinstance(method, str):
+                return self._agent_asks(message)
+            return self._agent_answers(message)
+        except Exception:
+            log.exception("a message of the agent could not be handled")
+            return [PASS] if method is not None else []
+
+    def _agent_updates(self, message: Message) -> Actions:
+        params = message.get("params")
+        agent_id = params.get("sessionId") if isinstance(params, dict) else None
+        update = params.get("update") if isinstance(params, dict) else None
+        if not isinstance(agent_id, str) or not isinstance(update, dict):
+            return [PASS]
+        if self._held and (held := self._held.get(agent_id)) is not None:
+            held.append(update)
+            return []
+        session_id = self.ids.ours(agent_id) or agent_id
+        if session_id not in self.open:
+            return self._stray(message, agent_id, session_id, update)
+        kind = update.get("sessionUpdate")
+        if kind != "agent_message_chunk" and _is_withheld(kind, update):
+            return []
+        if self._repeating and session_id in self._repeating and self._repeats(session_id, update):
+            return []
+        passed = PASS if session_id == agent_id else ToClient(self.ids.for_client(message))
+        # That a tool starts has to be durable: its effects may outlive everything.
+        return [Record(session_id, {"update": update}, kind == "tool_call"), passed]
+
+    def _stray(self, message: Message, agent_id: str, session_id: str, update: Message) -> Actions:
+        """An update of a session that is not open: one that is being made now, or one nobody recorded."""
+        if self._making:
+            self._strays.setdefault(agent_id, []).append(update)
+            return []
+        if session_id in self.closed:
+            return []
+        passed = self.ids.for_client(message)
+        return [PASS] if passed is message else [ToClient(passed)]
+
+    def _repeats(self, session_id: str, update: Message) -> bool:
+        """Whether a chunk after a restore is the agent's late replay, and not news."""
+        if update.get("sessionUpdate") in _REPEATED:
+            return True
+        content = update.get("content")
+        text = content.get("text") if isinstance(content, dict) else None
+        if not isinstance(text, str):
+            return False
+        words = text.strip()
+        return any(words in message.text for message in self._repeating[session_id].messages)
+
+    def _agent_asks(self, message: Message) -> Actions:
+        params = message.get("params")
+        named = params.get("sessionId") if isinstance(params, dict) else None
+        actions: Actions = []
+        if "id" in message:
+            asked = Pending.of(message, self.ids.ours(named))
+            self._from_agent[key_of(message["id"])] = asked
+            actions = self._recorded(asked.session_id, asked_by_agent(asked))
+        passed = self.ids.for_client(message)
+        return [*actions, PASS if passed is message else ToClient(passed)]
+
+    def _agent_answers(self, message: Message) -> Actions:
+        number = message.get("id")
+        asked = self._asks.pop(number, None) if isinstance(number, str) else None
+        if asked is not None:
+            return self._advance(asked.job, *_outcome(message))
+        pending = self._from_client.pop(key_of(number), None)
+        if pending is None:  # about a line that was no message; or a second answer, or one that came too late
+            return [PASS] if number is None else []
+        actions = self._answered(pending, message)
+        return [*actions, *self._checked_waits()] if self._waits else actions
+
+    def _answered(self, pending: Pending, message: Message) -> Actions:
+        result, error = message.get("result"), message.get("error")
+        if error is not None and not isinstance(error, dict):
+            message = failure(pending.id, INTERNAL_ERROR, str(error))
+        elif pending.method == "initialize" and isinstance(result, dict):
+            self.transparent = not self.introduced(result)
+            return [PASS if self.transparent else ToClient({**message, "result": offered(result)})]
+        elif pending.method in ("authenticate", "logout") and error is None:
+            self.login = pending.params if pending.method == "authenticate" else None
+        passed: Action = ToClient(message) if error is not None and not isinstance(error, dict) else PASS
+        actions = self._recorded(pending.session_id, answered_by_agent(pending, message))
+        if pending.method == "session/prompt" and pending.session_id in self.open:
+            actions.append(Checkpoint(pending.session_id or ""))
+        return [*actions, passed]
+
+    def _recorded(self, session_id: str | None, entry: Any) -> Actions:
+        return [Record(session_id, *entry)] if entry is not None and session_id in self.open and session_id else []
+
+    def introduced(self, result: Message) -> bool:
+        """Take the agent's answer to ``initialize``; False for another version of the protocol."""
+        if result.get("protocolVersion") != _PROTOCOL:
+            return False
+        capabilities, info = result.get("agentCapabilities"), result.get("agentInfo")
+        self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
+        if self.only_known:
+            self.capabilities = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
+        names = info if isinstance(info, dict) else {}
+        known = {key: names[key] for key in ("name", "version") if isinstance(names.get(key), str)}
+        self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
+        return True
+
+    # Jobs -------------------------------------------------------------------------------------------------
+
+    def start(self, job: Job) -> Actions:
+        """Begin work in several steps. Messages about its session wait until it is done."""
+        if job.session_id is not None:
+            self._busy[job.session_id] = job
+        return self._advance(job, None, None)
+
+    def done(self, number: int, result: Any = None, error: BaseException | None = None) -> Actions:
+        """Take the result of a `Work`."""
+        job = self._works.pop(number, None)
+        return self._advance(job, result, error) if job else []
+
+    def tick(self, now: float) -> Actions:
+        """End what has waited long enough. Call it again after `next_tick` seconds."""
+        actions: Actions = []
+        for number in [number for number, asked in self._asks.items() if now >= asked.deadline]:
+            asked = self._asks.pop(number)
+            late = AgentRefused(f"no answer to {asked.method} in {self.patience:g} s")
+            actions += self._advance(asked.job, None, late)
+        return actions + self._checked_waits()
+
+    def next_tick(self) -> float | None:
+        """Seconds until `tick` is due; None while nothing waits."""
+        if self._waits:
+            return _TICK
+        if not self._asks:
+            return None
+        return max(_TICK, min(asked.deadline for asked in self._asks.values()) - self.now())
+
+    def _checked_waits(self) -> Actions:
+        actions: Actions = []
+        now = self.now()
+        for waiting in list(self._waits):
+            is_ready = waiting.wait.ready(now)
+            if (is_ready or now >= waiting.deadline) and waiting in self._waits:
+                self._waits.remove(waiting)
+                actions += self._advance(waiting.job, is_ready, None)
+        return actions
+
+    def _advance(self, job: Job, value: Any, error: BaseException | None) -> Actions:
+        """Drive a job until it waits for something, or is done."""
+        actions: Actions = []
+        try:
+            while True:
+                step = job.steps.throw(error) if error is not None else job.steps.send(value)
+                value = error = None
+                if isinstance(step, Ask):
+                    if self.is_over:
+                        error = AgentGone("the agent ended")
+                        continue
+                    actions.append(ToAgent(self._ask(job, step)))
+                    return actions
+                if isinstance(step, Do):
+                    number = next(self._numbers)
+                    self._works[number] = job
+                    actions.append(Work(number, step.run))
+                    return actions
+                if isinstance(step, Wait):
+                    self._waits.append(_Waiting(job, step, self.now() + step.at_most))
+                    return actions
+                if isinstance(step, Answer):
+                    actions += self._answer(job, step.result)
+                else:
+                    actions.append(step)
+        except StopIteration as end:
+            return actions + self._answer(job, end.value) + self._finished(job, None)
+        except Exception as problem:  # noqa: BLE001 — the client is told
+            return actions + self._failed(job, problem)
+
+    def _ask(self, job: Job, step: Ask) -> Message:
+        number = f"asnap-{next(self._numbers)}"
+        self._asks[number] = _Asked(job, step.method, self.now() + self.patience)
+        return request(number, step.method, step.params)
+
+    def _answer(self, job: Job, result: Any) -> Actions:
+        if job.answered or job.pending is None:
+            return []
+        job.answered = True
+        return [ToClient(success(job.pending.id, result))]
+
+    def _failed(self, job: Job, problem: Exception) -> Actions:
+        actions: Actions = []
+        if not job.answered and job.pending is not None:
+            job.answered = True
+            actions.append(ToClient(refusal(job.pending, problem)))
+        elif not isinstance(problem, AgentRefused):
+            log.warning("session %s: %s", job.session_id, problem)
+        return actions + self._finished(job, problem)
+
+    def _finished(self, job: Job, problem: Exception | None) -> Actions:
+        if job.session_id is not None and self._busy.get(job.session_id) is job:
+            del self._busy[job.session_id]
+        actions: Actions = []
+        for message in job.followers:
+            if problem is not None and job.pending is None:  # it was to bring the session back for them
+                actions.append(ToClient(refusal(Pending.of(message), problem)))
+            else:
+                actions += self.again(message)
+        return actions
+
+    def again(self, message: Message) -> Actions:
+        """`from_client` for a message that had to wait."""
+        return [ToAgent(message) if action is PASS else action for action in self.from_client(message)]
+
+    # For jobs ---------------------------------------------------------------------------------------------
+
+    def can(self, name: str) -> bool:
+        """Whether the agent itself advertises a session method."""
+        return can(self.capabilities, name)
+
+    def is_busy(self, session_id: str) -> bool:
+        """Whether a job is at work on the session."""
+        return session_id in self._busy
+
+    def agent_event(self, agent_id: str) -> Message:
+        """The event that this agent has the session now, under this id, and how it can bring it back."""
+        able = {"load": self.capabilities.get("loadSession") is True, "resume": self.can("resume")}
+        return {"agent": {"sessionId": agent_id, "info": self.agent.raw(), "able": able}}
+
+    def prompts(self, session_id: str | None = None) -> list[Pending]:
+        """The prompts that wait for their answer: of one session, or of all."""
+        waiting = [pending for pending in self._from_client.values() if pending.method == "session/prompt"]
+        return [pending for pending in waiting if session_id in (None, pending.session_id)]
+
+    def answer_instead(self, pending: Pending, result: Message) -> Actions:
+        """Answer a request that the agent does not answer. Its own answer comes too late."""
+        self._from_client.pop(key_of(pending.id), None)
+        return [*self._recorded(pending.session_id, answered_by_agent(pending, {"result": result})),
+                ToClient(success(pending.id, result))]  # fmt: skip
+
+    def expect_repetition(self, session_id: str, record: SessionSnapshot) -> None:
+        """Until the next prompt, chunks that repeat the record are the agent's late replay."""
+        self._repeating[session_id] = record
+
+    @contextmanager
+    def making_sessions(self) -> Iterator[None]:
+        """While a session is made, what the agent says of an unknown one waits until `bind` names it."""
+        self._making += 1
+        try:
+            yield
+        finally:
+            self._making -= 1
+            if not self._making:
+                self._strays.clear()
+
+    @contextmanager
+    def withholding(self, agent_id: str) -> Iterator[list[Message]]:
+        """Keep the session's updates from client and record; they are in the list."""
+        held = self._held[agent_id] = []
+        try:
+            yield held
+        finally:
+            del self._held[agent_id]
+
+    def bind(self, session_id: str, agent_id: str, *, is_new: bool) -> Steps[None]:
+        """The agent has the session under this id now. What it said of it meanwhile is recorded and shown.
+
+        Of one that is not new only how it is: what an agent says to greet a new session is not part of it.
+        """
+        self.ids.bind(session_id, agent_id)
+        self.open.add(session_id)
+        self.lost.discard(session_id)
+        self.closed.discard(session_id)
+        strays = self._strays.pop(agent_id, [])
+        yield from (self.show if is_new else self.show_state)(session_id, strays)
+
+    def drop(self, session_id: str) -> None:
+        """The session is not open here any more."""
+        self.open.discard(session_id)
+        self.lost.discard(session_id)
+        self.notes.pop(session_id, None)
+        self.setups.pop(session_id, None)
+        self._repeating.pop(session_id, None)
+
+    def show_state(self, session_id: str, updates: Sequence[Message]) -> Steps[None]:
+        """Record and show those of the withheld updates that say how the session is, not what was said in it."""
+        kinds = STATE_UPDATES.keys() - {"plan"}
+        yield from self.show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])
+
+    def show(self, session_id: str, updates: Sequence[Message]) -> Steps[None]:
+        """Record updates and pass them on to the client."""
+        for update in updates:
+            if not _is_withheld(update.get("sessionUpdate"), update):
+                yield Record(session_id, {"update": update})
+                yield ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+
+    def until_up(self) -> Steps[None]:
+        """Wait, bounded, until a restarted agent is ready. Raises `AgentGone` if it is not."""
+        is_up = yield Wait(lambda _now: self.is_up or self.is_over, self.patience)
+        if not is_up or self.is_over:
+            raise AgentGone("the agent ended and did not come back")
+
+    # For the supervisor -----------------------------------------------------------------------------------
+
+    def cut_connection(self) -> tuple[list[Pending], Actions]:
+        """The agent is gone: what waited for it, and the actions of the jobs that did."""
+        waiting, self._from_client = list(self._from_client.values()), {}
+        self._from_agent.clear()
+        asked, self._asks = self._asks, {}
+        actions: Actions = []
+        for each in asked.values():
+            actions += self._advance(each.job, None, AgentGone("the agent ended"))
+        return waiting, actions
+
+    def release_queue(self) -> Actions:
+        """Take in the messages that waited for the agent."""
+        waiting, self._queue = self._queue, []
+        return [action for message in waiting for action in self.again(message)]
+
+
+def _no_method(message: Message) -> Actions:
+    if "id" not in message:
+        return []
+    return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]
+
+
+def _is_withheld(kind: Any, update: Message) -> bool:
+    """Our note to the model is neither the user's words nor a title."""
+    if kind == "user_message_chunk":
+        return is_echoed_note(update)
+    return kind == "session_info_update" and is_note_title(update)
+
+
+def _outcome(message: Message) -> tuple[Message | None, AgentRefused | None]:
+    error = message.get("error")
+    if error is not None:
+        text = str(error.get("message", error)) if isinstance(error, dict) else str(error)
+        return None, AgentRefused(text, error)
+    result = message.get("result")
+    return (result if isinstance(result, dict) else {}), None

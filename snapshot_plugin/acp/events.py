@@ -1,0 +1,97 @@
+"""Which message becomes which event of the record. Pure.
+
+Each function returns the `Entry` for one kind of message, or None if there is nothing to record. A `durable` entry
+must be on disk before the message is passed on; any other must be in the spool.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from snapshot_plugin.acp.messages import Message, Pending
+from snapshot_plugin.acp.notes import is_note
+from snapshot_plugin.model.times import rfc3339
+
+__all__ = [
+    "Entry",
+    "answered_by_agent",
+    "answered_by_client",
+    "asked_by_agent",
+    "is_echoed_note",
+    "is_note_title",
+    "prompted",
+    "stamp",
+    "with_note",
+]
+
+
+class Entry(NamedTuple):
+    """An event for the record."""
+
+    event: dict[str, Any]
+    durable: bool = False
+
+
+def prompted(params: Message) -> Entry:
+    """The user's prompt, before the agent gets it."""
+    return Entry({"prompt": params.get("prompt") or [], "t": stamp()}, durable=True)
+
+
+def with_note(params: Message, note: str) -> Message:
+    """A prompt that also tells the model *note*: last, because agents make titles of how a prompt begins."""
+    prompt = params.get("prompt")
+    return {**params, "prompt": [*(prompt if isinstance(prompt, list) else []), {"type": "text", "text": note}]}
+
+
+def asked_by_agent(asked: Pending) -> Entry | None:
+    """A request of the agent, before the client gets it: only what asks for permission is kept."""
+    if asked.method != "session/request_permission":
+        return None
+    return Entry({"permission": asked.params, "n": str(asked.id)}, durable=True)
+
+
+def answered_by_client(asked: Pending, answer: Message) -> Entry | None:
+    """The client's answer to a request of the agent: what was permitted, what a terminal showed."""
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        return None
+    if asked.method == "session/request_permission":
+        return Entry({"outcome": result.get("outcome"), "n": str(asked.id)}, durable=True)
+    if asked.method.startswith("terminal/"):
+        shown = {**{key: asked.params[key] for key in ("command", "args") if key in asked.params}, **result}
+        return Entry({"terminal": {"terminalId": asked.params.get("terminalId"), **shown}})
+    return None
+
+
+def answered_by_agent(asked: Pending, answer: Message) -> Entry | None:
+    """The agent's answer to a request about a session that is recorded: the end of a turn, a changed setting."""
+    result = answer.get("result")
+    if asked.method == "session/prompt":
+        stop = result if isinstance(result, dict) else {"error": answer.get("error")}
+        return Entry({"stop": stop, "t": stamp()}, durable=True)
+    if not isinstance(result, dict):
+        return None
+    if asked.method == "session/set_mode":
+        return Entry({"config": {"modes": {"currentModeId": asked.params.get("modeId")}}})
+    if asked.method == "session/set_model":
+        return Entry({"config": {"models": {"currentModelId": asked.params.get("modelId")}}})
+    return Entry({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
+
+
+def is_echoed_note(update: Message) -> bool:
+    """Whether an agent that echoes prompts shows our note to the model, which the user did not write."""
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    return update.get("sessionUpdate") == "user_message_chunk" and isinstance(text, str) and is_note(text)
+
+
+def is_note_title(update: Message) -> bool:
+    """Whether an agent made a title of our note to the model."""
+    title = update.get("title")
+    return isinstance(title, str) and is_note(title.strip())
+
+
+def stamp() -> str:
+    """Return the time of day as events carry it."""
+    return rfc3339(datetime.now(UTC))

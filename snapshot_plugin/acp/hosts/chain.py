@@ -1,0 +1,90 @@
+"""A link of a proxy chain: the agent is not our child but what the conductor puts behind us.
+
+A conductor starts the proxy without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``).
+Messages to our successor go to the conductor in a ``_proxy/successor`` envelope, and messages of the successor
+come in one. `ChainLink` has the interface of `process.AgentProcess`, so nothing else has to know.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from snapshot_plugin.acp.messages import Lines, Message, encode, parse
+
+__all__ = ["ChainLink"]
+
+_INITIALIZE = ("proxy/initialize", "_proxy/initialize")
+_SUCCESSOR = ("proxy/successor", "_proxy/successor")
+
+
+class ChainLink:
+    """The successor, reached through the conductor that we also talk to as our client."""
+
+    pid = 0
+
+    def __init__(self) -> None:
+        self.to_conductor: Callable[[bytes], None] = lambda _data: None
+        self._prefix = "_proxy/"
+        self._said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lines = Lines()
+        self._numbers = itertools.count(1)
+        self._asked: dict[str, Any] = {}
+
+    # What the proxy sends to "the agent" ------------------------------------------------------------------
+
+    def send(self, data: bytes) -> bool:
+        """Pass lines on to the successor, each in an envelope; answers to its requests go as they are.
+
+        Nothing is written here that could block: `to_conductor` only adds to the client's outbox.
+        """
+        for line in self._lines.feed(data):
+            message = parse(line)
+            if message is not None:
+                self.to_conductor(encode(self._wrapped(message)))
+        return True
+
+    def _wrapped(self, message: Message) -> Message:
+        if "method" not in message:
+            return message
+        inner = {"method": message["method"], "params": message.get("params") or {}}
+        envelope = {"jsonrpc": "2.0", "method": f"{self._prefix}successor", "params": inner}
+        if "id" not in message:
+            return envelope
+        number = f"asnap-link-{next(self._numbers)}"
+        self._asked[number] = message["id"]
+        return {**envelope, "id": number}
+
+    # What the conductor sends us --------------------------------------------------------------------------
+
+    def unwrapped(self, message: Message) -> Message | None:
+        """The predecessor's message as plain ACP; None if it was the successor's."""
+        method = message.get("method")
+        if method in _INITIALIZE:
+            self._prefix = method.removesuffix("initialize")
+            return {**message, "method": "initialize"}
+        if method in _SUCCESSOR:
+            raw = message.get("params")
+            params = raw if isinstance(raw, dict) else {}
+            inner = {key: params[key] for key in ("method", "params") if key in params}
+            self._said.put(encode({**{k: v for k, v in message.items() if k not in ("method", "params")}, **inner}))
+            return None
+        if method is None and isinstance(message.get("id"), str) and message["id"] in self._asked:
+            self._said.put(encode({**message, "id": self._asked.pop(message["id"])}))
+            return None
+        return message
+
+    def read(self) -> bytes:
+        """What the successor has said; empty once the chain is over."""
+        return self._said.get()
+
+    def signal(self, number: int) -> None:
+        """Signals are the conductor's business."""
+
+    def end(self, *, patience: float) -> int:
+        """The chain is over."""
+        _ = patience
+        self._said.put(b"")
+        return 0

@@ -1,0 +1,298 @@
+"""For agents written with the SDK: one base class, and their sessions survive.
+
+The core sits between the SDK's connection (behind it: the author's code) and its transport (behind it: the
+client). It serves stdio, HTTP and WebSocket alike, and answers methods the SDK does not route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from snapshot_plugin.acp.actions import Ask, Record, Steps
+from snapshot_plugin.acp.author_memory import kept_history, note_about, storable
+from snapshot_plugin.acp.core import Core
+from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
+from snapshot_plugin.acp.messages import Message, success
+from snapshot_plugin.acp.methods import SessionMethods
+from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.restore import Grade, Restored, Wish
+from snapshot_plugin.errors import InvalidInput, MissingExtra, SnapshotError
+from snapshot_plugin.live.recovery import recover
+from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.manager.opening import open_place
+from snapshot_plugin.model.snapshot import Message as Said
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["AgentHost", "Place", "SnapshotAgentMixin"]
+
+Place = SnapshotManager | SnapshotStore | str | Path | None
+"""Where sessions are kept: a manager's store, a store, a path, or (None) the user's own store."""
+
+_TAKE_BACK, _CLOSE = "_asnap/take_back", "session/close"
+log = logging.getLogger("snapshot_plugin.acp")
+
+
+class SnapshotAgentMixin:
+    """Sessions that survive: ``class MyAgent(SnapshotAgentMixin, Agent)``, and nothing else needs to change.
+
+    The agent offers ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and ``delete``, whatever transport
+    and flags it runs with, and everything it says is on disk before the client has it. Its ``initialize``,
+    ``new_session`` and ``prompt`` stay as they are. Its own ``load_session`` and the like are not called any more.
+
+    A session that comes back is a new one to the agent's code: ``new_session`` is called, and the id it returns
+    is the one that `take_back` and ``prompt`` are then called with. The client never sees it change.
+
+    Without the two methods below the model is told the conversation, bounded, with the next prompt. With them
+    it is told only what was said since the history was taken: the turn that was cut off, if there is one.
+    """
+
+    snapshot_store: Place = None
+    """Where sessions are kept: a `FilesystemStore`, its path, a manager; the user's own store by default."""
+
+    def history(self, session_id: str) -> Any:
+        """What the agent remembers of the session: a dict of JSON values, or None. May be ``async``.
+
+        Asked for at the end of each turn, before the client hears of the end. It is stored whole each time.
+        """
+
+    def take_back(self, session_id: str, history: Any, transcript: Sequence[Said]) -> Any:
+        """Remember what `history` returned last, in the new session *session_id*. May be ``async``.
+
+        Args:
+            session_id: the id ``new_session`` has just returned.
+            history: as it was returned; None in an agent that has no `history` of its own.
+            transcript: the conversation as the client saw it, for such an agent.
+
+        Returns:
+            False if the agent remembers nothing, so that the model has to be told.
+        """
+        _ = session_id, history, transcript
+        return False
+
+    def on_connect(self, conn: Any) -> None:
+        """Called by the SDK; sessions are kept on *conn* from here on."""
+        _keep_sessions(self, conn)
+        further = getattr(super(), "on_connect", None)
+        if further is not None:
+            further(conn)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether the agent has a `history` of its own."""
+        return type(self).history is not SnapshotAgentMixin.history
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Agents keep their connection in an on_connect of their own, and seldom call the one above.
+        if "on_connect" in vars(cls):
+            setattr(cls, "on_connect", _connecting(cls.on_connect))  # noqa: B010 — mypy refuses the plain way
+
+
+def _connecting(on_connect: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(on_connect)
+    def connect(self: SnapshotAgentMixin, conn: Any) -> None:
+        _keep_sessions(self, conn)
+        on_connect(self, conn)
+
+    return connect
+
+
+def _keep_sessions(agent: SnapshotAgentMixin, conn: Any) -> None:
+    """Put a host between the SDK's connection and its transport; once, however often it is asked for."""
+    try:
+        from acp._transport import NdjsonTransport  # noqa: PLC0415 — whoever connects has the SDK
+
+        inner = conn._conn._transport  # noqa: SLF001 — the SDK offers no other way in
+    except (ImportError, AttributeError) as error:
+        what = f"sessions cannot be kept with this release of agent-client-protocol: {error}"
+        raise MissingExtra(what, hint="pip install --upgrade 'snapshot-plugin[acp]'") from error
+    if not isinstance(inner, AgentHost):
+        names = not isinstance(inner, NdjsonTransport)
+        conn._conn._transport = AgentHost(inner, agent, names_sessions=names)  # noqa: SLF001 — as above
+
+
+class AgentHost:
+    """A transport in front of the client's: every message passes the core, in both directions.
+
+    Raises:
+        InvalidInput: the agent's store has no place for what streams by.
+    """
+
+    def __init__(self, inner: Transport, author: SnapshotAgentMixin, *, names_sessions: bool) -> None:
+        self._inner, self._author, self._place = inner, author, _checked(author.snapshot_store)
+        self._owned: FilesystemStore | None = None
+        self.core = Core(
+            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
+            methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
+            gives_back=_given_back,
+            only_known=True,
+            name=type(author).__name__,
+        )
+        self.host = TaskHost(self.core, self._opened, to_client=inner.send, to_agent=self._to_author)
+        self._opening = asyncio.Lock()
+        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # The transport, as the SDK sees it --------------------------------------------------------------------
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message for the author's code."""
+        if self._pump is None:
+            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin client")
+        message = await self._inbox.get()
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Record what the author's code says, then send it."""
+        if self._closed:
+            await self._inner.send(message)
+            return
+        memory = await self._memory_after(message)
+        actions = self.core.from_agent(message)
+        if memory:
+            actions = [_with_memory(action, memory) for action in actions]
+        for sent in self.host.take(actions, message, self.host.to_client):
+            await asyncio.shield(sent)
+
+    async def close(self) -> None:
+        """Let go of the sessions, then of the client; even when cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._pump is not None:
+                self._pump.cancel()
+            try:
+                await self.host.end()
+                if self._owned is not None:
+                    await self._owned.aclose()
+            finally:
+                await self._inner.close()
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._inner.receive()) is not None:
+                if isinstance(message, dict):
+                    self.host.take(self.core.from_client(message), message, self.host.to_agent)
+                    await self.host.to_agent.drained()
+                else:
+                    self._inbox.put_nowait(message)
+            self._inbox.put_nowait(None)
+        except Exception as error:  # noqa: BLE001 — the SDK's loop gets what its transport raised
+            self._inbox.put_nowait(error)
+
+    # The author's code ------------------------------------------------------------------------------------
+
+    async def _to_author(self, message: Message) -> None:
+        """Pass a message on. Requests of the core that the SDK does not route call the author's methods."""
+        method, number = message.get("method"), message.get("id")
+        if isinstance(number, str) and number.startswith("asnap-") and method in (_TAKE_BACK, _CLOSE):
+            _ = self.host.spawn(self._called(number, str(method), message["params"]))
+        else:
+            self._inbox.put_nowait(message)
+
+    async def _called(self, number: str, method: str, params: Message) -> None:
+        try:
+            result = await (self._taken_back(params) if method == _TAKE_BACK else self._author_closed(params))
+        except Exception as error:
+            log.exception("session %s: the agent's %s failed", params.get("sessionId"), method)
+            result = {"failed": str(error)}
+        self.host.take(self.core.from_agent(success(number, result)))
+
+    async def _author_closed(self, params: Message) -> Message:
+        close = getattr(self._author, "close_session", None)
+        await _awaited(close(session_id=params["sessionId"]) if close else None)
+        return {}
+
+    async def _taken_back(self, params: Message) -> Message:
+        """How many messages the author's code remembers now, and how that came about."""
+        record: SessionSnapshot = params["record"]
+        kept = kept_history(record, self.core.agent.name)
+        if kept is None and self._author.keeps_history:
+            return {"remembered": 0, "tried": "no history was kept"}
+        value, covers = kept or (None, len(record.messages))
+        taken = await _awaited(self._author.take_back(params["sessionId"], value, record.messages))
+        if taken is False:
+            return {"remembered": 0, "tried": "the agent keeps no history"}
+        return {"remembered": covers, "tried": "the agent took its history back"}
+
+    async def _memory_after(self, message: Message) -> Message:
+        """What the author's code remembers of a session whose turn *message* ends, as an addition to the event."""
+        ended = (
+            [asked for asked in self.core.prompts() if asked.id == message.get("id")]
+            if "method" not in message
+            else []
+        )
+        if not ended or not self._author.keeps_history or ended[0].session_id not in self.core.open:
+            return {}
+        try:
+            value = await _awaited(self._author.history(self.core.ids.agents(ended[0].session_id or "")))
+            return {} if value is None else {"history": storable(value)}
+        except Exception as error:  # noqa: BLE001 — the turn is over all the same, and the transcript is safe
+            log.warning("session %s: the agent's history is not kept: %s", ended[0].session_id, error)
+            return {}
+
+    # The store --------------------------------------------------------------------------------------------
+
+    async def _opened(self) -> LiveSessions:
+        """Open the store when it is first needed; what killed processes left there is recovered."""
+        async with self._opening:
+            if self.host.sessions is None:
+                store, is_ours = open_place(self._place)
+                if is_ours and isinstance(store, FilesystemStore):
+                    self._owned = store
+                try:
+                    for found in await recover(store, now=datetime.now(UTC)):
+                        if found.problem:
+                            log.warning("session %s was not all recovered: %s", found.session_id, found.problem)
+                except (SnapshotError, OSError) as error:
+                    log.warning("sessions that were killed could not be looked for: %s", error)
+                self.host.sessions = LiveSessions(store, Recording)
+            return self.host.sessions
+
+
+def _given_back(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
+    """A new session in the author's code, which is then given its memory."""
+    result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
+    agent_id = str(result.get("sessionId", ""))
+    taken = yield Ask(_TAKE_BACK, {"sessionId": agent_id, "record": record})
+    remembered = taken.get("remembered", 0)
+    tried = taken.get("tried") or f"the agent did not take its history back: {taken.get('failed')}"
+    note = note_about(record, remembered=remembered, limit=core.note_limit)
+    grade: Grade = "native-load" if remembered else "context"
+    return Restored(record.session_id, grade, agent_id, result, note, (str(tried),), record)
+
+
+def _with_memory(action: Any, memory: Message) -> Any:
+    if isinstance(action, Record) and "stop" in action.event:
+        return action._replace(event={**action.event, **memory})
+    return action
+
+
+def _checked(place: Place) -> FilesystemStore | str | Path | None:
+    store = place.store if isinstance(place, SnapshotManager) else place
+    if store is None or isinstance(store, FilesystemStore | str | Path):
+        return store
+    raise InvalidInput(
+        f"sessions cannot be recorded in a {type(store).__name__}: it has no place for what streams by",
+        hint="use a FilesystemStore, or the path of one",
+    )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,514 @@
+"""For clients written with the SDK: record a connection; start an agent and continue a stored session in it.
+
+The core sits in the connection's transport: the SDK's observers are told after a message was sent, and its typed
+models drop what they do not know. The SDK runs on asyncio alone, and so does this.
+
+What is promised: the answer to ``session/new``, a prompt (before the agent gets it), a tool call that starts, a
+permission request and its answer, and the end of a turn (before the caller gets it) are on disk first; every
+streamed update is in the spool before the client's handler is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import anyio
+
+from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps
+from snapshot_plugin.acp.core import Core
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
+from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
+from snapshot_plugin.acp.messages import Message
+from snapshot_plugin.acp.methods import SessionMethods, told
+from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.replay import replay
+from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
+from snapshot_plugin.acp.supervise import Supervision
+from snapshot_plugin.errors import AgentUnavailable, InvalidInput, MissingExtra, SessionLocked
+from snapshot_plugin.live.session import LiveSession
+from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+if TYPE_CHECKING:
+    from acp.client.connection import ClientSideConnection
+
+__all__ = ["ClientHost", "Handshake", "Recorder", "Require", "Restoration", "record", "resume_agent", "resume_over"]
+
+Require = Literal["exact", "history", "context"]
+_FULL = 1000
+log = logging.getLogger("snapshot_plugin.acp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handshake:
+    """What an agent is told before there is a session.
+
+    Args:
+        capabilities: of the client: the SDK's ``ClientCapabilities``, or the same as JSON.
+        info: who the client is: the SDK's ``Implementation``, or the same as JSON.
+        auth_method: authenticate with this method, which the agent offers.
+        patience: how long the agent may take over one request, in seconds.
+    """
+
+    capabilities: Any = field(default_factory=dict)
+    info: Any = None
+    auth_method: str | None = None
+    patience: float = 60.0
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """How a session came back, and what was said in it."""
+
+    session_id: str
+    """The id to prompt with, whatever the agent calls it now."""
+    grade: Grade
+    """``native-load`` or ``native-resume``: the agent remembers. ``context``: it is told, with the next prompt."""
+    messages: int
+    tried: tuple[str, ...]
+    """Each rung of the ladder, and what became of it."""
+    notices: tuple[str, ...]
+    """What had to be mended: tools that were running, and the like."""
+    differences: tuple[str, ...]
+    """Settings that could not be set as they were."""
+    note: str | None
+    """What the model is told with the next prompt."""
+    result: Message
+    """The agent's answer: modes and options, as they are now."""
+    transcript: tuple[Message, ...]
+    """The conversation as updates, raw, as ``session/load`` would send them."""
+    record: SessionSnapshot
+
+    def __str__(self) -> str:
+        told_later = " and is told them with the next prompt" if self.grade == "context" else ""
+        tried = "; ".join(self.tried)
+        return f"{self.session_id}: back with {self.messages} messages ({self.grade}){told_later}; {tried}"
+
+    @classmethod
+    def of(cls, restored: Restored, record: SessionSnapshot, capabilities: Any) -> Restoration:
+        """The report on *restored*, whose record is *record* by now."""
+        report = restored.report()
+        return cls(
+            session_id=restored.session_id,
+            grade=restored.grade,
+            messages=report["messages"],
+            tried=restored.tried,
+            notices=tuple(report["notices"]),
+            differences=restored.differences,
+            note=restored.note,
+            result={key: value for key, value in restored.result.items() if key != "sessionId"},
+            transcript=tuple(replay(record, as_json(capabilities))),
+            record=record,
+        )
+
+
+class ClientHost:
+    """A transport in front of the agent's: every message passes the core, in both directions."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        sessions: Callable[[], Awaitable[LiveSessions]],
+        *,
+        command: Sequence[str] = (),
+        patience: float = 60.0,
+        restart: Callable[[], Awaitable[Transport]] | None = None,
+    ) -> None:
+        self.core = Core(
+            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
+            methods=SessionMethods().by_name(),
+            command=command,
+            patience=patience,
+        )
+        self.host = TaskHost(self.core, sessions, to_client=self._to_client, to_agent=self._to_agent)
+        self.host.on_restart = self._restarted
+        self.supervision = Supervision(self.core, restarts=restart is not None)
+        self.is_gone = False
+        self._inner, self._restart = inner, restart
+        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
+        self._has_room = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # The transport, as the SDK sees it --------------------------------------------------------------------
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Record a message of the client, then send it. A caller that gives up does not separate the two."""
+        self._start()
+        sent = self.host.take(self.core.from_client(message), message, self.host.to_agent)
+        for each in sent:
+            try:
+                await asyncio.shield(each)
+            except (OSError, RuntimeError) as error:
+                self._unsent(message, error)
+                raise
+
+    def _unsent(self, message: Message, error: Exception) -> None:
+        params = message.get("params")
+        session_id = params.get("sessionId") if isinstance(params, dict) else None
+        live = self.host.sessions.open.get(str(session_id)) if self.host.sessions else None
+        if live is not None and message.get("method") == "session/prompt":
+            live.interrupt(f"the prompt could not be sent: {error}")
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message the client is to get."""
+        self._start()
+        message = await self._inbox.get()
+        self._has_room.set()
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    async def close(self) -> None:
+        """Let go of the sessions, then of the agent; even when cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._pump is not None:
+                self._pump.cancel()
+            try:
+                await self.host.end(drain=False)
+            finally:
+                await self._inner.close()
+        self._inbox.put_nowait(None)
+
+    # The two sides ----------------------------------------------------------------------------------------
+
+    async def _to_client(self, message: Message) -> None:
+        self._inbox.put_nowait(message)
+
+    async def _to_agent(self, message: Message) -> None:
+        await self._inner.send(message)
+
+    def _start(self) -> None:
+        if self._pump is None and not self._closed:
+            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin agent")
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._inner.receive()) is not None:
+                if not isinstance(message, dict):
+                    log.warning("the agent wrote something that is not ACP: %.200r", message)
+                    continue
+                self.host.take(self.core.from_agent(message), message, self.host.to_client)
+                while self._inbox.qsize() > _FULL:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        except Exception as error:  # noqa: BLE001 — the SDK's loop gets what its transport raised
+            await self._ended()
+            self._inbox.put_nowait(error)
+            return
+        if not await self._ended():
+            self._inbox.put_nowait(None)
+
+    async def _ended(self) -> bool:
+        """The agent is gone: whether it is started again."""
+        self.is_gone = True
+        self.host.take(self.supervision.agent_ended())
+        await self.host.to_client.drained()
+        return not self.core.is_over
+
+    async def _restarted(self, delay: float) -> None:
+        assert self._restart is not None  # noqa: S101 — it was said that the agent can be restarted
+        await asyncio.sleep(delay)
+        await self._inner.close()
+        self._inner = await self._restart()
+        self.is_gone = False
+        self._pump = asyncio.create_task(self._read(), name="snapshot_plugin agent")
+        self.host.take(self.supervision.agent_started())
+
+    # For those who start an agent -------------------------------------------------------------------------
+
+    async def shake_hands(self, handshake: Handshake) -> None:
+        """Initialize the connection.
+
+        Raises:
+            AgentUnavailable: the agent does not answer, or speaks another version of the protocol.
+        """
+        self._start()
+        params: Message = {"protocolVersion": 1, "clientCapabilities": as_json(handshake.capabilities)}
+        if handshake.info is not None:
+            params["clientInfo"] = as_json(handshake.info)
+        self.core.initialize_params = params
+        self.core.client_capabilities = params["clientCapabilities"]
+        result = await self.asked("initialize", params)
+        if not self.core.introduced(result):
+            version = result.get("protocolVersion")
+            hint = "use one that speaks version 1"
+            raise AgentUnavailable(f"the agent speaks version {version} of ACP", hint=hint)
+        if handshake.auth_method is not None:
+            self.core.login = {"methodId": handshake.auth_method}
+            await self.asked("authenticate", self.core.login)
+
+    async def asked(self, method: str, params: Message) -> Message:
+        """A request of our own. Raises `AgentUnavailable`."""
+
+        def ask() -> Steps[Message]:
+            result: Message = yield Ask(method, params)
+            return result
+
+        try:
+            return await self.host.run(ask())
+        except AgentRefused as refused:
+            raise AgentUnavailable(f"the agent did not take {method}: {refused}") from refused
+
+    async def bring_back(self, session_id: str, params: Message, *, require: str) -> Restored:
+        """A session that is live here, as faithfully as the agent can; an agent that dies of it is restarted once.
+
+        Raises:
+            FidelityNotMet: not as faithfully as *require* demands.
+            AgentUnavailable: not even a new session could be made.
+        """
+        self.core.open.add(session_id)
+
+        def steps() -> Steps[Restored]:
+            restored = yield from restore(self.core, Wish(session_id, params, require))
+            yield from told(self.core, restored)
+            return restored
+
+        try:
+            return await self.host.run(steps())
+        except AgentRefused as refused:
+            raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
+        finally:
+            self.supervision.restarts = False
+
+
+class Recorder:
+    """What `record` returns: the sessions of one connection."""
+
+    def __init__(self, host: ClientHost) -> None:
+        self._host = host
+
+    @property
+    def sessions(self) -> Mapping[str, LiveSession]:
+        """The sessions that are recorded now, by the id the client knows."""
+        live = self._host.host.sessions
+        return live.open if live is not None else {}
+
+
+def record(connection: ClientSideConnection, manager: SnapshotManager, *, command: Sequence[str] = ()) -> Recorder:
+    """Record every session of an SDK connection from now on. Call it right after the connection was made.
+
+    The client gets what clients of the proxy get: ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and
+    ``delete`` work with any agent. Sessions are live in *manager* until the connection is closed, which saves them
+    once more. A session that began before is not recorded. One whose id is taken in the store gets one of ours.
+
+    Args:
+        connection: made by ``connect_to_agent`` or ``spawn_agent_process``, over any transport.
+        manager: open; it saves the sessions whether or not its settings enable persistence.
+        command: how the agent was started; kept with the sessions, for people.
+
+    Raises:
+        InvalidInput: the manager is not open, or the connection is no client's or is recorded already.
+        MissingExtra: the installed SDK has no message transports.
+    """
+    sessions = partial(_recording, manager, manager.recording(Recording))
+    return Recorder(_tapped(connection, lambda inner: ClientHost(inner, sessions, command=command)))
+
+
+async def _recording(_manager: SnapshotManager, sessions: LiveSessions) -> LiveSessions:
+    return sessions
+
+
+@asynccontextmanager
+async def resume_agent(
+    command: Sequence[str],
+    session_id: str,
+    manager: SnapshotManager,
+    *,
+    client: Any,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    require: Require = "context",
+    mcp_servers: Sequence[Any] = (),
+    handshake: Handshake | None = None,
+    use_unstable_protocol: bool = False,
+) -> AsyncIterator[tuple[ClientSideConnection, Restoration]]:
+    """Start an agent and continue a stored session in it; recorded, and ended with the block.
+
+    The connection is initialized and has the session open. Prompt with ``report.session_id``, which is *session_id*
+    whatever the agent calls it. What the agent has forgotten is told with the next prompt. Nothing is re-run.
+
+    Args:
+        command: the agent's program and its arguments.
+        session_id: ours.
+        manager: open; keeps the session saved.
+        client: the SDK's ``Client``, or a function that makes one.
+        env: the agent's whole environment; None: this process's own. The keys of a store are left out of either.
+        cwd: where the agent and the session work; None: where the session did.
+        require: the least that is accepted: ``exact`` (the agent loads it, and its memory is verified), ``history``
+            (it remembers, by load or resume), ``context`` (it may have to be told).
+        mcp_servers: for the session; they are never stored, so they are needed again.
+        handshake: the client's capabilities and name, how to authenticate, how long to wait.
+        use_unstable_protocol: as the SDK's.
+
+    Raises:
+        SnapshotNotFound: there is no such session.
+        SessionLocked: it is live, here or elsewhere. No agent was started.
+        FidelityNotMet: it cannot come back as *require* demands. Nothing was lost.
+        AgentUnavailable: the agent cannot be started, dies, or refuses even a new session.
+    """
+    check_require(require)
+    async with AsyncExitStack() as stack:
+        sessions, live = await _taken(stack, session_id, manager)
+        workplace = cwd if cwd is not None else live.snapshot().config.cwd
+        agents: list[StdioAgent] = []
+
+        async def start() -> Transport:
+            agents.append(await StdioAgent.start(command, env=env, cwd=workplace))
+            stack.push_async_callback(agents[-1].close)
+            return agents[-1]
+
+        hands = handshake or Handshake()
+        make = partial(_host, sessions=sessions, command=command, patience=hands.patience, restart=start)
+        connection, host = connect(await start(), client, make, unstable=use_unstable_protocol)
+        stack.push_async_callback(connection.close)
+        try:
+            await host.shake_hands(hands)
+            report = await _brought_back(host, live, _params(workplace, mcp_servers), require, hands)
+        except AgentUnavailable as error:
+            if words := await agents[-1].last_words():
+                error.add_note(f"the agent's last words:\n{words}")
+            raise
+        yield connection, report
+
+
+@asynccontextmanager
+async def resume_over(
+    transport: Transport,
+    session_id: str,
+    manager: SnapshotManager,
+    *,
+    client: Any,
+    cwd: str | Path | None = None,
+    require: Require = "context",
+    mcp_servers: Sequence[Any] = (),
+    handshake: Handshake | None = None,
+    use_unstable_protocol: bool = False,
+) -> AsyncIterator[tuple[ClientSideConnection, Restoration]]:
+    """As `resume_agent`, with an agent that runs elsewhere: over HTTP, WebSocket, or any transport of the SDK.
+
+    The transport is closed with the block.
+    """
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(transport.close)
+        check_require(require)
+        sessions, live = await _taken(stack, session_id, manager)
+        hands = handshake or Handshake()
+        make = partial(_host, sessions=sessions, patience=hands.patience)
+        connection, host = connect(transport, client, make, unstable=use_unstable_protocol)
+        stack.push_async_callback(connection.close)
+        await host.shake_hands(hands)
+        yield connection, await _brought_back(host, live, _params(cwd, mcp_servers), require, hands)
+
+
+async def _taken(
+    stack: AsyncExitStack, session_id: str, manager: SnapshotManager
+) -> tuple[LiveSessions, LiveSession]:
+    """The stored session, ours until the stack is closed."""
+    if session_id in manager.live:
+        raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
+    sessions = manager.recording(Recording)
+    live = await anyio.to_thread.run_sync(sessions.resume, session_id)
+    stack.push_async_callback(anyio.to_thread.run_sync, sessions.close)
+    return sessions, live
+
+
+async def _brought_back(
+    host: ClientHost, live: LiveSession, params: Message, require: str, hands: Handshake
+) -> Restoration:
+    restored = await host.bring_back(live.session_id, params, require=require)
+    return Restoration.of(restored, live.snapshot(), hands.capabilities)
+
+
+def _host(inner: Transport, *, sessions: LiveSessions, **options: Any) -> ClientHost:
+    async def opened() -> LiveSessions:
+        return sessions
+
+    host = ClientHost(inner, opened, **options)
+    host.host.sessions = sessions
+    return host
+
+
+# With the SDK ---------------------------------------------------------------------------------------------
+
+
+def connect(
+    transport: Transport, client: Any, make: Callable[[Transport], ClientHost], *, unstable: bool
+) -> tuple[ClientSideConnection, ClientHost]:
+    """A connection of the SDK's over *transport*, with a host of *make* in between.
+
+    Raises:
+        MissingExtra: the SDK is not installed, or another than we know.
+    """
+    try:
+        import acp  # noqa: PLC0415 — heavy, and an extra
+    except ModuleNotFoundError as error:
+        hint = "pip install 'snapshot-plugin[acp]'"
+        raise MissingExtra("this needs agent-client-protocol, the SDK", hint=hint) from error
+    connection: Any = acp.connect_to_agent(client, transport, use_unstable_protocol=unstable)
+    return connection, _tapped(connection, make)
+
+
+def _tapped(connection: Any, make: Callable[[Transport], ClientHost]) -> ClientHost:
+    """Put a host between a connection the SDK has made and its transport."""
+    inside: Any = getattr(connection, "_conn", None)
+    if not hasattr(inside, "send_request"):
+        raise InvalidInput(f"a {type(connection).__name__} is no connection of the SDK's to an agent")
+    inner = getattr(inside, "_transport", None)
+    if inner is None or not hasattr(inside, "_recv_task"):
+        raise MissingExtra(
+            "this release of agent-client-protocol has no message transports that we know",
+            hint="pip install 'snapshot-plugin[acp]'",
+        )
+    if isinstance(inner, ClientHost):
+        raise InvalidInput("this connection is recorded already")
+    host = make(inner)
+    inside._transport = host  # noqa: SLF001 — the SDK has no other way in
+    _read_through(inside)
+    return host
+
+
+def _read_through(inside: Any) -> None:
+    """A connection that already waits for a message waits at the old transport: have it begin again, at ours."""
+    waiting: asyncio.Task[None] | None = inside._recv_task  # noqa: SLF001 — as above
+    if waiting is None or inspect.getcoroutinestate(_coroutine(waiting)) == inspect.CORO_CREATED:
+        return
+    waiting.cancel()
+    inside._recv_task = inside._tasks.create(  # noqa: SLF001 — as above
+        inside._receive_loop(),  # noqa: SLF001 — as above
+        name="acp.Connection.receive",
+        on_error=inside._on_receive_error,  # noqa: SLF001 — as above
+    )
+
+
+def _coroutine(task: asyncio.Task[None]) -> Any:
+    return task.get_coro()
+
+
+def check_require(require: str) -> None:
+    """Refuse a word that names no grade."""
+    if require not in get_args(Require):
+        raise InvalidInput(f"require={require!r} is none of {', '.join(get_args(Require))}")
+
+
+def as_json(value: Any) -> Any:
+    """A model of the SDK's as JSON; JSON as it is. The SDK's own defaults are not all what its models say."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json", by_alias=True, exclude_none=True, warnings=False) if dump else value
+
+
+def _params(cwd: str | Path | None, mcp_servers: Sequence[Any]) -> Message:
+    place = {"cwd": str(cwd)} if cwd is not None else {}
+    return {**place, "mcpServers": [as_json(server) for server in mcp_servers]}

@@ -1,0 +1,278 @@
+"""Carries the core's actions out in an asyncio event loop: for hosts inside a program that uses the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from snapshot_plugin.acp.actions import (
+    PASS,
+    Actions,
+    Checkpoint,
+    Record,
+    Restart,
+    Say,
+    Steps,
+    ToAgent,
+    ToClient,
+    Work,
+)
+from snapshot_plugin.acp.core import Core, Job
+from snapshot_plugin.acp.messages import Message
+from snapshot_plugin.acp.parts import plain
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.sessions import LiveSessions
+
+__all__ = ["Lane", "TaskHost", "Transport"]
+
+_THREADS = 8
+_T = TypeVar("_T")
+log = logging.getLogger("snapshot_plugin.acp")
+
+
+class Transport(Protocol):
+    """What the SDK's connections read messages from and write them to; None is the end."""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+
+    async def receive(self) -> Any:
+        """The next message; None once the other side is gone."""
+
+    async def close(self) -> None:
+        """Let go of the other side."""
+
+
+_Item = tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]
+
+
+class Lane:
+    """Sends messages to one side, one after the other, each once what it waits for is done."""
+
+    def __init__(self, send: Callable[[Message], Awaitable[object]], name: str) -> None:
+        self._send, self._name = send, name
+        self._queue: asyncio.Queue[tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]] = (
+            asyncio.Queue()
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, message: Message, after: asyncio.Future[Any] | None = None) -> asyncio.Future[None]:
+        """Add a message. The future is done when it was sent, or could not be."""
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody has to look
+        self._queue.put_nowait((message, after, sent))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"snapshot_plugin {self._name}")
+        return sent
+
+    async def drained(self) -> None:
+        """Wait until everything was sent."""
+        await self._queue.join()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            message, after, sent = await self._queue.get()
+            try:
+                if after is not None:
+                    await asyncio.wait({after})
+                await self._send(message)
+            except Exception as error:  # noqa: BLE001 — the sender is told
+                if not sent.done():
+                    sent.set_exception(error)
+            else:
+                if not sent.done():
+                    sent.set_result(None)
+            finally:
+                self._queue.task_done()
+
+
+class TaskHost:
+    """One connection in an event loop. Messages keep their order in each direction.
+
+    Args:
+        core: decides.
+        sessions: opens the live sessions when they are first needed.
+        to_client, to_agent: send a message.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        sessions: Callable[[], Awaitable[LiveSessions]],
+        *,
+        to_client: Callable[[Message], Awaitable[object]],
+        to_agent: Callable[[Message], Awaitable[object]],
+    ) -> None:
+        self.core, self._open_sessions = core, sessions
+        self.sessions: LiveSessions | None = None
+        self.to_client, self.to_agent = Lane(to_client, "to client"), Lane(to_agent, "to agent")
+        self.unsaved: list[Outcome] = []
+        """What `end` could not save."""
+        self.on_restart: Callable[[float], Coroutine[Any, Any, None]] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        # Threads of our own: work that waits for the store must not take the threads the store needs.
+        self._threads = anyio.CapacityLimiter(_THREADS)
+
+    def view(self, session_id: str) -> Any:
+        """A live session as recorded so far."""
+        assert self.sessions is not None  # noqa: S101 — nothing is open before they are
+        return self.sessions.open[session_id].snapshot()
+
+    def take(self, actions: Actions, message: Message | None = None, onward: Lane | None = None) -> list[Any]:
+        """Carry actions out. Returns the futures of what is sent onward in place of *message*."""
+        records: dict[str, list[Message]] = {}
+        durable: set[str] = set()
+        out: list[tuple[Lane, Message]] = []
+        later = []
+        for action in actions:
+            if action is PASS and onward is not None and message is not None:
+                out.append((onward, message))
+            elif isinstance(action, Record):
+                records.setdefault(action.session_id, []).append(action.event)
+                if action.durable:
+                    durable.add(action.session_id)
+            elif isinstance(action, ToClient | ToAgent):
+                out.append((self.to_client if isinstance(action, ToClient) else self.to_agent, action.message))
+            else:
+                later.append(action)
+        synced = self._recorded(records, durable)
+        sent = [(lane, lane.put(each, synced)) for lane, each in out]
+        for action in later:
+            self._do(action)
+        self._set_timer()
+        return [future for lane, future in sent if lane is onward]
+
+    def _recorded(self, records: dict[str, list[Message]], durable: set[str]) -> asyncio.Future[Any] | None:
+        for session_id, events in records.items():
+            live = self.sessions.open.get(session_id) if self.sessions else None
+            if live is None:
+                continue
+            try:
+                try:
+                    live.record_all(events)
+                except InvalidInput:  # a number that JSON cannot carry
+                    live.record_all([plain(event) for event in events])
+            except Exception:
+                log.exception("session %s: something was not recorded", session_id)
+        if not durable:
+            return None
+        return self.spawn(self._synced(durable))
+
+    async def _synced(self, session_ids: set[str]) -> None:
+        for session_id in session_ids:
+            live = self.sessions.open.get(session_id) if self.sessions else None
+            if live is None:
+                continue
+            try:
+                await self.made_durable(live)
+            except Exception:
+                log.exception("session %s: something is not durable", session_id)
+
+    async def made_durable(self, live: Any) -> None:
+        """Have what was recorded last on disk on return."""
+
+        def sync() -> None:
+            if not live.flush() and not live.is_recorded:
+                live.save()
+
+        await self.in_thread(sync)
+
+    def _do(self, action: Any) -> None:
+        if isinstance(action, Checkpoint):
+            live = self.sessions.open.get(action.session_id) if self.sessions else None
+            if live is not None:
+                live.checkpoint()
+        elif isinstance(action, Work):
+            _ = self.spawn(self._work(action))
+        elif isinstance(action, Restart) and self.on_restart is not None:
+            _ = self.spawn(self.on_restart(action.delay))
+        elif isinstance(action, Say):
+            log.info("%s", action.text)
+
+    async def _work(self, work: Work) -> None:
+        try:
+            sessions = await self.opened()
+            result = await self.in_thread(work.run, sessions)
+        except Exception as error:  # noqa: BLE001 — the job is told
+            self.take(self.core.done(work.number, error=error))
+        else:
+            self.take(self.core.done(work.number, result))
+
+    async def opened(self) -> LiveSessions:
+        """The live sessions, opened if they are not."""
+        if self.sessions is None:
+            self.sessions = await self._open_sessions()
+        return self.sessions
+
+    async def in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Run *work* where it may block. It is finished even if the caller is cancelled."""
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads)
+
+    async def run(self, steps: Steps[_T]) -> _T:
+        """Have the core do work in several steps; its result, or what it raises."""
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+        def followed() -> Steps[None]:
+            try:
+                result = yield from steps
+            except Exception as error:  # noqa: BLE001 — the caller is told
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+        self.take(self.core.start(Job(followed())))
+        return await done
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that ends with this host."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _set_timer(self) -> None:
+        seconds = self.core.next_tick()
+        if seconds is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(min(seconds, 1.0), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.take(self.core.tick(self.core.now()))
+
+    async def end(self, *, drain: bool = True) -> None:
+        """Stop working and let go of every session, each saved for the last time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with anyio.CancelScope(shield=True):
+            if drain:
+                with anyio.move_on_after(1.0):
+                    await self.to_client.drained()
+            for task in list(self._tasks):
+                task.cancel()
+            for task in list(self._tasks):
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+            self.to_client.close()
+            self.to_agent.close()
+            if self.sessions is not None:
+                await self.in_thread(self._let_go, self.sessions)
+
+    def _let_go(self, sessions: LiveSessions) -> None:
+        self.unsaved = [outcome for outcome in sessions.close() if outcome.status == "failed"]
+        for outcome in self.unsaved:
+            log.warning("session %s is not saved: %s. Its spool is kept.", outcome.session_id, outcome.problem)

@@ -1,0 +1,133 @@
+"""JSON-RPC, one message per line: cutting lines, parsing them once, and building messages of our own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
+
+__all__ = [
+    "AUTH_REQUIRED",
+    "CANCELLED",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "RESOURCE_NOT_FOUND",
+    "Lines",
+    "Message",
+    "Pending",
+    "encode",
+    "failure",
+    "key_of",
+    "notification",
+    "parse",
+    "request",
+    "success",
+]
+
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CANCELLED = -32800
+AUTH_REQUIRED = -32000
+RESOURCE_NOT_FOUND = -32002
+
+Message = dict[str, Any]
+
+
+class Pending(NamedTuple):
+    """A request that one side made of the other and that is not answered yet."""
+
+    id: Any
+    method: str
+    session_id: str | None
+    params: Message
+
+    @classmethod
+    def of(cls, message: Message, session_id: str | None = None) -> Pending:
+        """The request in *message*; *session_id* where the client knows the session under another id."""
+        raw = message.get("params")
+        params: Message = raw if isinstance(raw, dict) else {}
+        named = params.get("sessionId")
+        named = named if isinstance(named, str) else None
+        return cls(message.get("id"), message["method"], session_id or named, params)
+
+
+def key_of(request_id: Any) -> str:
+    """Tells request ids apart: ``1`` and ``"1"`` are two."""
+    return json.dumps(request_id)
+
+
+class Lines:
+    """Splits a byte stream at newlines. A line may be of any length; the cost is linear in it."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that *data* completes, each with its newline."""
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._parts.append(data)
+            return []
+        whole = b"".join([*self._parts, data[:end]])
+        self._parts = [data[end:]] if end < len(data) else []
+        return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
+
+    def rest(self) -> bytes:
+        """Return what came after the last newline."""
+        return b"".join(self._parts)
+
+
+def _at_newlines(whole: bytes) -> list[bytes]:
+    # splitlines would also cut at a lone carriage return
+    return [line + b"\n" for line in whole.split(b"\n")[:-1]]
+
+
+def parse(line: bytes) -> Message | None:
+    """Parse one line; None if it is not a JSON object.
+
+    ``NaN`` and ``Infinity``, which some agents write although they are not JSON, become strings.
+    """
+    try:
+        message = from_json(line, allow_inf_nan=False)
+    except ValueError:
+        message = _parse_patiently(line)
+    return message if isinstance(message, dict) else None
+
+
+def _parse_patiently(line: bytes) -> Any:
+    """The standard library also accepts lone surrogates, deeper nesting, and ``NaN``."""
+    try:
+        return json.loads(line.decode(), parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+
+
+def encode(message: Message) -> bytes:
+    """Serialize a message as one line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def request(request_id: str, method: str, params: Message) -> Message:
+    """Build a request."""
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def notification(method: str, params: Message) -> Message:
+    """Build a notification."""
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+def success(request_id: Any, result: Any) -> Message:
+    """Build the answer to a request."""
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
+    """Build an error answer. Its text is one line, whatever agent or client put into *text*."""
+    error = {"code": code, "message": " ".join(text.splitlines())}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}

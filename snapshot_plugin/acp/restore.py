@@ -1,0 +1,342 @@
+"""Bringing a session back in an agent: natively where that works and is verified, as context where it does not.
+
+=================  ===================================================  =========================================
+grade              when                                                 how
+=================  ===================================================  =========================================
+``native-load``    the agent loads it (or forks it), and its replay     its replay is compared and withheld; what
+                   has the conversation (`compare`)                     it lacks is told with the next prompt
+``native-resume``  it resumes it                                        there is nothing to compare
+``context``        neither; or the load is blank, foreign, failed, or   a new session; the next prompt carries the
+                   has lost more at its end than a note can tell        conversation, bounded
+=================  ===================================================  =========================================
+
+Every rung that was tried is in the report. Nothing is ever re-run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, Record, Steps, Wait
+from snapshot_plugin.acp.compare import Verdict, compare
+from snapshot_plugin.acp.messages import Message
+from snapshot_plugin.acp.notes import fits, lost_note, transcript_note
+from snapshot_plugin.acp.turns import settled_tools, turns, was_interrupted
+from snapshot_plugin.errors import FidelityNotMet
+from snapshot_plugin.model.repair import repair
+from snapshot_plugin.model.snapshot import Message as Said
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+if TYPE_CHECKING:
+    from snapshot_plugin.acp.core import Core
+
+__all__ = ["Grade", "Restored", "Wish", "meets", "restore"]
+
+Grade = Literal["native-load", "native-resume", "context"]
+_MEETS = {
+    "exact": ("native-load",),
+    "history": ("native-load", "native-resume"),
+    "context": ("native-load", "native-resume", "context"),
+}
+_QUIET_FOR, _LATE_AT_MOST = 0.25, 3.0
+_BUSY = re.compile(r"\b(active|in use|busy|locked|already open|another process)\b", re.IGNORECASE)
+_BUSY_PAUSE, _BUSY_TRIES = 0.5, 6
+_SETUP = ("cwd", "mcpServers", "additionalDirectories")
+
+
+class Wish(NamedTuple):
+    """How a session is to be brought back."""
+
+    session_id: str
+    setup: Message
+    """``cwd``, ``mcpServers`` and ``additionalDirectories``, as the client sent them for this restore."""
+    require: str = "context"
+    fork_of: str | None = None
+    """The agent's id of the session to fork natively."""
+
+
+class Restored(NamedTuple):
+    """How a session came back."""
+
+    session_id: str
+    grade: Grade
+    agent_session_id: str
+    result: Message
+    note: str | None
+    tried: tuple[str, ...]
+    record: SessionSnapshot
+    differences: tuple[str, ...] = ()
+    news: str = ""
+
+    def report(self) -> Message:
+        """What ``_meta`` and the log say about it."""
+        _, notices = repair(self.record.evolve(messages=settled_tools(self.record.messages)))
+        return {
+            "grade": self.grade,
+            "messages": len(self.record.messages),
+            "tried": list(self.tried),
+            "notices": [notice.detail for notice in notices],
+            "differences": list(self.differences),
+        }
+
+    def answer(self) -> Message:
+        """The result of ``session/load`` and the like."""
+        result = {key: value for key, value in self.result.items() if key != "sessionId"}
+        meta = result.get("_meta")
+        kept = meta if isinstance(meta, dict) else {}
+        return {**result, "_meta": {**kept, "asnap": {"restored": self.report()}}}
+
+
+def meets(grade: str, require: str) -> bool:
+    """Whether a grade is as faithful as *require* demands: ``exact``, ``history`` or ``context``."""
+    return grade in _MEETS[require]
+
+
+def restore(core: Core, wish: Wish) -> Steps[Restored]:
+    """Walk the ladder for a session that is live here, re-apply its settings, and say how it went.
+
+    What the model must be told waits in ``core.notes``.
+
+    Raises:
+        FidelityNotMet: no rung is good enough.
+        AgentRefused: not even a new session could be made, or the agent demands a login.
+    """
+    session_id = wish.session_id
+    record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
+    wish = wish._replace(setup={"cwd": record.config.cwd or "/", **wish.setup})
+    core.expect_repetition(session_id, record)
+    with core.making_sessions():
+        restored = yield from _climb(core, record, wish)
+        yield Record(session_id, core.agent_event(restored.agent_session_id), durable=True)
+        yield from core.bind(session_id, restored.agent_session_id, is_new=False)
+    restored = yield from _reapplied(restored)
+    if restored.note:
+        core.notes[session_id] = restored.note
+    else:
+        core.notes.pop(session_id, None)
+    core.setups[session_id] = {key: wish.setup[key] for key in _SETUP if key in wish.setup}
+    yield Record(session_id, {"config": restored.result, "restored": restored.report()})
+    return restored
+
+
+def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
+    tried: list[str] = []
+    if core.gives_back is not None:
+        given: Restored = yield from core.gives_back(core, record, wish)
+        return given
+    for rung in _rungs(core, record, wish):
+        restored = yield from rung(core, record, wish, tried)
+        if restored is not None:
+            return _demanded(restored, wish)
+    if wish.require != "context":
+        why = "; ".join(tried) or "another agent had it"
+        raise FidelityNotMet(
+            f"session {record.session_id} is not back as {wish.require}: {why}", session_id=record.session_id
+        )
+    result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
+    note = transcript_note(record, limit=core.note_limit) if record.messages else None
+    return Restored(
+        record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record
+    )
+
+
+def _rungs(core: Core, record: SessionSnapshot, wish: Wish) -> Iterator[Any]:
+    if record.agent is None or record.agent.name != core.agent.name:
+        return
+    if wish.fork_of is not None:
+        yield _forked
+    elif record.agent_session_id:
+        yield _loaded
+        yield _resumed
+
+
+def _demanded(restored: Restored, wish: Wish) -> Restored:
+    if not meets(restored.grade, wish.require):
+        raise FidelityNotMet(
+            f"session {wish.session_id} came back only with grade {restored.grade}", session_id=wish.session_id
+        )
+    return restored
+
+
+# The rungs ------------------------------------------------------------------------------------------------
+
+
+def _loaded(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+    if core.capabilities.get("loadSession") is not True:
+        tried.append("load: not advertised")
+        return None
+    if record.session_id in core.killed_by_load:
+        tried.append("load: the agent died of it before")
+        return None
+    return (yield from _verified(core, record, wish, record.agent_session_id or "", tried))
+
+
+def _verified(
+    core: Core, record: SessionSnapshot, wish: Wish, agent_id: str, tried: list[str]
+) -> Steps[Restored | None]:
+    """Have the agent load *agent_id*, and compare what it replays with the record."""
+    with core.withholding(agent_id) as held:
+        try:
+            result = yield from _load_when_free(agent_id, wish)
+        except AgentGone:
+            core.killed_by_load.add(record.session_id)
+            tried.append("load: the agent died of it")
+            yield from core.until_up()
+            return None
+        except AgentRefused as refused:
+            if refused.wants_login:
+                raise
+            tried.append(f"load: failed ({refused})")
+            return None
+        yield _until_quiet(core, held, lambda: compare(record, held).kind == "whole")
+        verdict = compare(record, held)
+    yield from core.show_state(record.session_id, held)
+    if not _is_kept(verdict, core.note_limit, tried):
+        return None
+    note = lost_note(verdict.missing, limit=core.note_limit) if verdict.missing else None
+    steps = tuple(tried)
+    return Restored(record.session_id, "native-load", agent_id, result, note, steps, record, news=verdict.news)
+
+
+def _is_kept(verdict: Verdict, note_limit: int, tried: list[str]) -> bool:
+    """Whether the agent's memory is kept."""
+    if not verdict.is_native or not fits(verdict.end, limit=note_limit):
+        tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
+        return False
+    lacks = f", {len(verdict.missing)} message(s) are told" if verdict.missing else ""
+    tried.append(f"load: {verdict.kind}{lacks}")
+    return True
+
+
+def _load_when_free(agent_id: str, wish: Wish) -> Steps[Message]:
+    """Load; an agent that says the session is in use (its last process may just be ending) is asked again."""
+    for attempt in range(_BUSY_TRIES):
+        try:
+            result: Message = yield Ask("session/load", {"mcpServers": [], **wish.setup, "sessionId": agent_id})
+        except AgentRefused as refused:
+            if attempt == _BUSY_TRIES - 1 or isinstance(refused, AgentGone) or not _BUSY.search(str(refused)):
+                raise
+            yield Wait(lambda _now: False, _BUSY_PAUSE)
+        else:
+            return result
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _until_quiet(core: Core, held: list[Message], enough: Any) -> Wait:
+    """Some agents replay after they answered: wait until all is there, or nothing has come for a moment."""
+    seen, since = -1, core.now()
+
+    def ready(now: float) -> bool:
+        nonlocal seen, since
+        if len(held) != seen:
+            seen, since = len(held), now
+            return bool(enough())
+        return now - since > _QUIET_FOR
+
+    return Wait(ready, _LATE_AT_MOST)
+
+
+def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+    if not core.can("resume"):
+        tried.append("resume: not advertised")
+        return None
+    if any(step.startswith("load: came back") for step in tried):
+        tried.append("resume: not tried, the agent has lost the conversation")
+        return None
+    agent_id = record.agent_session_id or ""
+    with core.withholding(agent_id) as held:
+        try:
+            result = yield Ask("session/resume", {"mcpServers": [], **wish.setup, "sessionId": agent_id})
+        except AgentGone:
+            tried.append("resume: the agent died of it")
+            yield from core.until_up()
+            return None
+        except AgentRefused as refused:
+            if refused.wants_login:
+                raise
+            tried.append(f"resume: failed ({refused})")
+            return None
+    yield from core.show_state(record.session_id, held)
+    tried.append("resume: accepted")
+    cut_off = _cut_off(record)
+    note = lost_note(cut_off, limit=core.note_limit) if cut_off else None
+    return Restored(record.session_id, "native-resume", agent_id, result, note, tuple(tried), record)
+
+
+def _cut_off(record: SessionSnapshot) -> tuple[Said, ...]:
+    last = list(turns(record.messages))[-1:]
+    return last[0].messages if last and any(map(was_interrupted, last[0].messages)) else ()
+
+
+def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+    """The agent's own fork, verified like a load where it can load."""
+    parent = wish.fork_of or ""
+    try:
+        result = yield Ask("session/fork", {"mcpServers": [], **wish.setup, "sessionId": parent})
+        agent_id = str(result.get("sessionId", ""))
+        if core.capabilities.get("loadSession") is True:
+            restored = yield from _verified(core, record, wish, agent_id, tried)
+            if restored is None and core.can("delete"):
+                yield Ask("session/delete", {"sessionId": agent_id})
+            return restored
+    except AgentGone:
+        tried.append("fork: the agent died of it")
+        yield from core.until_up()
+        return None
+    except AgentRefused as refused:
+        if refused.wants_login:
+            raise
+        tried.append(f"fork: failed ({refused})")
+        return None
+    tried.append("fork: accepted")
+    return Restored(record.session_id, "native-resume", agent_id, result, None, tuple(tried), record)
+
+
+# Settings -------------------------------------------------------------------------------------------------
+
+
+def _reapplied(restored: Restored) -> Steps[Restored]:
+    """Set mode, model and options as they were."""
+    result, differences = restored.result, []
+    for method, params in missing_settings(restored.record, result):
+        try:
+            answer = yield Ask(method, {"sessionId": restored.agent_session_id, **params})
+            result = with_setting(result, params, answer)
+        except AgentGone:
+            raise
+        except AgentRefused as refused:
+            differences.append(f"{method} {params}: {refused}")
+    return restored._replace(result=result, differences=tuple(differences))
+
+
+def missing_settings(record: SessionSnapshot, result: Message) -> Iterator[tuple[str, Message]]:
+    """The requests (method, params without session) after which the agent is set as the record says it was.
+
+    Args:
+        record: the session as it was.
+        result: what the agent answered when it brought the session back. What it does not offer is not asked for.
+    """
+    modes, models, options = (result.get(name) for name in ("modes", "models", "configOptions"))
+    if record.config.mode and isinstance(modes, dict) and modes.get("currentModeId") != record.config.mode:
+        yield "session/set_mode", {"modeId": record.config.mode}
+    acp = record.metadata.get("acp")
+    wanted_model = (acp.get("models") or {}).get("currentModelId") if isinstance(acp, dict) else None
+    if wanted_model and isinstance(models, dict) and models.get("currentModelId") != wanted_model:
+        yield "session/set_model", {"modelId": wanted_model}
+    for option in options if isinstance(options, list) else ():
+        wanted = record.config.options.get(str(option.get("id"))) if isinstance(option, dict) else None
+        if wanted is not None and wanted != option.get("currentValue"):
+            typed = {"type": "boolean"} if isinstance(wanted, bool) else {}
+            yield "session/set_config_option", {"configId": option["id"], "value": wanted, **typed}
+
+
+def with_setting(result: Message, params: Message, answer: Message) -> Message:
+    """*result* as the agent would give it now that it has answered a request of `missing_settings`."""
+    if "modeId" in params:
+        return {**result, "modes": {**result["modes"], "currentModeId": params["modeId"]}}
+    if "modelId" in params:
+        return {**result, "models": {**result["models"], "currentModelId": params["modelId"]}}
+    options = answer.get("configOptions")
+    return {**result, "configOptions": options} if isinstance(options, list) else result

@@ -1,0 +1,163 @@
+"""When the agent's process ends: answer what waited for it, restart it, bring its sessions back. Without I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from snapshot_plugin.acp.actions import (
+    Actions,
+    AgentGone,
+    AgentRefused,
+    Ask,
+    Checkpoint,
+    GiveUp,
+    Record,
+    Restart,
+    Say,
+    Steps,
+    ToClient,
+)
+from snapshot_plugin.acp.core import Core, Job
+from snapshot_plugin.acp.events import stamp
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure, notification
+from snapshot_plugin.acp.methods import told
+from snapshot_plugin.acp.restore import Wish, restore
+from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model.repair import repair
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+__all__ = ["Supervision", "bring"]
+
+_DEATHS, _WITHIN = 5, 60.0
+_PAUSES = (0.0, 0.2, 1.0, 3.0)
+
+
+class Supervision:
+    """Decides what happens when the agent ends.
+
+    Args:
+        core: the connection.
+        restarts: whether the host can start the agent again.
+    """
+
+    def __init__(self, core: Core, *, restarts: bool) -> None:
+        self._core, self.restarts = core, restarts
+        self._deaths: deque[float] = deque(maxlen=_DEATHS)
+        core.bring = bring
+
+    def agent_ended(self, how: str = "") -> Actions:
+        """The agent is gone. Requests that waited are answered at once; nothing is sent to the agent twice."""
+        core = self._core
+        core.is_up = False
+        core.lost |= core.open
+        fate, again = self._fate()
+        if not again:
+            core.is_over = True
+        waiting, actions = core.cut_connection()
+        actions = [Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
+        for pending in waiting:
+            actions.append(ToClient(_interrupted(pending, fate)))
+            if pending.method == "session/prompt" and pending.session_id in core.open:
+                actions += _cut_off(pending.session_id or "", core.view(pending.session_id or ""))
+        if again:
+            return [*actions, Restart(_PAUSES[min(len(self._deaths), len(_PAUSES)) - 1])]
+        actions += core.tick(core.now()) + core.release_queue()
+        return [*actions, GiveUp(fate)] if self.restarts else actions
+
+    def agent_started(self) -> Actions:
+        """A new process of the agent runs: bring it to where the old one was."""
+        return self._core.start(Job(self._revived()))
+
+    def _fate(self) -> tuple[str, bool]:
+        core = self._core
+        if not self.restarts:
+            return "the agent ended", False
+        now = core.now()
+        self._deaths.append(now)
+        if len(self._deaths) < _DEATHS or now - self._deaths[0] >= _WITHIN:
+            return "the agent ended; it is being restarted and the session comes back", True
+        command = " ".join(core.agent.command)
+        hints = [f"asnap run --session {session_id} -- {command}" for session_id in sorted(core.open)]
+        text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
+        return f"{text} Resume with: {' | '.join(hints) or command}", False
+
+    def _revived(self) -> Steps[None]:
+        core = self._core
+        if core.initialize_params is not None:
+            try:
+                core.introduced((yield Ask("initialize", core.initialize_params)))
+                yield from _logged_in(core)
+            except AgentGone:
+                return  # it ended again: `agent_ended` was called
+            except AgentRefused as refused:
+                yield Say(f"the restarted agent cannot be used: {refused}")
+                for action in self.agent_ended(" (it was not usable)"):
+                    yield action  # type: ignore[misc]  # actions are steps too
+                return
+        core.is_up = True
+        for session_id in sorted(core.lost):
+            if not core.is_busy(session_id):
+                for action in core.start(Job(bring(core, session_id), session_id=session_id)):
+                    yield action  # type: ignore[misc]  # actions are steps too
+        for action in core.release_queue():
+            yield action  # type: ignore[misc]  # actions are steps too
+
+
+def _logged_in(core: Core) -> Steps[None]:
+    """Repeat the client's own login. If it is refused, the client hears of that at its next request."""
+    if core.login is None:
+        return
+    try:
+        yield Ask("authenticate", core.login)
+    except AgentGone:
+        raise
+    except AgentRefused as refused:
+        yield Say(f"the login is not accepted any more: {refused}")
+
+
+def bring(core: Core, session_id: str) -> Steps[None]:
+    """Bring a session back in a restarted agent. If that fails, it is tried again at the next request about it."""
+    try:
+        restored = yield from restore(core, Wish(session_id, core.setups.get(session_id, {}), core.require))
+    except Exception as error:
+        core.lost.add(session_id)
+        yield Say(f"session {session_id} is not back: {error}")
+        raise
+    yield from told(core, restored)
+    if restored.news:
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": restored.news}}
+        yield ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+
+
+def _cut_off(session_id: str, snapshot: SessionSnapshot) -> Actions:
+    """The turn is over: running tools are shown as failed, and the record says that it was interrupted."""
+    return [
+        *(
+            ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+            for update in _closed_tools(snapshot)
+        ),
+        Record(session_id, {"interrupted": "the agent died", "t": stamp()}, durable=True),
+        Checkpoint(session_id),
+    ]
+
+
+def _closed_tools(snapshot: SessionSnapshot) -> list[Message]:
+    last = snapshot.evolve(messages=snapshot.messages[-1:])
+    mended, _ = repair(last)
+    return [
+        {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": new.tool_call_id,
+            "status": "failed",
+            "content": new.raw()["content"],
+        }
+        for before, after in zip(last.messages, mended.messages, strict=False)
+        for old, new in zip(before.content, after.content, strict=True)
+        if old is not new and isinstance(new, ToolCallBlock)
+    ]
+
+
+def _interrupted(pending: Pending, fate: str) -> Message:
+    text = f"{fate}. It was working on {pending.method}; nothing was re-run: send it again if you want it."
+    data = {"sessionId": pending.session_id, "asnap": {"interrupted": True}}
+    return failure(pending.id, INTERNAL_ERROR, text, data)

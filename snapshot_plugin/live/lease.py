@@ -1,0 +1,237 @@
+"""The lease: the exclusive right to own a live session, as a kernel lock that the holder's death frees.
+
+``.lease`` is locked for as long as the session is live. Its content names the owner; a proper stop empties it, so
+content without a lock means that the owner died. ``.lease.gate`` is locked for an instant by every process that
+looks at the lease or takes it, so a look never blocks a take and no name is read half-written. The gate contains
+the **epoch**: a number that grows each time the session is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+import weakref
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from pydantic import ValidationError
+
+from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin.model.ids import session_id_of
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.model.value import Timestamp, Value
+from snapshot_plugin.store.files import disk_errors, write_all
+from snapshot_plugin.store.lock import locked
+
+__all__ = ["Lease", "Owner", "ended_without_stop", "owner_of"]
+
+_NAME: Final = ".lease"
+_GATE: Final = ".lease.gate"
+_GATE_TIMEOUT: Final = 5.0
+_PROGRAM_CHARS: Final = 40
+
+
+class Owner(Value):
+    """The process that has a session, and where it can be asked (`control`).
+
+    `program` is a short name such as ``asnap``. Arguments are left out: they can hold secrets, and a lease is not
+    encrypted.
+    """
+
+    pid: int
+    host: str
+    since: Timestamp
+    program: str = ""
+    control: str | None = None
+
+    @classmethod
+    def this_process(cls, *, since: datetime, control: str | None = None, program: str | None = None) -> Self:
+        """This process; *program* is how people know it (default: the name of the running script)."""
+        name = _program() if program is None else program
+        return cls(pid=os.getpid(), host=socket.gethostname(), since=since, program=name, control=control)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this machine."""
+        return self.host == socket.gethostname()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {rfc3339(self.since)}"
+
+
+def _program() -> str:
+    """The script's file name; the interpreter's where there is no script (``python -c``, a prompt)."""
+    script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    name = script or Path(sys.executable or "python").name
+    return "".join(char for char in name if char.isprintable())[:_PROGRAM_CHARS]
+
+
+class Lease:
+    """This process's hold on a session. Freed by `release`, or by the end of the process, however it ends."""
+
+    def __init__(self, fd: int, directory: Path, owner: Owner, previous: Owner | None, epoch: int) -> None:
+        self.owner = owner
+        self.previous = previous
+        """The owner before, if it ended without a proper stop; None after a proper one."""
+        self.epoch = epoch
+        """The fencing number: higher than that of every earlier holder of this session."""
+        self._path = directory / _NAME
+        self._identity = os.fstat(fd)
+        self._fd = fd
+        _held.add(self)
+
+    @classmethod
+    def acquire(cls, directory: Path, owner: Owner) -> Self:
+        """Take the session whose directory this is.
+
+        Raises:
+            SessionLocked: another process has it; the text says which and since when.
+            StoreUnavailable: the disk refused.
+        """
+        with _opened(directory, os.O_CREAT) as fd:
+            before = _read(fd)
+            if not _lock(fd, fcntl.LOCK_EX):
+                raise _taken(directory, before)
+            epoch = _next_epoch(directory)
+            _write(fd, owner)
+            return cls(os.dup(fd), directory, owner, before, epoch)
+
+    @property
+    def is_in_place(self) -> bool:
+        """False once the session's directory was moved or removed: the lock then guards nothing any more."""
+        try:
+            return self._fd >= 0 and os.path.samestat(self._identity, os.stat(self._path))  # noqa: PTH116 — often
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Give the session up as properly stopped. May be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            # Through the descriptor, not the path: the directory may have been moved to the trash meanwhile.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+            os.close(fd)
+
+    def hand_back(self) -> None:
+        """Give the session up as if it had never been taken: a dead owner stays known as dead."""
+        if self.previous is not None and self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                _write(fd, self.previous)
+            os.close(fd)
+        self.release()
+
+    def _leave_to_parent(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def owner_of(directory: Path) -> Owner | None:
+    """The session's owner; None if it has none. A dead owner's name does not count."""
+    found = _look(directory)
+    return found.name or _stranger(directory) if found.is_held else None
+
+
+def ended_without_stop(directory: Path) -> Owner | None:
+    """The session's last owner, if that process died without a proper stop."""
+    found = _look(directory)
+    return None if found.is_held else found.name
+
+
+class _Found(NamedTuple):
+    name: Owner | None
+    is_held: bool
+
+
+def _look(directory: Path) -> _Found:
+    if not (directory / _NAME).exists():
+        return _Found(None, is_held=False)
+    with _opened(directory) as fd:
+        return _Found(_read(fd), is_held=not _lock(fd, fcntl.LOCK_SH))
+
+
+@contextlib.contextmanager
+def _opened(directory: Path, flags: int = 0) -> Iterator[int]:
+    """The lease file, while no other process looks at it or takes it."""
+    with (
+        disk_errors("looking at the session's lease", session_id=_session_id(directory)),
+        locked(directory / _GATE, session_id=_session_id(directory), timeout=_GATE_TIMEOUT),
+    ):
+        fd = os.open(directory / _NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _next_epoch(directory: Path) -> int:
+    """Count up in the gate, which the caller has locked. Written before anything is done under the new number."""
+    fd = os.open(directory / _GATE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        text = os.pread(fd, 32, 0).strip()
+        epoch = int(text) + 1 if text.isdigit() else 1
+        os.pwrite(fd, b"%d\n" % epoch, 0)
+    finally:
+        os.close(fd)
+    return epoch
+
+
+def _read(fd: int) -> Owner | None:
+    line, _, _rest = os.pread(fd, os.fstat(fd).st_size, 0).partition(b"\n")
+    try:
+        return Owner.model_validate_json(line) if line else None
+    except ValidationError:
+        return None
+
+
+def _write(fd: int, owner: Owner) -> None:
+    line = owner.model_dump_json(exclude={"command"}).encode() + b"\n"  # 0.1.0 kept a whole command line here
+    # The new name first, then the cut: a kill in between leaves a whole first line.
+    os.lseek(fd, 0, os.SEEK_SET)
+    write_all(fd, line)
+    os.ftruncate(fd, len(line))
+
+
+def _session_id(directory: Path) -> str:
+    return session_id_of(directory.name) or directory.name
+
+
+def _stranger(directory: Path) -> Owner:
+    since = datetime.fromtimestamp((directory / _NAME).stat().st_mtime, UTC)
+    return Owner(pid=0, host="unknown", since=since)
+
+
+def _taken(directory: Path, owner: Owner | None) -> SessionLocked:
+    session_id = _session_id(directory)
+    return SessionLocked(
+        f"session {session_id!r} belongs to {owner or _stranger(directory)}",
+        session_id=session_id,
+        hint="stop that process, or fork the session",
+    )
+
+
+_held: weakref.WeakSet[Lease] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    # A forked child shares the lock: without this it would keep the session after its parent was killed.
+    for lease in list(_held):
+        lease._leave_to_parent()  # noqa: SLF001 — the class of this module
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,167 @@
+"""Leases and spools in a store's own directories: the `LivePlace` of every store on a local disk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from snapshot_plugin.errors import Fenced, SnapshotCorrupted, SnapshotError
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.live.owners import sessions_of
+from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore
+from snapshot_plugin.live.spool import Record, Spool, set_aside, spool_has_records
+from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["FileHold", "FilePlace", "place_of"]
+
+
+def place_of(store: SnapshotStore) -> LivePlace | None:
+    """Where *store* keeps leases and spools; None if it has no such place and can only keep snapshots.
+
+    A store may bring its own as the attribute ``live_place``.
+    """
+    own = getattr(store, "live_place", None)
+    if own is not None:
+        place: LivePlace = own
+        return place
+    return FilePlace(store) if isinstance(store, PlacedStore) else None
+
+
+class FilePlace:
+    """Leases and spools as files in the session's directory: ``.lease``, ``.lease.gate``, ``live``."""
+
+    def __init__(self, store: PlacedStore) -> None:
+        self._store = store
+
+    def take(self, session_id: str, owner: Owner) -> Hold:
+        """See `LivePlace`."""
+        directory = self._store.session_dir(session_id)
+        lease = Lease.acquire(directory, owner)
+        try:
+            spool = self._open_spool(session_id, directory)
+        except BaseException:
+            lease.hand_back()
+            raise
+        return FileHold(session_id, directory, lease, spool, self)
+
+    def _open_spool(self, session_id: str, directory: Path, after: int = 0) -> Spool:
+        keys = self._store.session_keys(session_id)
+        return Spool.open(directory, session_id=session_id, keys=keys, after=after)
+
+    def owner(self, session_id: str) -> Owner | None:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        return owner_of(directory) if directory else None
+
+    def owners(self) -> Mapping[str, Owner]:
+        """See `LivePlace`."""
+        found = {session_id: self._owner_as_far_as_known(session_id) for session_id in self._sessions()}
+        return {session_id: owner for session_id, owner in found.items() if owner is not None}
+
+    def _owner_as_far_as_known(self, session_id: str) -> Owner | None:
+        try:
+            return self.owner(session_id)
+        except SnapshotError:  # its lease cannot be looked at: it may be live
+            return Owner(pid=0, host="unknown", since=datetime.now(UTC))
+
+    def abandoned(self) -> Sequence[str]:
+        """See `LivePlace`."""
+        return [session_id for session_id in self._sessions() if self.is_abandoned(session_id)]
+
+    def is_abandoned(self, session_id: str) -> bool:
+        """See `LivePlace`. The spool is not read here, only its size is looked at."""
+        directory = self._existing(session_id)
+        if directory is None or owner_of(directory) is not None:
+            return False
+        return ended_without_stop(directory) is not None or spool_has_records(directory, session_id)
+
+    def _existing(self, session_id: str) -> Path | None:
+        if isinstance(self._store, LocalStore):
+            directory = self._store.path / "sessions" / dirname_of(session_id)
+            return directory if directory.is_dir() else None
+        return self._store.session_dir(session_id)
+
+    def _sessions(self) -> Sequence[str]:
+        return sessions_of(self._store.path) if isinstance(self._store, LocalStore) else ()
+
+
+class FileHold:
+    """A `Hold` of files."""
+
+    def __init__(self, session_id: str, directory: Path, lease: Lease, spool: Spool, place: FilePlace) -> None:
+        self.lease = lease
+        self.epoch = lease.epoch
+        self.previous = lease.previous
+        self.damage = f"{spool.damage}; kept as {spool.set_aside}" if spool.damage else None
+        self._session_id = session_id
+        self._directory = directory
+        self._spool = spool
+        self._place = place
+        self._found, spool.found = spool.found, ()
+        self._found_base = self._found[0].n - 1 if self._found else spool.last
+
+    @property
+    def is_fenced(self) -> bool:
+        """See `Hold`. The kernel keeps others from the lease, but not from moving the directory away."""
+        return not self.lease.is_in_place
+
+    @property
+    def last(self) -> int:
+        """See `Hold`."""
+        return self._spool.last
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> int:
+        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
+        return self._spool.append_all(records)
+
+    def flush(self) -> None:
+        """See `Hold`."""
+        self._spool.flush()
+        if self.is_fenced:
+            raise Fenced(
+                f"session {self._session_id!r} was deleted or moved while it was live here",
+                session_id=self._session_id,
+            )
+
+    def unsaved(self, after: int) -> Sequence[Record]:
+        """See `Hold`."""
+        records = [record for record in self._found if record.n > after]
+        if records and self._found_base > after:
+            raise SnapshotCorrupted(
+                f"spool records {after + 1} to {self._found_base} are missing; those after them were not applied",
+                session_id=self._session_id,
+            )
+        return records
+
+    def truncate(self, upto: int) -> None:
+        """See `Hold`."""
+        self._spool.truncate(upto)
+        self._found = ()
+
+    def set_aside(self, after: int) -> str | None:
+        """See `Hold`."""
+        after = max(after, self._spool.last)
+        self._spool.close()
+        aside = set_aside(self._directory)
+        self._spool = self._place._open_spool(self._session_id, self._directory, after)  # noqa: SLF001 — of this module
+        self._found = ()
+        return str(aside) if aside else None
+
+    def release(self) -> None:
+        """See `Hold`."""
+        self._close()
+        self.lease.release()
+
+    def hand_back(self) -> None:
+        """See `Hold`."""
+        self._close()
+        self.lease.hand_back()
+
+    def _close(self) -> None:
+        with contextlib.suppress(SnapshotError):
+            self._spool.flush()
+        self._spool.close()

@@ -1,0 +1,169 @@
+"""When a live session is saved: soon after something significant, after an interval, again after a failure.
+
+`Schedule` decides and knows no clock; `SaveThread` and `FlushThread` act for hosts that have no event loop.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["FLUSH_INTERVAL", "FlushThread", "SaveThread", "Schedule", "backoff"]
+
+FLUSH_INTERVAL: Final = 1.0
+"""Seconds of an unfinished turn that a power cut may cost."""
+
+
+def backoff(failures: int, *, first: float, most: float) -> float:
+    """How long to wait after so many failures in a row: doubled with each, up to a limit."""
+    doublings = min(failures - 1, 32)
+    return float(min(first * 2**doublings, most))
+
+
+class Schedule:
+    """When the next save is due. Told what happens and at what time."""
+
+    def __init__(
+        self,
+        *,
+        now: float,
+        interval: float = math.inf,
+        debounce: float = 0.3,
+        retry_first: float = 1.0,
+        retry_max: float = 60.0,
+    ) -> None:
+        self.interval = interval
+        self.failures = 0
+        self._debounce, self._retry_first, self._retry_max = debounce, retry_first, retry_max
+        self._since = now
+        self._touched: float | None = None
+
+    @property
+    def due(self) -> float:
+        """The interval after the last try, or shortly after something significant; after a failure, the backoff."""
+        if self.failures:
+            return self._since + self.retry_in
+        regular = self._since + self.interval
+        return regular if self._touched is None else min(regular, self._touched + self._debounce)
+
+    @property
+    def retry_in(self) -> float:
+        """How long a failure makes the next try wait."""
+        return backoff(self.failures, first=self._retry_first, most=self._retry_max)
+
+    def touched(self, now: float) -> None:
+        """Something significant happened. The first one counts: a stream of them must not starve the save."""
+        if self._touched is None:
+            self._touched = now
+
+    def begun(self) -> None:
+        """A save begins. What happens from now on may not be in it."""
+        self._touched = None
+
+    def saved(self, now: float) -> None:
+        """The save succeeded."""
+        self._since, self.failures = now, 0
+
+    def failed(self, now: float) -> None:
+        """The save failed."""
+        self._since, self.failures = now, self.failures + 1
+
+
+class Saveable(Protocol):
+    """A session that `SaveThread` saves."""
+
+    schedule: Schedule
+
+    def save_scheduled(self) -> bool:
+        """Save; whether that succeeded. Never raises."""
+
+
+class SaveThread:
+    """Saves sessions when their schedule says so, in one daemon thread that sleeps while nothing is due."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: set[Saveable] = set()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def touch(self, session: Saveable) -> None:
+        """Something significant happened to *session*: save it soon, once for all of it."""
+        with self._changed:
+            session.schedule.touched(self._clock())
+            self._waiting.add(session)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name="asnap save")
+                self._thread.start()
+            self._changed.notify()
+
+    def forget(self, session: Saveable) -> None:
+        """Do not save *session* any more. A save that is under way goes on."""
+        with self._changed:
+            self._waiting.discard(session)
+
+    def stop(self) -> None:
+        """End the thread, after the save that is under way."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while session := self._next():
+            self._save(session)
+
+    def _next(self) -> Saveable | None:
+        """The session whose save is due, once there is one; None after `stop`."""
+        with self._changed:
+            while not self._is_stopped:
+                session = min(self._waiting, key=lambda each: each.schedule.due, default=None)
+                left = session.schedule.due - self._clock() if session else None
+                if session is not None and left is not None and left <= 0:
+                    session.schedule.begun()
+                    return session
+                self._changed.wait(None if left == math.inf else left)
+            return None
+
+    def _save(self, session: Saveable) -> None:
+        succeeded = session.save_scheduled()
+        with self._changed:
+            (session.schedule.saved if succeeded else session.schedule.failed)(self._clock())
+            if session.schedule.due == math.inf:
+                self._waiting.discard(session)
+
+
+class FlushThread:
+    """Calls *flush*, in a daemon thread, *interval* seconds after `wake`. It sleeps while nothing is new."""
+
+    def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
+        self._flush, self._interval = flush, interval
+        self._news = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def wake(self) -> None:
+        """There is something to flush. Costs next to nothing when called again."""
+        if not self._news.is_set():
+            self._news.set()
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True, name="asnap flush")
+                    self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. What is not flushed yet is left to others."""
+        self._stopped.set()
+        self._news.set()
+
+    def _run(self) -> None:
+        while True:
+            self._news.wait()
+            if self._stopped.wait(self._interval):
+                return
+            self._news.clear()  # first: what comes during the flush is flushed the next time
+            self._flush()

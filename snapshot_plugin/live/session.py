@@ -1,0 +1,502 @@
+"""One live session: leased, spooled, reduced, saved. Every host records through this class.
+
+What it decides, for all of them:
+
+* **The spool refuses a write.** The session continues. Nothing more is spooled until a snapshot holds what is
+  missing; a save is tried soon.
+* **The disk refuses the lease.** Taking it is tried again at every event.
+* **Another process wrote the session** (a rename, ``migrate``). The save goes on top of that snapshot, keeps the
+  labels that were changed in it, and says so in the notices of its ref.
+* **The session was deleted.** It is begun anew from memory: a new lease, a full snapshot.
+* **Another owner has taken it over.** Every save raises `Fenced`; nothing of theirs is overwritten.
+* **Nothing stored is whole.** A full snapshot is written from memory.
+* **The last save fails.** The spool stays, and the outcome says ``failed``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+
+from snapshot_plugin.errors import (
+    Conflict,
+    Damaged,
+    Fenced,
+    InvalidInput,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.label import apply_label, carried_over, label_of, typed_label
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.leased_spool import LeasedSpool, Mark
+from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.ports import Hold, LivePlace, Reduce, Reducer, Reports
+from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
+from snapshot_plugin.live.schedule import Schedule
+from snapshot_plugin.live.steps import Ask, Steps, SyncStore, run
+from snapshot_plugin.model.meta import SnapshotRef
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.hop import in_thread
+
+__all__ = ["LiveContext", "LiveSession", "LogReports", "Mark", "utc_now"]
+
+log = logging.getLogger("snapshot_plugin.live")
+
+_Stored = tuple[SnapshotRef, SessionSnapshot]
+"""What was stored, and under which ref."""
+
+
+def utc_now() -> datetime:
+    """The time of day."""
+    return datetime.now(UTC)
+
+
+class LogReports:
+    """The default `Reports`: what goes wrong is logged; ids and reasons, never what was said in a session."""
+
+    def created(self, ref: SnapshotRef, **_about: Any) -> None:
+        """See `Reports`."""
+        for notice in ref.notices:
+            log.warning("session %s: %s", ref.session_id, notice)
+
+    def skipped(self, session_id: str, **about: Any) -> None:
+        """See `Reports`."""
+
+    def failed(self, session_id: str, operation: str, error: Exception, **_about: Any) -> None:
+        """See `Reports`."""
+        log.warning("session %s: %s failed: %s", session_id, operation, error)
+
+    def recovered(self, recovered: Recovered) -> None:
+        """See `Reports`."""
+        if recovered.problem:
+            log.warning("session %s was not all recovered: %s", recovered.session_id, recovered.problem)
+
+
+@dataclass
+class LiveContext:
+    """What the live sessions of one process share."""
+
+    place: LivePlace | None
+    """Where leases and spools are; None for a store that has no such place."""
+    store: SyncStore | None = None
+    """For `LiveSession.save`. Async callers run the steps of a session with their own store instead."""
+    owner: Callable[[], Owner] = lambda: Owner.this_process(since=utc_now())
+    reports: Reports = field(default_factory=LogReports)
+    clock: Callable[[], datetime] = utc_now
+    reducers: Mapping[str, Reduce] = field(default_factory=dict)
+    recorded: Callable[[], None] = lambda: None
+    """Called after something was spooled that is not flushed yet."""
+    touch: Callable[[LiveSession], None] = lambda _session: None
+    """Called when a session wants to be saved soon."""
+    forget: Callable[[LiveSession], None] = lambda _session: None
+    """Called when a session is closed."""
+
+
+class LiveSession:
+    """A leased session that is being recorded. Any thread may use it.
+
+    Its state is either reduced from the events it records (*reducer*), or taken from an object of the author and
+    given to `saving`; `record` then only spools.
+
+    Args:
+        session_id: ours, stable for ever.
+        context: what it shares with others.
+        reducer: makes the snapshot of the events.
+    """
+
+    def __init__(self, session_id: str, context: LiveContext, *, reducer: Reducer | None = None) -> None:
+        self.session_id = session_id
+        self.schedule = Schedule(now=monotonic())
+        self.trouble: SnapshotError | None = None
+        """Why the session is not recorded at the moment; None while it is. Meant for the host's client."""
+        self._context = context
+        self._spool = LeasedSpool(session_id, context.place, context.owner, self._recovering)
+        self._reducer = reducer
+        self._lock = threading.Lock()
+        """Guards the order of spool and reducer. Never held during a sync or a save."""
+        self._saving = threading.Lock()
+        self._requested = self._covered = 0
+        self._is_dirty = self._is_scheduled = self._is_closed = False
+        self._ref: SnapshotRef | None = None
+        self._restored: SessionSnapshot | None = None
+        self._overlay: Mapping[str, Any] = {}
+        self._saved_overlay: Mapping[str, Any] = self._overlay
+        self._saved_label: Mapping[str, Any] | None = None
+
+    def continue_from(self, stored: StoredSnapshot, reducer: Reducer | None = None) -> None:
+        """The session is now as *stored*: saves build on it and keep its label; *reducer* continues from it."""
+        self._ref, self._restored = stored.ref, stored.snapshot
+        self._saved_label = label_of(stored.snapshot)
+        self._reducer = reducer or self._reducer
+
+    # What it is now --------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The fencing number of its lease; 0 while it has none."""
+        return self._spool.epoch
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has the session's lease."""
+        return self._spool.is_held
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether what is recorded now survives ``kill -9``: leased, and the spool without a gap."""
+        return self._spool.is_whole
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn is under way."""
+        return self._reducer is not None and self._reducer.running
+
+    @property
+    def ref(self) -> SnapshotRef | None:
+        """The newest snapshot this object saved or continued from."""
+        return self._ref
+
+    @property
+    def mark(self) -> Mark:
+        """How far the records have come."""
+        return self._spool.mark
+
+    @property
+    def is_overlay_saved(self) -> bool:
+        """Whether the newest snapshot carries what `relabel` and `set_current_task` gave it (without a reducer)."""
+        return self._overlay is self._saved_overlay
+
+    def snapshot(self) -> SessionSnapshot:
+        """The session as recorded so far."""
+        with self._lock:
+            return self._reduced()
+
+    def _reduced(self) -> SessionSnapshot:
+        if self._reducer is None:
+            raise InvalidInput("this session is not reduced from events", session_id=self.session_id)
+        return self._reducer.snapshot(self._context.clock())
+
+    # Taking and giving up --------------------------------------------------------------------------------
+
+    def taking(self) -> Steps[None]:
+        """Take the lease, unless it is held, and recover what a dead owner left in the spool.
+
+        Raises:
+            SessionLocked: another process owns the session.
+            Fenced: another process took it over from this one.
+            StoreUnavailable: the disk refused; may be tried again.
+        """
+        recovered = yield from self._spool.taking()
+        if recovered is not None:
+            self._context.reports.recovered(recovered)
+        self._untroubled()
+
+    def _recovering(self, hold: Hold) -> Steps[Recovered | None]:
+        return recover_hold(self.session_id, hold, self._context.reducers, self._context.clock())
+
+    def take(self) -> bool:
+        """Take the lease now, if it is not held; whether it is. A disk that refuses is reported, not raised.
+
+        Raises:
+            SnapshotError: as `taking`, except `StoreUnavailable`.
+        """
+        try:
+            run(self.taking(), self._store)
+        except StoreUnavailable as error:
+            self.failed("spool", error)
+        return self.is_held
+
+    def release(self) -> None:
+        """Give the lease up as properly stopped, without a save. Records stay in the spool."""
+        self._spool.release()
+
+    @property
+    def _store(self) -> SyncStore:
+        if self._context.store is None:
+            raise InvalidInput("this session has no synchronous store", session_id=self.session_id)
+        return self._context.store
+
+    # Recording -------------------------------------------------------------------------------------------
+
+    def record(self, event: Mapping[str, Any], *, durable: bool = False) -> bool:
+        """Spool one event, then reduce it; see `record_all`."""
+        return self.record_all((event,), durable=durable)
+
+    def record_all(self, events: Iterable[Mapping[str, Any]], *, durable: bool = False) -> bool:
+        """Spool *events* in one write, then reduce them. Call it before the events are passed on.
+
+        Returns whether they survive ``kill -9`` (with *durable*: a power cut) from now on. If not, they are still
+        part of the session, a save is tried soon, and `trouble` says why. With *durable*, events that the spool
+        cannot take are saved in a snapshot before this returns.
+
+        Raises:
+            InvalidInput: an event is not a JSON object. Nothing was recorded.
+        """
+        batch = tuple(events)
+        with self._lock:
+            is_spooled = self._spooled(batch)
+            self._is_dirty = True
+            if self._reducer is not None:
+                for event in batch:
+                    self._reducer.apply(event)
+        if durable:
+            return self._made_durable(is_spooled=is_spooled)
+        if is_spooled:
+            self._context.recorded()
+        elif self._context.place is not None:
+            self.checkpoint()
+        return is_spooled
+
+    def _spooled(self, batch: Sequence[Mapping[str, Any]]) -> bool:
+        if not self._spool.is_held:
+            self._try_to_take()
+        try:
+            if self._spool.append(batch):
+                return True
+        except InvalidInput:
+            raise
+        except SnapshotError as error:
+            self.failed("spool", error)
+        self._spool.gap(len(batch))
+        return False
+
+    def _try_to_take(self) -> None:
+        """Ask the disk again. Only for hosts that call from threads: an event loop asks before the next save."""
+        if self._context.place is None or self._context.store is None or self._is_closed:
+            return
+        try:
+            run(self.taking(), self._context.store)
+        except SnapshotError as error:
+            if str(error) != str(self.trouble):  # told once, not at every event
+                self.failed("spool", error)
+
+    def _made_durable(self, *, is_spooled: bool) -> bool:
+        if is_spooled and self.flush():
+            return True
+        if is_spooled and self.is_recorded:
+            return False  # the page cache has it, and a save is on its way
+        return self._context.store is not None and self.save().status == "saved"
+
+    def flush(self) -> bool:
+        """Make what was recorded survive a power cut; whether it does. A disk that refuses is reported."""
+        return run(self.flushing(), self._context.store)
+
+    def flushing(self) -> Steps[bool]:
+        """`flush`, in steps."""
+        try:
+            return (yield from self._spool.flushing())
+        except SnapshotError as error:
+            if isinstance(error, Fenced):
+                self.must_be_saved()
+            self.failed("spool", error)
+            self.checkpoint()
+            return False
+
+    def must_be_saved(self) -> None:
+        """The session holds something that is in no spool: nothing more is spooled before a snapshot holds it."""
+        with self._lock:
+            self._spool.gap()
+            self._is_dirty = True
+
+    def interrupt(self, why: str) -> None:
+        """The turn that is under way ends here, without an answer. Does nothing when none is."""
+        if self.running:
+            self.record({"interrupted": why, "t": self._now()})
+
+    def relabel(self, request: Mapping[str, Any]) -> None:
+        """Give the session the label that *request* names; every snapshot carries it from now on.
+
+        Raises:
+            InvalidInput: it is no label. Nothing has changed.
+        """
+        self._keep_label(typed_label(request), durable=True)
+
+    def set_current_task(self, task: str | None) -> None:
+        """Say what the session is working on; every snapshot carries it until the next call."""
+        self._keep({"current_task": task}, {"current_task": task})
+
+    def _keep_label(self, label: Mapping[str, Any], *, durable: bool = False) -> None:
+        self._keep({"label": dict(label)}, label, durable=durable)
+
+    def _keep(self, event: dict[str, Any], fields: Mapping[str, Any], *, durable: bool = False) -> None:
+        """An *event* for the reducer; without one, *fields* laid over every snapshot from now on."""
+        if self._reducer is not None:
+            self.record({**event, "t": self._now()}, durable=durable)
+        else:
+            self._overlay = {**self._overlay, **fields}
+
+    def _now(self) -> str:
+        return rfc3339(self._context.clock())
+
+    def failed(self, operation: str, error: SnapshotError) -> None:
+        """The session is not recorded at the moment, because *operation* failed."""
+        self.trouble = error
+        self._context.reports.failed(self.session_id, operation, error)
+
+    def _untroubled(self) -> None:
+        if self._spool.is_whole:
+            self.trouble = None
+
+    # Saving ----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Have a snapshot made soon, in the background. The spool holds everything until then."""
+        if self._is_dirty and not self._is_scheduled:
+            self._is_scheduled = True
+            self._context.touch(self)
+
+    def save(self, trigger: str = "event", tags: Sequence[str] = ()) -> Outcome:
+        """`save_or_raise`, but the outcome says what became of it."""
+        if self._is_closed:
+            return Outcome(session_id=self.session_id, status="not_live")
+        try:
+            return Outcome.saved(self.save_or_raise(trigger, tags))
+        except Exception as error:  # noqa: BLE001 — the outcome says it
+            self._context.reports.failed(self.session_id, "save", error)
+            return Outcome.failed(self.session_id, error)
+
+    def save_or_raise(self, trigger: str = "event", tags: Sequence[str] = ()) -> SnapshotRef:
+        """Save now, in this thread. Concurrent saves are coalesced.
+
+        Raises:
+            SnapshotError: it was not saved. Nothing is lost: the spool keeps everything for the next save.
+        """
+        with self._lock:
+            self._requested += 1
+            ticket = self._requested
+        with self._saving:
+            if self._is_closed:
+                raise SnapshotError(f"session {self.session_id!r} is not live any more", session_id=self.session_id)
+            is_current = self._covered >= ticket or not self._is_dirty
+            if is_current and not tags and self._ref is not None:
+                return self._ref
+            covers = self._requested
+            try:
+                ref = run(self._saving_now(trigger, tuple(tags)), self._store)
+            except BaseException:
+                self._is_dirty = True
+                raise
+            self._covered = covers
+            return ref
+
+    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
+        """`save` for event loops: in a worker thread."""
+        return await in_thread(self.save, trigger, tags)
+
+    def save_scheduled(self) -> bool:
+        """Save because the schedule says so; whether it succeeded. Does nothing if nothing happened since."""
+        self._is_scheduled = False
+        return self._is_closed or self.save().status == "saved"
+
+    def _saving_now(self, trigger: str, tags: tuple[str, ...]) -> Steps[SnapshotRef]:
+        started = monotonic()
+        yield from self.taking()
+        with self._lock:
+            snapshot, mark = self._reduced(), self.mark
+            self._is_dirty = False
+        ref = yield from self.saving(snapshot, mark, trigger, tags)
+        if ref.written:
+            self._context.reports.created(ref, trigger=trigger, tags=tags, duration=monotonic() - started)
+        else:
+            self._context.reports.skipped(self.session_id, reason="unchanged", trigger=trigger)
+        return ref
+
+    def saving(
+        self, snapshot: SessionSnapshot, mark: Mark, trigger: str, tags: tuple[str, ...]
+    ) -> Steps[SnapshotRef]:
+        """Store *snapshot*, taken at *mark*, then drop the records it contains. One at a time.
+
+        Raises:
+            SnapshotError: it was not stored. Nothing has changed.
+        """
+        self._is_scheduled = False
+        overlay = self._overlay_for(snapshot)
+        laid_over = _laid_over(snapshot, overlay)
+        stamped = laid_over if upto_of(laid_over) == mark.upto else with_upto(laid_over, mark.upto)
+        ref, stamped = yield from self._storing(stamped, {"trigger": trigger, "tags": tags})
+        self._ref, self._saved_label, self._saved_overlay = ref, label_of(stamped), overlay
+        try:
+            yield from self._spool.dropping(mark)
+        except SnapshotError as error:
+            self.failed("spool", error)
+        else:
+            self._untroubled()
+        return ref
+
+    def _overlay_for(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
+        """What to lay over *snapshot*. A restored session that does not keep labels itself keeps the stored one."""
+        if self._restored is not None and self._reducer is None:
+            self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
+        self._restored = None
+        return self._overlay
+
+    def _storing(self, snapshot: SessionSnapshot, options: Mapping[str, Any]) -> Steps[_Stored]:
+        base = self._ref.seq if self._ref else None
+        if not self._spool.is_fenced:
+            try:
+                return (yield Ask("save", (snapshot,), {**options, "base": base})), snapshot
+            except Conflict:
+                is_ours = self.is_held or (self._context.place is None and base is not None)
+                if not is_ours:
+                    raise
+        return (yield from self._storing_on_top(snapshot, options))
+
+    def _storing_on_top(self, snapshot: SessionSnapshot, options: Mapping[str, Any]) -> Steps[_Stored]:
+        """Save although another process wrote, deleted or damaged what this session built on."""
+        was_fenced = yield from self._spool.taking_again()
+        try:
+            head: StoredSnapshot = yield Ask("read", (self.session_id,))
+        except SnapshotNotFound:
+            base, notice = 0, "it was deleted while it was live, and was saved again from memory"
+        except Damaged as error:
+            base, notice = 0, f"nothing stored of it is whole ({error.message}); a full snapshot was written"
+        else:
+            if was_fenced:
+                raise self._taken_over(head.ref)
+            base, notice = head.ref.seq, f"snapshot {head.ref.seq} is by another writer; saved on top of it"
+            snapshot = self._with_foreign_label(snapshot, head.snapshot)
+        ref: SnapshotRef = yield Ask("save", (snapshot,), {**options, "base": base})
+        return replace(ref, notices=(*ref.notices, notice)), snapshot
+
+    def _taken_over(self, head: SnapshotRef) -> Fenced:
+        error = Fenced(
+            f"another process took session {self.session_id!r} over and saved it as snapshot {head.seq}",
+            session_id=self.session_id,
+        )
+        self._spool.fence(error)
+        return error
+
+    def _with_foreign_label(self, ours: SessionSnapshot, theirs: SessionSnapshot) -> SessionSnapshot:
+        """*ours* with what the other writer changed of the label, which the session keeps from now on."""
+        if self._saved_label is None:
+            foreign = carried_over(theirs, ours)
+        else:
+            before = self._saved_label
+            foreign = {name: value for name, value in label_of(theirs).items() if value != before[name]}
+        if foreign:
+            self._keep_label(foreign)
+        return apply_label(ours, foreign)
+
+    def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
+        """Save for the last time and give the lease up. A failed save keeps the spool, and the outcome says so."""
+        self._context.forget(self)
+        outcome = self.save(trigger) if save else Outcome(session_id=self.session_id, status="not_asked")
+        with self._saving:
+            self._is_closed = True
+        self.release()
+        return outcome
+
+
+def _laid_over(snapshot: SessionSnapshot, overlay: Mapping[str, Any]) -> SessionSnapshot:
+    labelled = apply_label(snapshot, overlay)
+    if overlay.get("current_task", snapshot.current_task) == snapshot.current_task:
+        return labelled
+    return labelled.evolve(current_task=overlay["current_task"])

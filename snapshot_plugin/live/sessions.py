@@ -1,0 +1,208 @@
+"""The live sessions of one process, for hosts that record events: begun, resumed, finished, listed, deleted.
+
+Synchronous, for any thread; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Saves and
+flushes happen in two daemon threads, which sleep while nothing is due.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.ports import Reduce, Reducer, Reports
+from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
+from snapshot_plugin.live.session import LiveContext, LiveSession, LogReports, utc_now
+from snapshot_plugin.live.steps import run
+from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+__all__ = ["LiveSessions"]
+
+
+class LiveSessions:
+    """The live sessions of one process.
+
+    Args:
+        store: where snapshots go. One without a live place (a bucket) has neither lease nor spool: events are then
+            only in the next snapshot, and durable ones are saved at once.
+        reducer: makes the reducer of a session, given the snapshot it continues from.
+        portal: the event loop of a store that has no synchronous face.
+        reports: told what happens; logs by default.
+        clock: the time of day, stamped on things.
+        program: the name other processes see for this one.
+        reducers: more reducers for recovery, by provider type.
+        flush_interval: seconds of an unfinished turn that a power cut may cost.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        reducer: Callable[[SessionSnapshot], Reducer],
+        *,
+        portal: BlockingPortal | None = None,
+        reports: Reports | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        program: str | None = None,
+        reducers: Mapping[str, Reduce] | None = None,
+        flush_interval: float = FLUSH_INTERVAL,
+    ) -> None:
+        self.open: dict[str, LiveSession] = {}
+        """The sessions that are live here, by id."""
+        self.control: str | None = None
+        """The path of the socket where other processes can ask about these sessions; see `asked`."""
+        self._reducer = reducer
+        self._program = program
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._saves = SaveThread()
+        self._flushes = FlushThread(self.flush, interval=flush_interval)
+        self._store = sync_face(store, portal)
+        self._context = LiveContext(
+            place=place_of(store),
+            store=self._store,
+            owner=self._owner,
+            reports=reports or LogReports(),
+            clock=clock,
+            reducers=reducers or {},
+            recorded=self._flushes.wake,
+            touch=self._saves.touch,
+            forget=self._saves.forget,
+        )
+
+    def _owner(self) -> Owner:
+        return Owner.this_process(since=self._clock(), control=self.control, program=self._program)
+
+    # Beginning and ending --------------------------------------------------------------------------------
+
+    def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None = None) -> LiveSession:
+        """Record a new session that starts as *snapshot*; *first*, its first event, is durable on return.
+
+        A disk that refuses does not stop it: `LiveSession.trouble` says why it is not recorded, and every event
+        tries again. A snapshot that has messages (a fork) is saved first.
+
+        Raises:
+            SessionLocked: another process owns the session.
+        """
+        live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
+        live.take()
+        if snapshot.messages:
+            live.must_be_saved()
+            live.save("fork")
+        self._add(live)
+        if first is not None:
+            live.record(first, durable=True)
+        live.checkpoint()
+        return live
+
+    def resume(self, session_id: str) -> LiveSession:
+        """Record a stored session further; one that is live here is returned as it is.
+
+        What a dead process left in its spool is recovered first. A turn that was under way ends as interrupted.
+
+        Raises:
+            SnapshotNotFound: there is no such session.
+            SessionLocked: another process owns it.
+            StoreUnavailable: the disk refused the lease, or the store.
+        """
+        with self._lock:
+            if session_id in self.open:
+                return self.open[session_id]
+        live = LiveSession(session_id, self._context)
+        try:
+            run(live.taking(), self._store)
+            stored = self._store.read(session_id)
+            live.continue_from(stored, self._reducer(stored.snapshot))
+        except BaseException:
+            live.release()
+            raise
+        live.interrupt("the client hung up")
+        self._add(live)
+        return live
+
+    def _add(self, live: LiveSession) -> None:
+        with self._lock:
+            self.open[live.session_id] = live
+
+    def finish(self, session_id: str, *, save: bool = True) -> Outcome:
+        """Save a session for the last time and give it up; ``not_live`` if it is not live here."""
+        with self._lock:
+            live = self.open.pop(session_id, None)
+        return live.close(save=save) if live else Outcome(session_id=session_id, status="not_live")
+
+    def finish_all(self) -> Sequence[Outcome]:
+        """The same for every session."""
+        return [self.finish(session_id) for session_id in tuple(self.open)]
+
+    def close(self) -> Sequence[Outcome]:
+        """Finish every session and end the background threads."""
+        outcomes = self.finish_all()
+        self.stop()
+        return outcomes
+
+    def stop(self) -> None:
+        """End the background threads. Sessions are saved only when told from then on."""
+        self._saves.stop()
+        self._flushes.stop()
+
+    def flush(self) -> None:
+        """Make what was recorded so far survive a power cut, in every session."""
+        for live in tuple(self.open.values()):
+            live.flush()
+
+    # What there is ---------------------------------------------------------------------------------------
+
+    def asked(self, session_id: str) -> LiveSession | None:
+        """The session, to be saved or labelled because another process asks; see `manager.predeploy`."""
+        return self.open.get(session_id)
+
+    def newest(self, session_id: str) -> StoredSnapshot:
+        """A session as it is now, live or stored. Raises `SnapshotNotFound`."""
+        if live := self.open.get(session_id):
+            live.save()
+        return self._store.read(session_id)
+
+    def has(self, session_id: str) -> bool:
+        """Whether there is such a session, live here or stored."""
+        with contextlib.suppress(SnapshotNotFound, InvalidInput):
+            return session_id in self.open or bool(self._store.history(session_id))
+        return False
+
+    def list(self) -> Sequence[SnapshotMeta]:
+        """The newest snapshot of every session, the live ones as they are now."""
+        for live in tuple(self.open.values()):
+            live.save()
+        return self._store.list()
+
+    def delete(self, session_id: str) -> Trashed | None:
+        """Move a session to the trash; None if there is none. One that is live here is given up first.
+
+        Raises:
+            SessionLocked: another process owns it; nothing was deleted.
+        """
+        self.finish(session_id, save=False)
+        place = self._context.place
+        owner = place.owner(session_id) if place else None
+        if owner is not None:
+            raise SessionLocked(
+                f"session {session_id!r} is live: it belongs to {owner}", session_id=session_id,
+                hint="end that process first, then delete the session",
+            )  # fmt: skip
+        with contextlib.suppress(SnapshotNotFound, InvalidInput):
+            return self._store.delete(session_id)
+        return None
+
+    def deleted(self) -> frozenset[str]:
+        """The sessions in the trash."""
+        return frozenset(trashed.session_id for trashed in self._store.trash())

@@ -1,0 +1,106 @@
+"""Work that asks the store and touches files, written once and run by threads and by event loops.
+
+Such work is a generator: it yields what has to be done elsewhere and is sent the result. `run` does it in the
+calling thread, with a synchronous store; `run_async` awaits the store and moves file work to a worker thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
+
+__all__ = ["Ask", "Do", "Steps", "SyncStore", "run", "run_async"]
+
+T = TypeVar("T")
+
+
+class SyncStore(Protocol):
+    """What live sessions ask of a store, without an event loop; any thread may call it."""
+
+    def save(
+        self, snapshot: SessionSnapshot, *, trigger: str = ..., tags: Sequence[str] = ..., base: int | None = ...
+    ) -> SnapshotRef:
+        """See `SnapshotStore.save`."""
+
+    def read(self, session_id: str, *, at: int | None = ..., strict: bool = ...) -> StoredSnapshot:
+        """See `SnapshotStore.read`."""
+
+    def list(self) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.list`."""
+
+    def history(self, session_id: str) -> Sequence[SnapshotMeta]:
+        """See `SnapshotStore.history`."""
+
+    def delete(self, session_id: str) -> Trashed:
+        """See `SnapshotStore.delete`."""
+
+    def trash(self) -> Sequence[Trashed]:
+        """See `SnapshotStore.trash`."""
+
+
+class Ask(NamedTuple):
+    """Call *method* of the store."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = {}
+
+
+class Do(NamedTuple):
+    """Call *work*, which may block. *lost* gets a result that nobody can be given because of a cancellation."""
+
+    work: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    lost: Callable[[Any], object] | None = None
+
+
+Steps = Generator[Ask | Do, Any, T]
+
+
+def run(steps: Steps[T], store: SyncStore | None) -> T:
+    """Carry out *steps* in this thread; what they return, or raise."""
+
+    def carry_out(step: Ask | Do) -> Any:
+        if isinstance(step, Ask):
+            return getattr(store, step.method)(*step.args, **step.options)
+        return step.work(*step.args)
+
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = carry_out(step)
+            except BaseException as error:  # noqa: BLE001 — the steps decide what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def run_async(steps: Steps[T], store: SnapshotStore) -> T:
+    """Carry out *steps* from an event loop, which is never blocked; what they return, or raise."""
+    from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — brings asyncio, which lists do without
+
+    async def carry_out(step: Ask | Do) -> Any:
+        if isinstance(step, Ask):
+            return await getattr(store, step.method)(*step.args, **step.options)
+        return await in_thread(step.work, *step.args, lost=step.lost)
+
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await carry_out(step)
+            except BaseException as error:  # noqa: BLE001 — the steps decide; a cancellation passes through them
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value

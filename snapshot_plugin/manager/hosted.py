@@ -1,0 +1,96 @@
+"""Sessions that a host records from events (`LiveSessions`), as sessions of a manager.
+
+The manager lists, touches, saves and finishes them with its own; what happens to them becomes its events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.session import LiveSession
+from snapshot_plugin.live.sessions import LiveSessions
+
+__all__ = ["HostedSessions", "ReportsInLoop"]
+
+
+class HostedSessions:
+    """The `LiveSessions` of a manager's hosts."""
+
+    def __init__(self) -> None:
+        self._all: list[LiveSessions] = []
+
+    def __iter__(self) -> Iterator[LiveSession]:
+        return iter([live for sessions in self._all for live in tuple(sessions.open.values())])
+
+    def add(self, sessions: LiveSessions) -> LiveSessions:
+        """Have the manager know the sessions of *sessions*."""
+        self._all.append(sessions)
+        return sessions
+
+    def get(self, session_id: str) -> LiveSession | None:
+        """The session with this id, if a host records it now."""
+        return next((live for live in self if live.session_id == session_id), None)
+
+    async def finish(self, session_id: str, *, save: bool, within: float) -> Outcome:
+        """Save the session for the last time, if *save*, and give it up. Never raises."""
+        for sessions in self._all:
+            if session_id in sessions.open:
+                return await _bounded(partial(sessions.finish, session_id, save=save), session_id, within)
+        return Outcome(session_id=session_id, status="not_live")
+
+    async def finish_all(self, *, save: bool, within: float) -> Sequence[Outcome]:
+        """The same for every session, at once; ends the hosts' background threads too."""
+        outcomes: list[Outcome] = []
+
+        async def finish(session_id: str) -> None:
+            outcomes.append(await self.finish(session_id, save=save, within=within))
+
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as finishing:
+                for live in self:
+                    finishing.start_soon(finish, live.session_id)
+        for sessions in self._all:
+            sessions.stop()
+        return outcomes
+
+
+async def _bounded(finish: Callable[[], Outcome], session_id: str, within: float) -> Outcome:
+    """*finish* in a worker thread. One that takes too long goes on alone: a disk may never answer."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(within):
+        return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
+    return Outcome.timed_out(session_id, within)
+
+
+class ReportsInLoop:
+    """Passes the reports of any thread on to *report*, in the event loop that made this. Never waits."""
+
+    def __init__(self, report: object) -> None:
+        self._report = report
+        self._soon = _soon()
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._report, name)
+
+        def tell(*args: Any, **about: Any) -> None:
+            with suppress(RuntimeError):  # the loop has ended: there is no one left to tell
+                self._soon(partial(method, *args, **about))
+
+        return tell
+
+
+def _soon() -> Callable[[Callable[[], Any]], Any]:
+    """Calls a function soon in this event loop, from any thread."""
+    try:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        import trio.lowlevel  # noqa: PLC0415 — only where trio runs
+
+        return trio.lowlevel.current_trio_token().run_sync_soon

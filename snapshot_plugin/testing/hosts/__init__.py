@@ -1,0 +1,46 @@
+"""The host suite: every promise an ACP host makes to its client, as cases that run against a real process.
+
+A *host* sits between an ACP client and an ACP agent and records what passes: the proxy, an SDK client, an SDK
+agent, a link of a proxy chain, or your own. To test your own, say how it is started and inherit the groups that concern it:
+
+    class TestMyHost(Answers, Loading, Recording):
+        def command(self, store, agent, *, session=None, patience=None):
+            return ["my-host", "--store", str(store), "--", *agent]
+
+The suite starts that command, speaks ACP with it over stdin and stdout, and kills it where a case says so. The agent
+is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits are flags.
+
+==============  ================================================================================================
+`Answers`       each request gets exactly one answer; hanging up ends the host
+`Login`         -32000 reaches the client, and logging in repairs everything
+`Loading`       session/load and session/resume, of stored and of open sessions
+`AgentMemory`   for agents with a memory of their own: when it is used, when it is not, and what the model is told
+`Notes`         what the model is told about a session that it does not remember
+`Recording`     what the record holds after everything was killed, and under which names
+`Trouble`       other writers, and disks that refuse
+`Restarting`    for hosts that start the agent: it dies, and the client keeps its connection
+`Adopting`      for hosts that can be told to continue a stored session when the client opens its first
+==============  ================================================================================================
+"""
+
+from snapshot_plugin.testing.hosts.answers import Answers
+from snapshot_plugin.testing.hosts.loading import Adopting, Loading
+from snapshot_plugin.testing.hosts.login import Login
+from snapshot_plugin.testing.hosts.memory import AgentMemory, Notes
+from snapshot_plugin.testing.hosts.recording import Recording
+from snapshot_plugin.testing.hosts.restarting import Restarting
+from snapshot_plugin.testing.hosts.stage import HostStage
+from snapshot_plugin.testing.hosts.trouble import Trouble
+
+__all__ = [
+    "Adopting",
+    "AgentMemory",
+    "Answers",
+    "HostStage",
+    "Loading",
+    "Login",
+    "Notes",
+    "Recording",
+    "Restarting",
+    "Trouble",
+]

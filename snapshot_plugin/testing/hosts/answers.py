@@ -1,0 +1,101 @@
+"""Each request of the client gets exactly one answer, and hanging up ends the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.testing.hosts.stage import HostStage, answers, descendants, is_alive, linux, wait_until
+
+__all__ = ["Answers"]
+
+_NONSENSE: list[tuple[str, Any]] = [
+    ("session/load", {"sessionId": 5, "cwd": "/", "mcpServers": []}),
+    ("session/load", {"sessionId": "no such/id", "cwd": "/", "mcpServers": []}),
+    ("session/load", []),
+    ("session/load", "text"),
+    ("session/resume", {"sessionId": None}),
+    ("session/list", {"cwd": 5, "cursor": 5}),
+    ("session/list", {"cursor": "not a cursor"}),
+    ("session/list", {"cwd": ["a"]}),
+    ("session/fork", {"sessionId": ["a"]}),
+    ("session/close", {"sessionId": {}}),
+    ("session/delete", {"sessionId": 5}),
+    ("session/prompt", {"sessionId": 5, "prompt": 5}),
+    ("session/set_mode", {"sessionId": []}),
+]
+
+
+class Answers(HostStage):
+    """See the module."""
+
+    def test_requests_with_params_of_the_wrong_type_get_one_answer_each(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            asked = [client.begin(method, params) for method, params in _NONSENSE]
+            assert client.prompt(session_id, "say still here") == "still here"
+            for request_id in asked:
+                client.answer_to(request_id)
+            client.request("session/list", {})
+            assert [len(answers(client, request_id)) for request_id in asked] == [1] * len(asked)
+            errors = [a["error"] for request_id in asked for a in answers(client, request_id) if "error" in a]
+            assert all(type(error["code"]) is int and isinstance(error["message"], str) for error in errors)
+
+    @pytest.mark.parametrize("meta", ["text", ["list"], 5, {"at": "six"}, {"at": -1}, {"at": 99}, {"at": True}])
+    def test_a_fork_with_a_malformed_wish_is_refused(self, tmp_path: Path, meta: Any) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            params = {"sessionId": session_id, "cwd": "/", "mcpServers": [], "_meta": {"asnap": meta}}
+            asked = client.begin("session/fork", params)
+            assert "error" in client.answer_to(asked)
+            assert client.prompt(session_id, "say still here") == "still here"
+            assert len(answers(client, asked)) == 1
+            listed = client.request("session/list", {})["sessions"]
+            assert [info["sessionId"] for info in listed] == [session_id], "nothing is left of the fork"
+
+    def test_errors_of_the_agent_that_are_strings_are_answered_with_an_error_object(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "string-errors") as client:
+            asked = client.begin("session/load", {"sessionId": "never-was", "cwd": "/", "mcpServers": []})
+            assert type(client.answer_to(asked)["error"]["code"]) is int
+            session_id = client.new_session()
+            failed = client.begin_prompt(session_id, "fail on purpose")
+            assert "error" in client.answer_to(failed)
+            assert client.prompt(session_id, "say still here") == "still here"
+            assert len(answers(client, failed)) == 1
+
+    def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            asked = client.begin("_vendor/thing", {"b": 1})
+            assert client.answer_to(asked)["error"]["code"] == -32601
+
+    def test_notifications_are_never_answered(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            mark = len(client.received)
+            for method in ("session/cancel", "session/load", "session/list", "session/close", "_vendor/news"):
+                client.notify(method, {"sessionId": "never-was", "cwd": "/", "mcpServers": []})
+            fence = client.begin_prompt(session_id, "say fence")
+            client.answer_to(fence)
+            assert [m["id"] for _, m in client.received[mark:] if m and "method" not in m] == [fence]
+
+    @linux
+    def test_a_client_that_hangs_up_ends_host_and_agent(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "outlives-stdin") as client:
+            client.begin_prompt(client.new_session(), "stream 100000 5")
+            client.wait_for_text("part-002.")
+            pids = descendants(client.process.pid)
+            client.hang_up()
+            assert client.exit_status() == 0
+            wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent ends with the host")
+
+    @linux
+    def test_an_agent_does_not_outlive_a_killed_host(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "outlives-stdin") as client:
+            client.begin_prompt(client.new_session(), "stream 100000 5")
+            client.wait_for_text("part-002.")
+            pids = descendants(client.process.pid)
+            client.kill()
+            wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent ends with the host")

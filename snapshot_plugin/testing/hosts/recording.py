@@ -1,0 +1,140 @@
+"""What the record holds after everything was killed, and under which names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.testing.acp_client import RpcError
+from snapshot_plugin.testing.hosts.stage import HostStage, linux, load, stored, words
+
+__all__ = ["Recording"]
+
+
+class Recording(HostStage):
+    """See the module."""
+
+    @linux
+    def test_every_chunk_the_client_saw_survives_kill_9_of_everything(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say first answer")
+            client.begin_prompt(session_id, "stream 400 2")
+            client.wait_for_text("part-012.")
+            self.kill_everything(client)
+            seen = client.said(session_id).removeprefix("first answer")
+        with self.start(tmp_path) as client:
+            spoken = words(load(client, session_id)[1])
+            assert spoken[:3] == [("user", "say first answer"), ("agent", "first answer"), ("user", "stream 400 2")]
+            assert spoken[3][1].startswith(seen)
+            assert seen in client.prompt(session_id, "echo-blocks"), "the model is told what the user saw"
+
+    @linux
+    def test_an_answer_that_was_received_as_finished_is_on_disk(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say kept for ever")
+            self.kill_everything(client)
+        with self.start(tmp_path) as client:
+            assert ("agent", "kept for ever") in words(load(client, session_id)[1])
+
+    def test_terminal_output_in_meta_accumulates_and_is_replayed(self, tmp_path: Path) -> None:
+        def update(**fields: object) -> str:
+            return "update " + json.dumps({"toolCallId": "t", **fields})
+
+        def terminal(**fields: object) -> dict[str, object]:
+            return {name: {"terminal_id": "term-1", **value} for name, value in fields.items()}  # type: ignore[dict-item]
+
+        show = [{"type": "terminal", "terminalId": "term-1"}]
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            begun = update(sessionUpdate="tool_call", title="ls", status="in_progress", content=show)
+            lines = [
+                begun,
+                update(sessionUpdate="tool_call_update", _meta=terminal(terminal_output_delta={"data": "one\n"})),
+                update(sessionUpdate="tool_call_update", _meta=terminal(terminal_output={"data": "two\n"})),
+                update(
+                    sessionUpdate="tool_call_update",
+                    status="completed",
+                    _meta=terminal(terminal_exit={"exit_code": 0}),
+                ),
+            ]
+            client.prompt(session_id, "\n".join(lines))
+        with self.start(tmp_path) as client:
+            _, updates = load(client, session_id)
+            (call,) = [u for u in updates if u["sessionUpdate"] == "tool_call"]
+            assert "one\ntwo\n" in json.dumps(call["content"]).encode().decode("unicode_escape")
+
+    def test_a_finished_tool_that_the_agent_left_pending_is_not_shown_as_interrupted(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "leaves-tools-pending") as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "tool\nsay done")
+        with self.start(tmp_path) as client:
+            _, updates = load(client, session_id)
+            (call,) = [u for u in updates if u["sessionUpdate"] == "tool_call"]
+            assert call["status"] == "completed"
+            assert "unknown" not in str(call)
+
+    def test_a_new_session_never_takes_the_place_of_a_stored_one(self, tmp_path: Path) -> None:
+        flags = ("--no-load", "--no-resume", "--no-list", "--misbehave", "counts-sessions")
+        with self.start(tmp_path, *flags) as client:
+            old = client.new_session()
+            client.prompt(old, "say first")
+        with self.start(tmp_path, *flags) as client:
+            new = client.new_session()
+            assert new != old
+            assert client.prompt(new, "say second") == "second"
+            assert words(load(client, old)[1]) == [("user", "say first"), ("agent", "first")]
+            assert client.prompt(old, "say third").endswith("third")
+            assert client.prompt(new, "remember") == "earlier turns: 1; last prompt: say second"
+            listed = client.request("session/list", {})["sessions"]
+            assert {info["sessionId"] for info in listed} == {old, new}
+
+    def test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--no-load", "--no-resume")
+        with self.start(tmp_path, *flags) as client:
+            parent = client.new_session()
+            client.prompt(parent, "say one")
+            fork = {"sessionId": parent, "cwd": "/", "mcpServers": [], "_meta": {"asnap": {"at": 2}}}
+            child = client.request("session/fork", fork)["sessionId"]
+            client.prompt(child, "say two")
+        with self.start(tmp_path, *flags) as client:
+            load(client, parent)  # under another name in the agent by now
+            client.prompt(parent, "say three")
+        with self.start(tmp_path, *flags) as client:
+            listed = client.request("session/list", {})["sessions"]
+            assert {info["sessionId"] for info in listed} == {parent, child}
+            client.request("session/delete", {"sessionId": child})
+            client.request("session/delete", {"sessionId": parent})
+            assert client.request("session/list", {})["sessions"] == []
+        with self.start(tmp_path, *flags) as client:
+            assert client.request("session/list", {})["sessions"] == []
+
+    def test_a_prompt_after_close_is_refused_and_the_session_can_be_loaded_again(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            assert client.request("session/close", {"sessionId": session_id}) == {}
+            with pytest.raises(RpcError):
+                client.prompt(session_id, "say lost")
+            assert words(load(client, session_id)[1]) == [("user", "say one"), ("agent", "one")]
+            assert client.prompt(session_id, "say two").endswith("two")
+        assert [m.text for m in stored(tmp_path, session_id).messages][-1].endswith("two")
+
+    def test_closing_cancels_the_turn_that_runs(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "stream 100000 5")
+            client.wait_for_text("part-002.")
+            client.request("session/close", {"sessionId": session_id})
+            assert client.answer_to(running)["result"] == {"stopReason": "cancelled"}
+
+    def test_the_running_entry_of_the_plan_is_the_current_task(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "plan")
+        task = stored(tmp_path, session_id).current_task
+        assert task is not None
+        assert "Leap" in str(task)

@@ -1,0 +1,178 @@
+"""For hosts that start the agent: it dies, and the client keeps its connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.testing.acp_client import RpcError
+from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
+from snapshot_plugin.testing.hosts.stage import (
+    HostStage,
+    answers,
+    descendants,
+    grade,
+    is_alive,
+    linux,
+    load,
+    stored,
+    wait_until,
+    words,
+)
+
+__all__ = ["Restarting"]
+
+_UNABLE = ("--no-load", "--no-resume")
+
+
+class Restarting(HostStage):
+    """See the module."""
+
+    @linux
+    def test_the_interrupted_prompt_is_answered_before_the_agent_is_back(self, tmp_path: Path) -> None:
+        hold = tmp_path / "hold"
+        with self.start(tmp_path, *_UNABLE, "--hold", str(hold)) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say before")
+            running = client.begin_prompt(session_id, "stream 400 5")
+            client.wait_for_text("part-005.")
+            hold.touch()
+            self.kill_agent(client)
+            error = client.answer_to(running)["error"]
+            assert error["data"]["sessionId"] == session_id
+            hold.unlink()
+            told = client.prompt(session_id, "echo-blocks")
+            assert "before" in told
+            assert "part-005." in told
+            assert len(answers(client, running)) == 1
+
+    @linux
+    def test_requests_around_the_death_of_the_agent_get_one_answer_each(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE) as client:
+            ids = [client.new_session() for _ in range(3)]
+            asked = [client.begin_prompt(session_id, "crash 0") for session_id in ids]
+            asked += [client.begin("session/list", {}) for _ in range(3)]
+            asked += [client.begin("session/set_mode", {"sessionId": each, "modeId": "code"}) for each in ids]
+            for request_id in asked:
+                client.answer_to(request_id)
+            for session_id in ids:
+                assert client.prompt(session_id, "say still here").endswith("still here")
+            assert [len(answers(client, request_id)) for request_id in asked] == [1] * len(asked)
+
+    @linux
+    def test_hanging_up_in_the_middle_of_a_restart_ends_host_and_agent(self, tmp_path: Path) -> None:
+        hold = tmp_path / "hold"
+        with self.start(tmp_path, *_UNABLE, "--hold", str(hold), "--misbehave", "outlives-stdin") as client:
+            session_id = client.new_session()
+            first = self.agent_pid(client)
+            hold.touch()
+            self.kill_agent(client)
+            wait_until(
+                lambda: any(pid != first and is_alive(pid) for pid in descendants(client.process.pid)), "a restart"
+            )
+            client.begin_prompt(session_id, "say never sent")
+            pids = descendants(client.process.pid)
+            client.hang_up()
+            client.exit_status()
+            wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent ends with the host")
+
+    def test_an_agent_that_crashes_on_load_comes_back_by_the_next_rung(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--no-resume", "--misbehave", "crash-on-load")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with self.start(tmp_path, *flags) as client:
+            result, updates = load(client, session_id)
+            assert grade(result) == "context"
+            assert ("agent", "one") in words(updates)
+            assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
+
+    @linux
+    def test_the_sessions_of_a_restarted_agent_are_its_own_again(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *self.remembering(tmp_path)) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            self.restart_agent(client)
+            assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
+            listed = client.request("session/list", {})["sessions"]
+            assert [info["sessionId"] for info in listed] == [session_id]
+
+    @linux
+    def test_a_tool_that_was_running_is_closed_for_the_client(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE) as client:
+            session_id = client.new_session()
+            client.begin_prompt(session_id, "slow-tool 60")
+            client.wait_for_update("tool_call_update", status="in_progress")
+            mark = len(client.received)
+            self.kill_agent(client)
+            closing = client.wait_for_update("tool_call_update", since=mark)
+            assert closing["status"] == "failed"
+            assert "unknown" in str(closing["content"])
+
+    @linux
+    def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_live_connection(
+        self, tmp_path: Path
+    ) -> None:
+        with self.start(tmp_path, *_UNABLE, "--misbehave", "dies-during-permission") as client:
+            session_id = client.new_session()
+            assert "error" in client.answer_to(client.begin_prompt(session_id, "ask"))
+            _, updates = load(client, session_id)
+            assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
+            assert client.prompt(session_id, "say still here").endswith("still here")
+
+    @linux
+    def test_the_clients_own_login_is_repeated_for_a_restarted_agent(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--login", str(login_file(tmp_path)))
+        with self.start(tmp_path, *flags) as client:
+            log_in(client)
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            self.restart_agent(client)
+            assert client.prompt(session_id, "say two") == "two"
+        everything = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
+        assert b"key-1" not in everything, "a login is never stored"
+
+    @linux
+    def test_a_login_that_is_not_accepted_any_more_is_asked_of_the_client(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--login", str(login_file(tmp_path)))
+        with self.start(tmp_path, *flags) as client:
+            log_in(client)
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            login_file(tmp_path, "key-2")
+            self.restart_agent(client)
+            for _ in range(2):
+                with pytest.raises(RpcError) as refused:
+                    client.prompt(session_id, "say two")
+                assert refused.value.code == AUTH_REQUIRED
+            assert [info["sessionId"] for info in client.request("session/list", {})["sessions"]] == [session_id]
+            log_in(client, "key-2")
+            assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
+
+    @linux
+    def test_a_restarted_agent_that_refuses_is_asked_again_at_each_request(self, tmp_path: Path) -> None:
+        refuse = tmp_path / "refuse"
+        with self.start(tmp_path, *_UNABLE, "--refuse", str(refuse)) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            refuse.touch()
+            self.restart_agent(client)
+            for _ in range(2):
+                with pytest.raises(RpcError, match="not today"):
+                    client.prompt(session_id, "say two")
+            assert words(load(client, session_id)[1]) == [("user", "say one"), ("agent", "one")]
+            refuse.unlink()
+            assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
+        assert stored(tmp_path, session_id).messages[0].text == "say one"
+
+    def test_an_agent_that_keeps_dying_ends_in_one_clear_error(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "dies-when-restarted")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "crash 3")
+            assert "error" in client.answer_to(running)
+            waiting = client.begin_prompt(session_id, "say never")
+            assert "error" in client.answer_to(waiting, timeout=60)
+            assert client.exit_status(timeout=60) == 9
+            assert session_id in client.stderr

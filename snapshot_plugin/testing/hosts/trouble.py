@@ -1,0 +1,91 @@
+"""Other writers to a live session, and disks that refuse: nothing that was seen is lost, and the client is told."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.testing.hosts.stage import HostStage, load, stored, wait_until, words
+
+__all__ = ["Trouble"]
+
+_BLOCKS = 160
+
+
+def _limited(command: Sequence[str]) -> Sequence[str]:
+    """The command with no file allowed to grow beyond 80 KB: a disk that is full."""
+    return ["sh", "-c", f"ulimit -f {_BLOCKS}; exec {shlex.join(command)}"]
+
+
+class Trouble(HostStage):
+    """See the module."""
+
+    def test_a_foreign_write_does_not_stop_the_recording(self, tmp_path: Path) -> None:
+        async def rename() -> None:
+            async with FilesystemStore(tmp_path / "store") as store:
+                await store.save((await store.load(session_id)).evolve(title="by a script"))
+
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            wait_until(lambda: _is_stored(tmp_path, session_id), "the first snapshot")
+            anyio.run(rename)
+            client.prompt(session_id, "say two")
+            client.prompt(session_id, "say three")
+        snapshot = stored(tmp_path, session_id)
+        assert [m.text for m in snapshot.messages if m.role == "assistant"] == ["one", "two", "three"]
+        assert snapshot.title == "by a script"
+
+    def test_a_delete_by_another_process_costs_a_live_session_nothing(self, tmp_path: Path) -> None:
+        async def delete() -> None:
+            async with FilesystemStore(tmp_path / "store") as store:
+                await store.delete(session_id)
+
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            wait_until(lambda: _is_stored(tmp_path, session_id), "the first snapshot")
+            anyio.run(delete)
+            client.prompt(session_id, "say two")
+        assert [m.text for m in stored(tmp_path, session_id).messages if m.role == "assistant"] == ["one", "two"]
+
+    def test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told(
+        self, tmp_path: Path
+    ) -> None:
+        sessions, aside = tmp_path / "store" / "sessions", tmp_path / "aside"
+        with self.start(tmp_path) as client:
+            client.prompt(client.new_session(), "say the store exists")
+            sessions.rename(aside)
+            sessions.write_text("no directory")
+            made = client.request("session/new", {"cwd": "/", "mcpServers": []})
+            session_id = made["sessionId"]
+            assert made["_meta"]["asnap"]["recorded"] is False
+            assert client.prompt(session_id, "say one") == "one"
+            sessions.unlink()
+            aside.rename(sessions)
+            assert client.prompt(session_id, "say two") == "two"
+        assert [m.text for m in stored(tmp_path, session_id).messages if m.role == "assistant"] == ["one", "two"]
+
+    def test_a_full_disk_at_the_end_keeps_what_was_spooled_and_says_so(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, wrapped=_limited) as client:
+            session_id = client.new_session()
+            for n in range(2):
+                assert client.prompt(session_id, f"say {n}" + "x" * 25_000) == f"{n}" + "x" * 25_000
+                wait_until(lambda: _is_stored(tmp_path, session_id), "the first snapshot")
+            client.hang_up()
+            assert client.exit_status() != 0
+            assert session_id in client.stderr
+        with self.start(tmp_path) as client:
+            said = [text for who, text in words(load(client, session_id)[1]) if who == "agent"]
+            assert [text[0] for text in said] == ["0", "1"]
+
+
+def _is_stored(place: Path, session_id: str) -> bool:
+    try:
+        return bool(stored(place, session_id).messages)
+    except Exception:  # noqa: BLE001 — not yet
+        return False

@@ -1,0 +1,51 @@
+"""A small reducer and sessions to test `live` with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from snapshot_plugin.live.label import apply_label
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+PATIENCE = 20.0
+
+
+class Said:
+    """A reducer of ``{"say": text}``. A turn runs from ``{"ask": text}`` to the next ``say``."""
+
+    def __init__(self, base: SessionSnapshot) -> None:
+        self._base = base
+        self.running = False
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        if "ask" in event:
+            self.running = True
+            self._base = self._base.append(Message(role="user", content=event["ask"]))
+        if "say" in event or "interrupted" in event:
+            self.running = False
+            text = event.get("say") or f"({event['interrupted']})"
+            self._base = self._base.append(Message(role="assistant", content=text))
+        if "label" in event:
+            self._base = apply_label(self._base, event["label"])
+
+    def snapshot(self, now: datetime) -> SessionSnapshot:
+        return self._base.evolve(updated_at=now)
+
+
+def blank(session_id: str = "s") -> SessionSnapshot:
+    return SessionSnapshot(session_id=session_id, created_at=NOW, updated_at=NOW, provider_type="said")
+
+
+def reduce_said(snapshot: SessionSnapshot, records: Any) -> SessionSnapshot:
+    """For recovery."""
+    said = Said(snapshot.evolve(provider_type="said"))
+    for record in records:
+        said.apply(record.data)
+    return said.snapshot(snapshot.updated_at)
+
+
+def texts(snapshot: SessionSnapshot) -> list[str]:
+    return [message.text for message in snapshot.messages]

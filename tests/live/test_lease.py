@@ -1,0 +1,205 @@
+"""The lease: one owner, known by name, and gone with its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from snapshot_plugin.errors import SessionLocked, StoreUnavailable
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
+from tests.manager.processes import PATIENCE, heard, python, tell
+
+SINCE = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
+ME = Owner.this_process(since=SINCE, control="/run/somewhere.sock")
+
+HOLDER = """
+    import pathlib, sys
+    from datetime import UTC, datetime
+    from snapshot_plugin.errors import SessionLocked
+    from snapshot_plugin.live.lease import Lease, Owner
+    directory = pathlib.Path(sys.argv[1])
+    owner = Owner.this_process(since=datetime(2026, 1, 1, tzinfo=UTC))
+    print("ready", flush=True)
+    for order in sys.stdin:
+        if order.strip() == "take":
+            try:
+                lease = Lease.acquire(directory, owner)
+                print("mine", flush=True)
+            except SessionLocked as error:
+                print(error.code, flush=True)
+        elif order.strip() == "release":
+            lease.release()
+            print("released", flush=True)
+"""
+
+
+def test_the_owner_is_known_while_it_holds_the_session_and_not_after(tmp_path: Path) -> None:
+    assert owner_of(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    lease = Lease.acquire(tmp_path, ME)
+    assert owner_of(tmp_path) == ME == lease.owner
+    assert ended_without_stop(tmp_path) is None
+    lease.release()
+    lease.release()
+    assert owner_of(tmp_path) is None
+    assert ended_without_stop(tmp_path) is None
+
+
+@pytest.mark.requirement("MANAGER-LEASE-ONE")
+def test_a_second_taker_is_told_who_and_since_when_even_in_the_same_process(tmp_path: Path) -> None:
+    lease = Lease.acquire(tmp_path, ME)
+    with pytest.raises(SessionLocked) as refused:
+        Lease.acquire(tmp_path, Owner(pid=1, host="other", since=SINCE))
+    assert all(part in refused.value.message for part in (str(os.getpid()), ME.host, "2026-11-16T01:02:03"))
+    assert "fork" in refused.value.hint
+    assert refused.value.retryable
+    assert owner_of(tmp_path) == ME
+    lease.release()
+
+
+def test_looking_at_the_owner_does_not_free_the_lease(tmp_path: Path) -> None:
+    lease = Lease.acquire(tmp_path, ME)
+    owner_of(tmp_path)
+    with pytest.raises(SessionLocked):
+        Lease.acquire(tmp_path, ME)
+    lease.release()
+
+
+def test_a_shorter_name_leaves_nothing_of_a_longer_one_that_was_never_released(tmp_path: Path) -> None:
+    dead = ME.evolve(command=("x" * 3000,))
+    (tmp_path / ".lease").write_text(dead.model_dump_json() + "\n")
+    lease = Lease.acquire(tmp_path, ME)
+    assert (lease.previous, owner_of(tmp_path)) == (dead, ME)
+    assert (tmp_path / ".lease").read_text() == ME.model_dump_json() + "\n"
+    lease.release()
+
+
+def race(one: Popen[str], two: Popen[str]) -> tuple[Popen[str], Popen[str]]:
+    """Let both try at once; the one that got the session, and the one that did not."""
+    tell(one, "take")
+    tell(two, "take")
+    answers = [heard(one), heard(two)]
+    assert sorted(answers) == ["locked", "mine"]
+    return (one, two) if answers[0] == "mine" else (two, one)
+
+
+@pytest.mark.requirement("MANAGER-LEASE-ONE", "ONERING-CARE-PROCESSES")
+def test_two_processes_race_and_exactly_one_wins(tmp_path: Path) -> None:
+    with python(HOLDER, tmp_path) as one, python(HOLDER, tmp_path) as two:
+        assert heard(one) == heard(two) == "ready"
+        for _ in range(50):
+            winner, _ = race(one, two)
+            owner = owner_of(tmp_path)
+            assert owner is not None
+            assert owner.pid == winner.pid
+            tell(winner, "release")
+            assert heard(winner) == "released"
+
+
+@pytest.mark.requirement("MANAGER-LEASE-KILL")
+def test_a_kill_of_the_owner_hands_the_session_to_the_other(tmp_path: Path) -> None:
+    with python(HOLDER, tmp_path) as one, python(HOLDER, tmp_path) as two:
+        assert heard(one) == heard(two) == "ready"
+        winner, loser = race(one, two)
+        winner.send_signal(signal.SIGKILL)
+        winner.wait(PATIENCE)
+        assert owner_of(tmp_path) is None
+        dead = ended_without_stop(tmp_path)
+        assert dead is not None
+        assert dead.pid == winner.pid
+        tell(loser, "take")
+        assert heard(loser) == "mine"
+
+
+def test_the_next_owner_learns_who_died_before_it_but_not_who_stopped(tmp_path: Path) -> None:
+    with python(HOLDER, tmp_path) as process:
+        heard(process)
+        tell(process, "take")
+        assert heard(process) == "mine"
+        process.kill()
+        process.wait(PATIENCE)
+    lease = Lease.acquire(tmp_path, ME)
+    assert lease.previous is not None
+    assert lease.previous.pid == process.pid
+    lease.release()
+    assert ended_without_stop(tmp_path) is None
+
+
+def test_looking_never_makes_a_taker_fail(tmp_path: Path) -> None:
+    Lease.acquire(tmp_path, ME).release()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            owner_of(tmp_path)
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for looker in lookers:
+        looker.start()
+    try:
+        for _ in range(100):
+            Lease.acquire(tmp_path, ME).release()
+    finally:
+        done.set()
+        for looker in lookers:
+            looker.join(PATIENCE)
+
+
+def test_a_forked_child_does_not_keep_the_session_of_its_killed_parent(tmp_path: Path) -> None:
+    code = """
+        import os, pathlib, signal, sys
+        from datetime import UTC, datetime
+        from snapshot_plugin.live.lease import Lease, Owner
+        lease = Lease.acquire(pathlib.Path(sys.argv[1]), Owner.this_process(since=datetime.now(UTC)))
+        if os.fork():
+            signal.pause()
+        lease.release()
+        print("child", flush=True)
+        sys.stdin.read()
+    """
+    with python(code, tmp_path) as process:
+        assert heard(process) == "child"
+        held_by = owner_of(tmp_path)
+        assert held_by is not None
+        assert held_by.pid == process.pid
+        process.kill()
+        process.wait(PATIENCE)
+        assert owner_of(tmp_path) is None
+        assert ended_without_stop(tmp_path) is not None
+
+
+def test_a_held_lease_with_unreadable_content_still_counts(tmp_path: Path) -> None:
+    lease = Lease.acquire(tmp_path, ME)
+    (tmp_path / ".lease").write_bytes(b"\xff not an owner\n")
+    owner = owner_of(tmp_path)
+    assert owner is not None
+    assert owner.pid == 0
+    with pytest.raises(SessionLocked):
+        Lease.acquire(tmp_path, ME)
+    lease.release()
+
+
+def test_a_session_moved_away_while_held_is_let_go_without_complaint(tmp_path: Path) -> None:
+    place = tmp_path / "session"
+    place.mkdir()
+    lease = Lease.acquire(place, ME)
+    place.rename(tmp_path / "trash")
+    place.mkdir()
+    newer = Lease.acquire(place, ME)
+    lease.release()
+    assert owner_of(place) == ME
+    assert ended_without_stop(tmp_path / "trash") is None
+    newer.release()
+
+
+def test_files_are_private_and_a_missing_directory_is_an_unavailable_store(tmp_path: Path) -> None:
+    Lease.acquire(tmp_path, ME).release()
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+    with pytest.raises(StoreUnavailable):
+        Lease.acquire(tmp_path / "nowhere", ME)

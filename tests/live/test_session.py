@@ -1,0 +1,427 @@
+"""A live session: what it records, saves, and decides when something goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.errors import Fenced, InvalidInput, SessionLocked, StoreUnavailable
+from snapshot_plugin.live.place import FileHold, FilePlace
+from snapshot_plugin.live.session import LiveSession, LogReports
+from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.live.spool import Spool, read_spool
+from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.model.meta import SnapshotRef
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from tests.live.events import NOW, PATIENCE, Said, blank, reduce_said, texts
+
+KEY = "asnap-key-" + "A" * 43
+
+
+class Told(LogReports):
+    """Keeps what was reported."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[str, str]] = []
+        self.notices: list[str] = []
+        self.saved = threading.Semaphore(0)
+
+    def created(self, ref: SnapshotRef, **about: Any) -> None:
+        self.notices += ref.notices
+        self.saved.release()
+
+    def failed(self, session_id: str, operation: str, error: Exception, **about: Any) -> None:
+        self.failures.append((operation, getattr(error, "code", "")))
+
+    def wait_for_save(self) -> None:
+        assert self.saved.acquire(timeout=PATIENCE)
+
+
+@pytest.fixture(params=["plain", "sealed"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> FilesystemStore:
+    key = KEY if request.param == "sealed" else None
+    return FilesystemStore(tmp_path / "store", key=key, background=False)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def opened(store: Any, told: Told | None = None) -> LiveSessions:
+    return LiveSessions(
+        store, Said, reports=told or Told(), clock=lambda: NOW, reducers={"said": reduce_said}, flush_interval=0.01
+    )
+
+
+@pytest.fixture
+def sessions(store: FilesystemStore, told: Told) -> Iterator[LiveSessions]:
+    live = opened(store, told)
+    yield live
+    live.close()
+
+
+def again(store: FilesystemStore) -> Any:
+    """Another store object for the same place, as another process has it."""
+    key = KEY if (store.path / "keys").exists() else None
+    return sync_face(FilesystemStore(store.path, key=key))
+
+
+def stored(store: FilesystemStore, session_id: str = "s") -> list[str]:
+    return texts(again(store).read(session_id).snapshot)
+
+
+def spooled(store: FilesystemStore, session_id: str = "s") -> list[dict[str, Any]]:
+    found = read_spool(store.session_dir(session_id), session_id=session_id, keys=store.session_keys(session_id))
+    return [record.data for record in found.records]
+
+
+class FullDisk:
+    """Makes every write to a spool fail while it is on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        write = Spool._write
+
+        def refuse(spool: Spool, data: bytes) -> None:
+            if self.on:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(spool, data)
+
+        patch.setattr(Spool, "_write", refuse)
+
+
+def die(live: LiveSession) -> None:
+    """Lose the lease as a killed process does."""
+    hold = live._spool._hold
+    assert isinstance(hold, FileHold)
+    hold.lease._leave_to_parent()
+
+
+# --- the usual way -----------------------------------------------------------------------------------------------
+
+
+def test_an_event_is_in_the_spool_before_record_returns_and_in_the_store_after_a_save(
+    store: FilesystemStore, sessions: LiveSessions
+) -> None:
+    live = sessions.begin(blank(), {"provider_type": "said"})
+    assert live.record({"ask": "why?"})
+    assert live.record_all([{"say": "because"}, {"say": "of that"}], durable=True)
+    assert spooled(store) == [{"provider_type": "said"}, {"ask": "why?"}, {"say": "because"}, {"say": "of that"}]
+    outcome = live.save("manual", ("tag",))
+    assert (outcome.status, outcome.seq) == ("saved", live.ref and live.ref.seq)
+    assert spooled(store) == []
+    assert stored(store) == ["why?", "because", "of that"] == texts(live.snapshot())
+
+
+def test_a_checkpoint_saves_soon_in_the_background(
+    store: FilesystemStore, sessions: LiveSessions, told: Told
+) -> None:
+    live = sessions.begin(blank(), {"provider_type": "said"})
+    live.record({"say": "hello"})
+    live.checkpoint()
+    told.wait_for_save()
+    while stored(store) != ["hello"]:  # the first save may have been that of the beginning
+        told.wait_for_save()
+
+
+def test_a_session_is_resumed_with_what_its_dead_owner_had_spooled(store: FilesystemStore) -> None:
+    first = opened(store)
+    live = first.begin(blank(), {"provider_type": "said"})
+    live.save()
+    live.record({"ask": "still there?"})
+    die(live)
+    second = opened(store)
+    resumed = second.resume("s")
+    assert texts(resumed.snapshot()) == ["still there?"]
+    assert resumed.epoch == live.epoch + 1
+    assert not resumed.running
+    second.close()
+
+
+def test_a_turn_that_was_under_way_in_the_stored_session_ends_when_it_is_resumed(store: FilesystemStore) -> None:
+    class Unfinished(Said):
+        def __init__(self, base: Any) -> None:
+            super().__init__(base)
+            self.running = bool(base.messages) and base.messages[-1].role == "user"
+
+    sessions = LiveSessions(store, Unfinished, reports=Told(), clock=lambda: NOW)
+    sessions.begin(blank(), {"ask": "hm?"})
+    sessions.finish("s")
+    live = sessions.resume("s")
+    assert texts(live.snapshot()) == ["hm?", "(the client hung up)"]
+    sessions.close()
+
+
+def test_a_session_has_one_owner(store: FilesystemStore, sessions: LiveSessions) -> None:
+    sessions.begin(blank(), {"say": "mine"})
+    other = opened(store)
+    with pytest.raises(SessionLocked):
+        other.begin(blank())
+    with pytest.raises(SessionLocked):
+        other.resume("s")
+    with pytest.raises(SessionLocked):
+        other.delete("s")
+    assert sessions.finish("s").status == "saved"
+    assert other.resume("s").is_recorded
+    other.close()
+
+
+def test_an_event_that_is_not_json_is_refused_and_changes_nothing(sessions: LiveSessions) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    with pytest.raises(InvalidInput):
+        live.record({"say": float("nan")})
+    assert texts(live.snapshot()) == ["one"]
+    assert live.is_recorded
+
+
+def test_saves_that_meet_are_coalesced(store: FilesystemStore, sessions: LiveSessions) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    with live._saving:
+        waiting = [threading.Thread(target=live.save) for _ in range(8)]
+        for thread in waiting:
+            thread.start()
+        while live._requested < 8:
+            pass
+        live.record({"say": "two"})
+    for thread in waiting:
+        thread.join(PATIENCE)
+    assert len(again(store).history("s")) == 1
+
+
+def test_labels_given_to_a_live_session_survive_a_kill(store: FilesystemStore) -> None:
+    first = opened(store)
+    live = first.begin(blank(), {"provider_type": "said"})
+    live.relabel({"title": "named", "pinned": True})
+    with pytest.raises(InvalidInput):
+        live.relabel({"tags": "no list"})
+    die(live)
+    second = opened(store)
+    resumed = second.resume("s")
+    assert (resumed.snapshot().title, resumed.snapshot().pinned) == ("named", True)
+    second.close()
+
+
+def test_list_and_newest_show_live_sessions_as_they_are_now(sessions: LiveSessions) -> None:
+    live = sessions.begin(blank(), {"ask": "one"})
+    live.record({"say": "two"})
+    assert texts(sessions.newest("s").snapshot) == ["one", "two"]
+    live.record({"say": "three"})
+    assert [meta.messages for meta in sessions.list()] == [3]
+    assert (sessions.has("s"), sessions.has("t"), sessions.has("")) == (True, False, False)
+
+
+def test_a_deleted_session_is_given_up_and_in_the_trash(sessions: LiveSessions) -> None:
+    sessions.begin(blank(), {"say": "one"}).save()
+    assert sessions.delete("s") is not None
+    assert sessions.delete("s") is None
+    assert (sessions.has("s"), sessions.deleted()) == (False, frozenset({"s"}))
+
+
+def test_a_fork_is_saved_before_its_first_event(store: FilesystemStore, sessions: LiveSessions) -> None:
+    said = Said(blank())
+    said.apply({"say": "before"})
+    live = sessions.begin(said.snapshot(NOW), {"provider_type": "said"})
+    assert stored(store) == ["before"]
+    assert live.is_recorded
+
+
+# --- the spool refuses -------------------------------------------------------------------------------------------
+
+
+def test_after_a_refused_write_nothing_is_spooled_until_a_snapshot_holds_what_is_missing(
+    store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch)
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save()
+    monkeypatch.setattr(live._context, "touch", lambda _live: None)  # no save in the background
+    disk.on = True
+    assert not live.record({"say": "two"})
+    disk.on = False
+    assert not live.record({"say": "three"})
+    assert spooled(store) == []
+    assert live.trouble is not None
+    assert live.trouble.code == "store_unavailable"
+    assert told.failures == [("spool", "store_unavailable")]
+    assert live.save().status == "saved"
+    assert live.record({"say": "four"})
+    assert live.trouble is None
+    assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
+
+
+def test_a_refused_write_is_followed_by_a_save_in_the_background(
+    store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch)
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save()
+    disk.on = True
+    live.record({"say": "two"})
+    disk.on = False
+    while stored(store) != ["one", "two"]:
+        told.wait_for_save()
+
+
+def test_a_durable_event_that_the_spool_refuses_is_saved_before_record_returns(
+    store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch)
+    live = sessions.begin(blank(), {"say": "one"})
+    disk.on = True
+    assert live.record({"say": "two"}, durable=True)
+    assert stored(store) == ["one", "two"]
+
+
+def test_a_store_without_a_live_place_saves_durable_events_at_once() -> None:
+    store = MemoryStore()
+    sessions = opened(store)
+    live = sessions.begin(blank(), {"say": "one"})
+    assert not live.record({"say": "two"})
+    assert texts(sync_face(store).read("s").snapshot) == ["one"]
+    assert sessions.finish("s").status == "saved"
+    assert texts(sync_face(store).read("s").snapshot) == ["one", "two"]
+    sessions.close()
+
+
+def test_a_disk_that_refuses_the_lease_is_asked_again_at_every_event_and_the_host_is_told_once(
+    store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(_place: FilePlace, session_id: str, _owner: object) -> None:
+        asked.append(session_id)
+        raise StoreUnavailable("read-only", session_id=session_id)
+
+    take = FilePlace.take
+    monkeypatch.setattr(FilePlace, "take", refuse)
+    live = sessions.begin(blank())
+    monkeypatch.setattr(live._context, "touch", lambda _live: None)
+    for text in ("one", "two"):
+        assert not live.record({"say": text})
+    assert len(asked) == 3
+    assert told.failures == [("spool", "store_unavailable")]
+    assert live.trouble is not None
+    monkeypatch.setattr(FilePlace, "take", take)
+    assert not live.record({"say": "three"})  # leased now, and the first two are in no spool
+    assert live.save().status == "saved"
+    assert live.record({"say": "four"})
+    assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
+    assert live.is_recorded
+
+
+# --- others write ------------------------------------------------------------------------------------------------
+
+
+def test_a_rename_by_another_process_is_kept_and_saved_on_top_of(
+    store: FilesystemStore, sessions: LiveSessions, told: Told
+) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save()
+    script = again(store)
+    found = script.read("s")
+    script.save(found.snapshot.evolve(title="renamed"), base=found.ref.seq)
+    live.record({"say": "two"})
+    assert live.save().status == "saved"
+    assert again(store).read("s").snapshot.title == "renamed"
+    assert stored(store) == ["one", "two"]
+    assert told.notices == [f"snapshot {found.ref.seq + 1} is by another writer; saved on top of it"]
+    live.record({"say": "three"})
+    assert live.save().status == "saved"
+    assert again(store).read("s").snapshot.title == "renamed"
+    assert len(told.notices) == 1
+
+
+def test_a_session_deleted_elsewhere_is_begun_anew_from_memory(
+    store: FilesystemStore, sessions: LiveSessions, told: Told
+) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save()
+    again(store).delete("s")
+    live.record({"say": "two"})
+    assert live.save().status == "saved"
+    assert stored(store) == ["one", "two"]
+    assert told.notices == ["it was deleted while it was live, and was saved again from memory"]
+    assert FilePlace(store).owner("s") is not None
+    live.save("again")
+    live.record({"say": "three"})
+    live.save()
+    assert live.record({"say": "four"}, durable=True)
+    assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
+
+
+def test_a_durable_event_after_a_delete_elsewhere_is_not_left_in_the_trash(
+    store: FilesystemStore, sessions: LiveSessions
+) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save()
+    again(store).delete("s")
+    assert live.record({"say": "two"}, durable=True)
+    assert stored(store) == ["one", "two"]
+
+
+def test_a_session_that_another_owner_began_anew_is_not_overwritten(
+    store: FilesystemStore, sessions: LiveSessions, told: Told
+) -> None:
+    live = sessions.begin(blank(), {"say": "ours"})
+    live.save()
+    again(store).delete("s")
+    other = opened(store)
+    other.begin(blank(), {"say": "theirs"}).save()
+    live.record({"say": "more of ours"})
+    assert (live.save().code, stored(store)) == ("locked", ["theirs"])
+    other.close()
+    assert (live.save().code, stored(store)) == ("fenced", ["theirs"])
+    assert (live.save().code, stored(store)) == ("fenced", ["theirs"])
+    assert isinstance(live._spool._fenced, Fenced)
+    third = opened(store)
+    assert texts(third.resume("s").snapshot()) == ["theirs"]
+    third.close()
+
+
+def test_a_session_whose_stored_bytes_are_all_damaged_is_written_in_full_from_memory(
+    store: FilesystemStore, sessions: LiveSessions, told: Told
+) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save()
+    for segment in store.session_dir("s").glob("*.snap.gz"):
+        segment.write_bytes(b"\0" * segment.stat().st_size)
+    live.record({"say": "two"})
+    assert live.save().status == "saved"
+    assert stored(store) == ["one", "two"]
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_last_save_that_fails_keeps_the_spool_and_the_outcome_says_so(
+    store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = sessions.begin(blank(), {"provider_type": "said"})
+    live.save()
+    live.record({"say": "unsaved"})
+
+    def full(*_args: object) -> None:
+        raise StoreUnavailable("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_save", full)
+        outcome = sessions.finish("s")
+    assert (outcome.status, outcome.code) == ("failed", "store_unavailable")
+    assert spooled(store) == [{"say": "unsaved"}]
+    second = opened(store)
+    assert texts(second.resume("s").snapshot()) == ["unsaved"]
+    second.close()
+
+
+def test_a_closed_session_is_not_saved_any_more(sessions: LiveSessions) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    assert sessions.finish("s").status == "saved"
+    assert live.save().status == "not_live"
+    assert sessions.finish("s").status == "not_live"

@@ -1,0 +1,693 @@
+"""The spool: what was acknowledged is there, exactly, or the damage is said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.keys import Keyset
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
+from snapshot_plugin.live import spool as spool_module
+from snapshot_plugin.live.spool import Record, Spool, read_spool, set_aside
+from snapshot_plugin.live.spool_format import Layout, RawRecord
+from tests.manager.processes import PATIENCE, heard, output_of, python
+
+SID = "session-1"
+KEYSET = Keyset.new()
+
+
+def keys_of(session_id: str, keyset: Keyset = KEYSET) -> SessionKeys:
+    return SessionKeys(keyset, store_id="01store", session_id=session_id)
+
+
+@pytest.fixture(params=["plain", "sealed"])
+def keys(request: pytest.FixtureRequest) -> SessionKeys | None:
+    return keys_of(SID) if request.param == "sealed" else None
+
+
+def filled(directory: Path, count: int, keys: SessionKeys | None = None) -> list[Record]:
+    spool = Spool.open(directory, session_id=SID, keys=keys)
+    records = [Record(spool.append({"i": i}), {"i": i}) for i in range(count)]
+    spool.close()
+    return records
+
+
+def numbers(directory: Path, keys: SessionKeys | None = None) -> list[int]:
+    contents = read_spool(directory, session_id=SID, keys=keys)
+    assert not contents.torn
+    assert contents.damage is None
+    return [record.n for record in contents.records]
+
+
+# --- appending and reading ---------------------------------------------------------------------------------------
+
+
+def test_records_come_back_as_they_were_appended(tmp_path: Path, keys: SessionKeys | None) -> None:
+    values: list[dict[str, Any]] = [{}, {"t": "é\ud83d\u2028"}, {"deep": [[{"x": 1.5}], None, True]}, {"": 2**60}]
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+    assert [spool.append(value) for value in values] == [1, 2, 3, 4]
+    contents = read_spool(tmp_path, session_id=SID, keys=keys)
+    assert contents.records == tuple(Record(n, value) for n, value in enumerate(values, 1))
+    assert (contents.torn, contents.damage, contents.base) == (False, None, 0)
+    spool.close()
+
+
+def test_no_spool_reads_as_an_empty_one(tmp_path: Path) -> None:
+    assert read_spool(tmp_path, session_id=SID) == ((), False, None, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
+def test_numbers_go_on_after_reopening_and_after_everything_was_dropped(
+    tmp_path: Path, keys: SessionKeys | None
+) -> None:
+    filled(tmp_path, 3, keys)
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+    assert (spool.last, spool.append({})) == (3, 4)
+    spool.truncate(4)
+    spool.close()
+    again = Spool.open(tmp_path, session_id=SID, keys=keys)
+    assert (again.last, again.append({})) == (4, 5)
+    again.close()
+    assert numbers(tmp_path, keys) == [5]
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
+def test_a_number_the_head_claims_is_not_given_out_again_when_the_file_is_gone(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, session_id=SID, after=57)
+    assert (spool.last, spool.append({})) == (57, 58)
+    spool.close()
+    assert numbers(tmp_path) == [58]
+
+
+def test_records_the_head_contains_are_dropped_on_opening(tmp_path: Path) -> None:
+    filled(tmp_path, 5)
+    Spool.open(tmp_path, session_id=SID, after=3).close()
+    assert numbers(tmp_path) == [4, 5]
+
+
+@pytest.mark.parametrize("record", [{"x": math.nan}, {"x": object()}, {"x": {1, 2}}, ["no dict"], None])
+def test_what_is_not_json_is_refused_and_leaves_the_spool_as_it_was(tmp_path: Path, record: Any) -> None:
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.append({"i": 1})
+    with pytest.raises(InvalidInput):
+        spool.append(record)
+    assert spool.append({"i": 2}) == 2
+    spool.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_the_file_is_private(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    assert (tmp_path / "live").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_closed_spool_takes_nothing_and_closing_twice_is_fine(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.close()
+    spool.close()
+    for call in (lambda: spool.append({}), lambda: spool.truncate(1)):
+        with pytest.raises(StoreUnavailable):
+            call()
+
+
+def test_a_missing_directory_is_an_unavailable_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        Spool.open(tmp_path / "nowhere", session_id=SID)
+
+
+# --- truncating --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("upto", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, []), (9, [])])
+def test_truncate_drops_what_is_numbered_up_to_there(
+    tmp_path: Path, keys: SessionKeys | None, upto: int, left: list[int]
+) -> None:
+    filled(tmp_path, 3, keys)
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+    spool.truncate(upto)
+    assert numbers(tmp_path, keys) == left
+    n = spool.append({})
+    assert n == max(3, upto) + 1
+    spool.close()
+    assert numbers(tmp_path, keys) == [*left, n]
+    assert not (tmp_path / "live.tmp").exists()
+
+
+def test_truncating_gives_the_space_back(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, session_id=SID)
+    empty = (tmp_path / "live").stat().st_size
+    for _ in range(20):
+        spool.append({"text": "x" * 100_000})
+    spool.truncate(19)
+    assert (tmp_path / "live").stat().st_size < empty + 110_000
+    spool.truncate(20)
+    assert (tmp_path / "live").stat().st_size == empty
+    spool.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.one_of(st.just("append"), st.just("reopen"), st.integers(0, 12)), max_size=25))
+def test_any_sequence_of_calls_keeps_exactly_what_a_list_would(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str | int]
+) -> None:
+    directory = tmp_path_factory.mktemp("spool")
+    spool = Spool.open(directory, session_id=SID)
+    model: list[int] = []
+    last = 0
+    for step in steps:
+        if step == "append":
+            last += 1
+            assert spool.append({"n": last}) == last
+            model.append(last)
+        elif step == "reopen":
+            spool.close()
+            spool = Spool.open(directory, session_id=SID)
+        else:
+            spool.truncate(int(step))
+            last = max(last, int(step))
+            model = [n for n in model if n > int(step)]
+        assert spool.last == last
+        assert [(r.n, r.data) for r in read_spool(directory, session_id=SID).records] == [
+            (n, {"n": n}) for n in model
+        ]
+    spool.close()
+
+
+def test_threads_that_append_flush_and_truncate_at_once_lose_nothing(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, session_id=SID)
+    halfway = threading.Event()
+
+    def append() -> None:
+        for i in range(1, 401):
+            spool.append({"i": i})
+            if i == 200:
+                halfway.set()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    assert halfway.wait(PATIENCE)
+    for upto in range(1, 101):
+        spool.truncate(upto)
+        spool.flush()
+    writer.join(PATIENCE)
+    spool.close()
+    contents = read_spool(tmp_path, session_id=SID)
+    assert [(r.n, r.data["i"]) for r in contents.records] == [(n, n) for n in range(101, 401)]
+
+
+# --- kill -9 -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-KILL", "ORBIT-USE-LITTLE-LOST")
+def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None:
+    code = """
+        import itertools, sys, pathlib
+        from snapshot_plugin.live.spool import Spool
+        spool = Spool.open(pathlib.Path(sys.argv[1]), session_id="session-1")
+        for i in itertools.count(1):
+            print(spool.append({"i": i, "text": "x" * (i % 5000)}), flush=True)
+    """
+    with python(code, tmp_path) as process:
+        acknowledged = [int(heard(process)) for _ in range(300)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += [int(line) for line in iter(lambda: heard(process), "")]
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+    contents = read_spool(tmp_path, session_id=SID)
+    assert contents.damage is None
+    assert [r.n for r in contents.records] == [r.data["i"] for r in contents.records]
+    assert acknowledged == list(range(1, len(acknowledged) + 1))
+    assert len(acknowledged) <= len(contents.records) <= len(acknowledged) + 1
+
+
+CRASHING_TRUNCATE = """
+    import itertools, json, os, pathlib, shutil, signal, sys
+    from snapshot_plugin.live.spool import Spool, read_spool
+
+    root, upto, size = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+    def die_before_call(k):
+        calls = itertools.count()
+        for name in ("open", "pread", "pwrite", "write", "rename", "ftruncate", "close", "unlink"):
+            def replaced(*args, real=getattr(os, name), **kwargs):
+                if next(calls) == k:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*args, **kwargs)
+            setattr(os, name, replaced)
+
+    def state(directory):
+        found = read_spool(directory, session_id="session-1")
+        return [r.n for r in found.records], found.torn, found.damage
+
+    for k in itertools.count():
+        directory = root / str(k)
+        directory.mkdir()
+        spool = Spool.open(directory, session_id="session-1")
+        for i in range(5):
+            spool.append({"i": "x" * size})
+        child = os.fork()
+        if child == 0:
+            die_before_call(k)
+            spool.truncate(upto)
+            os._exit(0)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        spool.close()
+        left, torn, damage = state(directory)
+        again = Spool.open(directory, session_id="session-1")
+        new = again.append({})
+        again.close()
+        print(json.dumps([killed, left, torn, damage, new, state(directory)[0]]))
+        if not killed:
+            break
+"""
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-TRUNCATE")
+@pytest.mark.parametrize(("upto", "new"), [(5, []), (3, [4, 5]), (9, [])], ids=["all", "some", "beyond"])
+@pytest.mark.parametrize("size", [10, 100_000], ids=["in place", "in a new file"])
+def test_a_kill_at_any_step_of_truncate_leaves_old_or_new(
+    tmp_path: Path, upto: int, new: list[int], size: int
+) -> None:
+    old = [1, 2, 3, 4, 5]
+    runs = [json.loads(line) for line in output_of(CRASHING_TRUNCATE, tmp_path, upto, size)]
+    assert len(runs) > (5 if new and size > 10 else 1)
+    assert runs[-1][:2] == [False, new]
+    assert runs[0][:2] == [True, old]
+    for _killed, left, torn, damage, n, after in runs:
+        assert left in (old, new)
+        assert (torn, damage) == (False, None)
+        assert n == (6 if left else max(5, upto) + 1)
+        assert after == [*left, n]
+
+
+# --- damage ------------------------------------------------------------------------------------------------------
+
+
+def write(directory: Path, data: bytes) -> None:
+    (directory / "live").write_bytes(data)
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-TORN")
+def test_a_file_cut_at_any_length_gives_the_exact_records_before_the_cut(
+    tmp_path: Path, keys: SessionKeys | None
+) -> None:
+    records = filled(tmp_path, 3, keys)
+    whole = (tmp_path / "live").read_bytes()
+    layout = Layout(SID)
+    boundaries = {len(layout.header(base=0, sealed=keys is not None)), *(r.end for r in layout.scan(whole).records)}
+    for length in range(len(whole) + 1):
+        write(tmp_path, whole[:length])
+        found = read_spool(tmp_path, session_id=SID, keys=keys)
+        assert list(found.records) == records[: len(found.records)]
+        assert len(found.records) == max(0, sum(end <= length for end in boundaries) - 1)
+        assert found.torn == (length not in boundaries)
+        assert found.damage is None
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-DAMAGE")
+def test_every_flipped_bit_is_reported_and_never_makes_a_wrong_record(
+    tmp_path: Path, keys: SessionKeys | None
+) -> None:
+    records = filled(tmp_path, 2, keys)
+    whole = (tmp_path / "live").read_bytes()
+    for bit in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        write(tmp_path, bytes(damaged))
+        try:
+            found = read_spool(tmp_path, session_id=SID, keys=keys)
+        except InvalidSnapshotVersion:
+            assert bit // 8 == 7
+            continue
+        assert list(found.records) == records[: len(found.records)]
+        assert len(found.records) < len(records)
+        assert found.damage is not None
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-DAMAGE", "MANAGER-SPOOL-ASIDE")
+def test_opening_a_damaged_spool_keeps_it_aside_and_goes_on_after_what_is_whole(
+    tmp_path: Path, keys: SessionKeys | None
+) -> None:
+    filled(tmp_path, 3, keys)
+    live = tmp_path / "live"
+    whole = live.read_bytes()
+    for at in (0, 20, len(whole) // 2, len(whole) - 1):
+        write(tmp_path, whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        damaged, before = live.read_bytes(), read_spool(tmp_path, session_id=SID, keys=keys).records
+        spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+        assert spool.set_aside is not None
+        assert spool.set_aside.read_bytes() == damaged
+        new = spool.append({"new": True})
+        spool.close()
+        assert new == len(before) + 1
+        assert numbers(tmp_path, keys) == list(range(1, new + 1))
+    assert len(list(tmp_path.glob("live.aside-*"))) == 4
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-TORN")
+def test_opening_a_torn_spool_cuts_the_unfinished_record(tmp_path: Path, keys: SessionKeys | None) -> None:
+    filled(tmp_path, 3, keys)
+    whole = (tmp_path / "live").read_bytes()
+    for length in range(0, len(whole), 5):
+        write(tmp_path, whole[:length])
+        before = len(read_spool(tmp_path, session_id=SID, keys=keys).records)
+        spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+        assert spool.append({}) == before + 1
+        assert spool.set_aside is None
+        spool.close()
+        assert numbers(tmp_path, keys) == list(range(1, before + 2))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_zeros_that_a_power_cut_leaves_at_the_end_are_an_unfinished_record(tmp_path: Path, count: int) -> None:
+    records = filled(tmp_path, count)
+    with (tmp_path / "live").open("ab") as file:
+        file.write(bytes(4096))
+    found = read_spool(tmp_path, session_id=SID)
+    assert (list(found.records), found.torn, found.damage) == (records, True, None)
+
+
+def test_the_spool_of_another_session_is_not_taken_for_ours(tmp_path: Path) -> None:
+    Spool.open(tmp_path, session_id="other").close()
+    assert read_spool(tmp_path, session_id=SID).damage is not None
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-BOUND")
+def test_a_record_from_another_sessions_plain_spool_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with (tmp_path / "live").open("ab") as file:
+        file.write(Layout("other").record(2, b"{}"))
+    found = read_spool(tmp_path, session_id=SID)
+    assert ([r.n for r in found.records], found.damage is None) == ([1], False)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_a_record_out_of_order_is_damage(tmp_path: Path, n: int) -> None:
+    filled(tmp_path, 1)
+    with (tmp_path / "live").open("ab") as file:
+        file.write(Layout(SID).record(n, b"{}"))
+    assert read_spool(tmp_path, session_id=SID).damage is not None
+
+
+def test_a_whole_record_that_is_no_json_object_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with (tmp_path / "live").open("ab") as file:
+        file.write(Layout(SID).record(2, b"[1]"))
+    assert read_spool(tmp_path, session_id=SID).damage is not None
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-VERSION")
+def test_a_spool_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    newer = b"ASNAPSP2" + (tmp_path / "live").read_bytes()[8:]
+    write(tmp_path, newer)
+    with pytest.raises(InvalidSnapshotVersion):
+        read_spool(tmp_path, session_id=SID)
+    with pytest.raises(InvalidSnapshotVersion):
+        Spool.open(tmp_path, session_id=SID)
+    assert (tmp_path / "live").read_bytes() == newer
+
+
+def test_a_spool_set_aside_is_kept_whole_and_a_new_one_begins(tmp_path: Path) -> None:
+    assert set_aside(tmp_path) is None
+    filled(tmp_path, 2)
+    whole = (tmp_path / "live").read_bytes()
+    aside = set_aside(tmp_path)
+    assert aside is not None
+    assert aside.read_bytes() == whole
+    assert read_spool(tmp_path, session_id=SID).records == ()
+
+
+# --- sealed ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-SEALED")
+def test_a_sealed_spool_shows_no_plaintext(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys_of(SID))
+    spool.append({"message": {"role": "user", "content": "the secret plan"}})
+    spool.append({"message": {"role": "user", "content": "the second plan"}})
+    spool.truncate(1)
+    spool.close()
+    for file in tmp_path.iterdir():
+        data = file.read_bytes()
+        assert not any(word in data for word in (b"secret", b"second", b"plan", b"message", b"role", b"user"))
+
+
+def forged(directory: Path, session_id: str, *bodies: tuple[int, bytes]) -> None:
+    """A spool with right sums all over, as somebody without the key can make one."""
+    layout = Layout(session_id)
+    records = b"".join(layout.record(n, body) for n, body in bodies)
+    write(directory, layout.header(base=0, sealed=True) + records)
+
+
+def sealed_bodies(directory: Path) -> tuple[RawRecord, ...]:
+    filled(directory, 2, keys_of(SID))
+    return Layout(SID).scan((directory / "live").read_bytes()).records
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-BOUND")
+def test_a_sealed_record_opens_in_no_other_session_and_at_no_other_number(tmp_path: Path) -> None:
+    first, second = sealed_bodies(tmp_path)
+    forged(tmp_path, "other", (1, first.body))
+    moved = read_spool(tmp_path, session_id="other", keys=keys_of("other"))
+    forged(tmp_path, SID, (1, second.body), (2, first.body))
+    swapped = read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
+    forged(tmp_path, SID, (1, first.body), (2, first.body))
+    repeated = read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
+    assert [len(found.records) for found in (moved, swapped, repeated)] == [0, 0, 1]
+    assert all(found.damage for found in (moved, swapped, repeated))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00", b'{"role":"user"}', b"\xff" * 300])
+def test_a_body_nobody_sealed_is_never_a_record(tmp_path: Path, body: bytes) -> None:
+    forged(tmp_path, SID, (1, body))
+    with contextlib.suppress(WrongKey):  # where it names a key that is not there
+        assert read_spool(tmp_path, session_id=SID, keys=keys_of(SID)).damage is not None
+
+
+def test_opening_a_spool_with_a_forged_record_keeps_it_aside_and_goes_on_before_it(tmp_path: Path) -> None:
+    first, second = sealed_bodies(tmp_path)
+    forged(tmp_path, SID, (1, first.body), (2, first.body), (3, second.body))
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys_of(SID))
+    assert spool.set_aside is not None
+    assert spool.append({"new": True}) == 2
+    spool.close()
+    assert numbers(tmp_path, keys_of(SID)) == [1, 2]
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-SEALED", "MANAGER-SPOOL-ASIDE")
+def test_an_encrypted_store_takes_no_plain_spool_but_keeps_it_aside(tmp_path: Path) -> None:
+    filled(tmp_path, 2)
+    found = read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
+    assert (found.records, found.damage is None) == ((), False)
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys_of(SID))
+    assert spool.append({}) == 1
+    assert spool.set_aside is not None
+    spool.close()
+
+
+def test_a_sealed_spool_asks_for_the_key_and_stays_as_it_is(tmp_path: Path) -> None:
+    filled(tmp_path, 2, keys_of(SID))
+    whole = (tmp_path / "live").read_bytes()
+    with pytest.raises(KeyMissing):
+        read_spool(tmp_path, session_id=SID)
+    with pytest.raises(KeyMissing):
+        Spool.open(tmp_path, session_id=SID)
+    assert (tmp_path / "live").read_bytes() == whole
+
+
+def test_records_sealed_before_a_key_rotation_are_read_after_it(tmp_path: Path) -> None:
+    filled(tmp_path, 2, keys_of(SID))
+    rotated = keys_of(SID, KEYSET.rotated())
+    spool = Spool.open(tmp_path, session_id=SID, keys=rotated)
+    spool.append({})
+    spool.close()
+    assert numbers(tmp_path, rotated) == [1, 2, 3]
+    with pytest.raises(WrongKey):
+        read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
+
+
+# --- a disk that refuses -----------------------------------------------------------------------------------------
+
+FULL_DISK = """
+    import json, os, pathlib, resource, sys
+    from snapshot_plugin.errors import StoreUnavailable
+    from snapshot_plugin.live.spool import Spool, read_spool
+
+    directory = pathlib.Path(sys.argv[1])
+    spool = Spool.open(directory, session_id="session-1")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+    report = []
+
+    def attempt(call):
+        try:
+            report.append(call())
+        except StoreUnavailable as error:
+            report.append(error.code)
+        found = read_spool(directory, session_id="session-1")
+        report.append([[r.n for r in found.records], found.torn, found.damage])
+
+    attempt(lambda: spool.append({"text": "x" * 4000}))
+    attempt(lambda: spool.append({"text": "x" * 9000}))
+    attempt(lambda: spool.append({"text": "small enough"}))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    attempt(lambda: spool.append({"text": "x" * 9000}))
+    print(json.dumps(report))
+"""
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-FULL")
+def test_an_append_beyond_a_size_limit_is_refused_and_taken_back(tmp_path: Path) -> None:
+    report = json.loads(output_of(FULL_DISK, tmp_path)[0])
+    assert report == [
+        1,
+        [[1], False, None],
+        "store_unavailable",
+        [[1], False, None],
+        2,
+        [[1, 2], False, None],
+        3,
+        [[1, 2, 3], False, None],
+    ]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(tmp_path)]
+    try:
+        mounted = os.geteuid() == 0 and subprocess.run(mount, check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting a small disk needs root")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def fill_up(spool: Spool) -> int:
+    """Append until the disk refuses; how many records there is room for."""
+    for count in range(100):
+        try:
+            assert spool.append({"text": "x" * 5000}) == count + 1
+        except StoreUnavailable:
+            return count
+    pytest.fail("the disk is larger than it should be")
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-FULL")
+def test_a_full_disk_costs_only_the_records_that_were_refused(small_disk: Path, keys: SessionKeys | None) -> None:
+    spool = Spool.open(small_disk, session_id=SID, keys=keys)
+    full = fill_up(spool)
+    assert full > 5
+    assert numbers(small_disk, keys) == list(range(1, full + 1))
+    with pytest.raises(StoreUnavailable):
+        spool.append({"text": "x" * 5000})
+    assert spool.last == full
+    spool.truncate(full)
+    assert spool.append({"text": "x" * 5000}) == full + 1
+    spool.close()
+    assert numbers(small_disk, keys) == [full + 1]
+
+
+def test_truncating_on_a_full_disk_leaves_the_old_content(small_disk: Path) -> None:
+    spool = Spool.open(small_disk, session_id=SID)
+    full = fill_up(spool)
+    with pytest.raises(StoreUnavailable):
+        spool.truncate(20)
+    assert numbers(small_disk) == list(range(1, full + 1))
+    spool.truncate(1)  # too little to give back: that needs no room
+    assert numbers(small_disk) == list(range(2, full + 1))
+    assert not (small_disk / "live.tmp").exists()
+    spool.truncate(full)
+    assert numbers(small_disk) == []
+    spool.close()
+
+
+def test_a_tail_that_could_not_be_taken_back_is_cut_before_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.append({"i": 1})
+    real_write = os.pwrite
+
+    def refuse(*_args: object) -> int:
+        raise OSError(28, "no space")
+
+    def half(fd: int, data: bytes, at: int) -> int:
+        monkeypatch.setattr(os, "pwrite", refuse)
+        return real_write(fd, data[: len(data) // 2], at)
+
+    monkeypatch.setattr(os, "pwrite", half)
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    with pytest.raises(StoreUnavailable):
+        spool.append({"text": "x" * 100})
+    assert read_spool(tmp_path, session_id=SID).torn
+    monkeypatch.setattr(os, "pwrite", real_write)
+    with pytest.raises(StoreUnavailable):
+        spool.append({"i": 2})
+    monkeypatch.undo()
+    assert spool.append({"i": 2}) == 2
+    spool.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_after_a_failed_sync_only_a_new_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+
+    def sync(fail: bool) -> Callable[[int], None]:
+        def sync_data(fd: int) -> None:
+            synced.append(os.fstat(fd).st_ino)
+            if fail:
+                raise OSError(5, "input/output error")
+
+        return sync_data
+
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.append({"i": 1})
+    monkeypatch.setattr(spool_module, "sync_data", sync(fail=True))
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            spool.flush()
+    assert len(synced) == 1
+    monkeypatch.setattr(spool_module, "sync_data", sync(fail=False))
+    assert spool.append({"i": 2}) == 2
+    spool.truncate(2)
+    assert spool.append({"i": 3}) == 3
+    spool.flush()
+    spool.flush()
+    assert len(synced) == len(set(synced)) == 2
+    spool.close()
+    assert numbers(tmp_path) == [3]
+
+
+def test_a_new_file_is_synced_together_with_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(spool_module, "sync_dir", synced.append)
+    spool = Spool.open(tmp_path, session_id=SID)
+
+    def directory_syncs_of_a_flush() -> int:
+        before = len(synced)
+        spool.append({"text": "x" * 100_000})
+        spool.append({})
+        spool.flush()
+        return len(synced) - before
+
+    assert [directory_syncs_of_a_flush(), directory_syncs_of_a_flush()] == [1, 0]
+    spool.truncate(spool.last - 1)
+    assert [directory_syncs_of_a_flush(), directory_syncs_of_a_flush()] == [1, 0]
+    spool.truncate(spool.last)
+    assert directory_syncs_of_a_flush() == 0
+    spool.close()
