@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
+from snapshot_plugin.live.exclusive import leased_or_owned
 from snapshot_plugin.live.label import LABELS, apply_label, carried_over, label_of, typed_label
-from snapshot_plugin.manager.borrow import borrowed
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.manager.control import Answer, ask_owner
-from snapshot_plugin.manager.lease import Owner
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
@@ -115,7 +115,7 @@ async def label(
         SessionLocked: another process has the session and cannot be asked; the text says who and since when.
         InvalidInput: what is to change is of the wrong kind.
     """
-    async with borrowed(store, session_id, clock) as owner:
+    async with leased_or_owned(store, session_id, clock) as owner:
         found = await store.read(session_id, strict=True)
         before = label_of(found.snapshot)
         wanted = change(found.snapshot)

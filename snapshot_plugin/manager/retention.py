@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from snapshot_plugin.errors import SessionLocked, SnapshotNotFound
+from snapshot_plugin.live.exclusive import held_alone
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import Event, SnapshotCreated
 from snapshot_plugin.manager.forgetting import companions, countable_sessions, forget_session, surplus_sessions
@@ -180,8 +181,6 @@ class Retention:
             await self._attempt(meta.session_id, self._trim_stopped)
 
     async def _trim_stopped(self, session_id: str) -> None:
-        from snapshot_plugin.manager.borrow import held_alone  # noqa: PLC0415 — it imports what imports this
-
         history = await self._store.history(session_id)
         if all(each.keep for each in plan(history, policy_for(history, self._config), self._clock())):
             return

@@ -10,9 +10,9 @@ import anyio.to_thread
 
 from snapshot_plugin.codec.document import Document, parsed
 from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotNotFound
-from snapshot_plugin.manager.borrow import held_alone, must_be_recovered
+from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
+from snapshot_plugin.live.ports import LocalStore
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.recovery import LocalStore
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.value import JsonObject, Value

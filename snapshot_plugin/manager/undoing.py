@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound
-from snapshot_plugin.manager.borrow import held_alone
+from snapshot_plugin.live.exclusive import held_alone
+from snapshot_plugin.live.recovery import upto_of, with_upto
 from snapshot_plugin.manager.labels import LABELS, TRIGGER, label
 from snapshot_plugin.manager.operations import Operation, OperationLog
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.recovery import upto_of, with_upto
 from snapshot_plugin.manager.working_memory import owner_of
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from snapshot_plugin.errors import MemoryReadOnly
-from snapshot_plugin.manager.lease import Owner
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.files import disk_errors, write_all

@@ -313,6 +313,7 @@ class SessionSnapshot(Value):
         names = ", ".join(self.config.withheld)
         return (f"not kept, as they may be secrets: {names}",) if names else ()
 
+
 def origin_of(snapshot: SessionSnapshot) -> Origin | None:
     """What *snapshot*, or the one it was made from with `append` and `evolve`, was loaded from."""
     return snapshot._origin  # noqa: SLF001 — the class above

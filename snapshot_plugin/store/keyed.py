@@ -145,7 +145,8 @@ class KeyedStore(LogStore):
         about = self.about()
         if not about["encrypted"]:
             raise InvalidInput(
-                f"the store {self._name} is not encrypted", hint="encrypt it with asnap keys init --encrypt-existing"
+                f"the store {self._name} is not encrypted",
+                hint="encrypt it with asnap keys init --encrypt-existing",
             )
         return Keychain(self._key_files(), store_id=about["id"])
 

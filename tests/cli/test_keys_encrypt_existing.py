@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import Message
+from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager import encrypting
-from snapshot_plugin.manager.lease import Lease, Owner
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from datetime import datetime
 
-from snapshot_plugin.manager.lease import Owner
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.memory.server.answers import ResumePlan
 from snapshot_plugin.memory.server.sessions import StoredSessions, clean, skipped
 from snapshot_plugin.model.repair import repair

@@ -19,8 +19,8 @@ from snapshot_plugin.errors import (
     StoreNotFound,
     StoreUnavailable,
 )
+from snapshot_plugin.live.lease import Owner, owner_of
 from snapshot_plugin.manager.control import Answer, ask_owner
-from snapshot_plugin.manager.lease import Owner, owner_of
 from snapshot_plugin.manager.places import user_cache_dir
 from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.memory.server.answers import (
