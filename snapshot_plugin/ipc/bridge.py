@@ -159,8 +159,8 @@ class Bridge:
             return {**refusal(error), "type": "session_deleted", "success": False}
         if self._current and self._current.session_id == session_id:
             await self._let_go()
-        async with self._manager.claiming(session_id) as claim:
-            await claim.secure()  # nobody else may have it
+        async with self._manager.leasing(session_id) as leased:
+            await leased.take()  # nobody else may have it
             await claim.release()
             trashed = [await self._manager.store.delete(session_id)]
         with suppress(SnapshotNotFound):

@@ -71,10 +71,6 @@ class ManagedSession:
         """Whether this process has the session's lease."""
         return self.live.is_held
 
-    async def secure(self) -> None:
-        """The old name of `take`."""
-        await self.take()
-
     async def take(self) -> None:
         """Take the lease and recover what an earlier owner left in the spool. Does nothing when it is held.
 

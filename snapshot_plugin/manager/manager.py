@@ -389,8 +389,6 @@ class SnapshotManager:
         """Keep others from a session for a while. Its lease is not taken before `ManagedSession.take`."""
         return self._sessions.holding(check_session_id(session_id))
 
-    claiming = leasing  # the old name
-
     def _asked(self, session_id: str) -> Asked | None:
         return self._auto.get(session_id) or self._hosted.get(session_id)
 

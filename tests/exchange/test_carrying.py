@@ -215,8 +215,8 @@ async def test_a_live_session_is_not_updated(tmp_path: Path) -> None:
     async with memory_store() as there, FilesystemStore(tmp_path) as here:
         await fill(there)
         await bring(here, await collect(there, SESSION))
-        async with SnapshotManager(here).claiming(SESSION) as claim:
-            await claim.secure()
+        async with SnapshotManager(here).leasing(SESSION) as leased:
+            await leased.take()
             with pytest.raises(SessionLocked):
                 await bring(here, await gone_on(there))
         assert len(await here.history(SESSION)) == 4

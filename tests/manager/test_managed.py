@@ -110,7 +110,7 @@ async def test_asyncio_may_cancel_whoever_takes_a_session_and_nothing_stays_take
     monkeypatch.undo()
 
     async with SnapshotManager(store).leasing("s") as again:
-        await again.secure()
+        await again.take()
         assert again.is_held
 
 
