@@ -16,9 +16,9 @@ from typing import Any
 from snapshot_plugin.acp import messages, reducer
 from snapshot_plugin.codec import frame
 from snapshot_plugin.exchange import reading
+from snapshot_plugin.live import lease
 from snapshot_plugin.live.schedule import FlushThread
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager import lease
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot

@@ -50,7 +50,7 @@ class _Client:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         for line in self.process.stdout:
-            message = json.loads(line)
+            message: dict[str, Any] = json.loads(line)
             self._note(message)
             if message.get("id") == number and "method" not in message:
                 return message

@@ -166,7 +166,7 @@ class SessionMethods:
         """A new session that begins as a copy; with ``_meta.asnap.at`` a copy of so many messages."""
         parent_id, at = _named(pending), _fork_point(pending)
         parent: StoredSnapshot = yield Do(lambda sessions: sessions.newest(parent_id))
-        child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, at=at, now=datetime.now(UTC))
+        child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, messages=at, now=datetime.now(UTC))
         setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
         first = {"new": stored_setup({"cwd": parent.snapshot.config.cwd, **setup})}
         child_id = child.session_id

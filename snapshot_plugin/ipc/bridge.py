@@ -161,7 +161,7 @@ class Bridge:
             await self._let_go()
         async with self._manager.leasing(session_id) as leased:
             await leased.take()  # nobody else may have it
-            await claim.release()
+            await leased.release()
             trashed = [await self._manager.store.delete(session_id)]
         with suppress(SnapshotNotFound):
             trashed.append(await self._manager.store.delete(memory_id(session_id)))

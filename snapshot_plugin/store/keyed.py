@@ -206,15 +206,15 @@ class KeyedStore(LogStore):
 
     async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
         """Every snapshot of a session in the trash, which stays there."""
-        return await self._run(lambda: copies_in_trash(self._log, entry, self.session_keys(entry.session_id)))
+        return await self._run(lambda: copies_in_trash(self.frames, entry, self.session_keys(entry.session_id)))
 
     async def discard_as(self, entry: Trashed) -> None:
         """Put a session in the trash as *entry*, which is that of another store."""
         await self._run(self._discard_as, entry)
 
     def _discard_as(self, entry: Trashed) -> None:
-        with self._log.exclusively(entry.session_id):
-            self._log.discard(entry.session_id, token=entry.token, now=entry.deleted_at)
+        with self.frames.exclusively(entry.session_id):
+            self.frames.discard(entry.session_id, token=entry.token, now=entry.deleted_at)
 
     # Background ------------------------------------------------------------------------------------------
 

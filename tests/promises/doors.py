@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.acp.client import AGENT, Client
+from snapshot_plugin.testing.acp_client import AGENT, Client
 
 __all__ = ["PATIENCE", "Bridge", "Ran", "User", "eventually"]
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.acp.client import Client
 
+from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import history, words
 from tests.promises.doors import Json, User, eventually
 
