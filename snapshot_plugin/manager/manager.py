@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -16,8 +15,9 @@ import anyio.abc
 from anyio.abc import TaskStatus
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.manager import recovery
 from snapshot_plugin.manager.attached import AttachedSessions
-from snapshot_plugin.manager.branches import branched, save_branch
+from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.claim import Claim, Claims
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
@@ -29,14 +29,7 @@ from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
 from snapshot_plugin.manager.predeploy import answer_request, attached_session, save_everyone
-from snapshot_plugin.manager.recovery import (
-    LocalStore,
-    Recovered,
-    Reducer,
-    recover,
-    recover_if_abandoned,
-    recover_session,
-)
+from snapshot_plugin.manager.recovery import LocalStore, Recovered, Reducer
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
@@ -59,8 +52,8 @@ class SnapshotManager:
     is called explicitly (`snapshot`, `restore`, `fork`) raises.
 
     Args:
-        store: where snapshots go: a store, which stays the caller's to close; or a directory or URL, which is
-            opened and closed here; default: ``config.storage_path``.
+        store: a store, which stays the caller's; or a directory or URL, opened and closed here; default:
+            ``config.storage_path``.
         config: how to behave.
         clock: the time of day, stamped on events. Nothing is scheduled by it.
         reducers: how spooled records of a provider type become a snapshot, for `recover`.
@@ -78,22 +71,21 @@ class SnapshotManager:
     ) -> None:
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
-        store = self.store
         self.events = EventBus()
         self.metrics = Metrics()
         self.report = Reporter(self.events, clock)
         self.clock = clock
         self._reducers = dict(reducers or {})
-        self._place = store if isinstance(store, LocalStore) else None
+        self._place = self.store if isinstance(self.store, LocalStore) else None
         saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
-        self._shop = Workshop(store=store, config=self.config, report=self.report, saves=saves)
+        self._shop = Workshop(store=self.store, config=self.config, report=self.report, saves=saves)
         self._claims = Claims(self._new_claim)
         self._attached = AttachedSessions(self._shop, self._claims)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: Path | None = None
         self._closed = False
-        self.retention = Retention(store, self.config, self.report, clock)
+        self.retention = Retention(self.store, self.config, self.report, clock)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
         if telemetry := opentelemetry_subscriber(meter_provider):
@@ -149,8 +141,7 @@ class SnapshotManager:
         finally:
             await self._end_tasks(kind, error, trace)
             if self._owns_store:
-                with anyio.CancelScope(shield=True):
-                    await self.store.aclose()
+                await self.store.aclose()
 
     async def _end_tasks(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -321,20 +312,15 @@ class SnapshotManager:
 
         Args:
             session_id: the session to branch from. If it is live here, it is saved first.
-            messages: how many of its messages to take along; default: all.
+            messages: how many of its messages to take along; default: all. ``at`` is its old name, and deprecated.
             seq: from which of its snapshots; default: the newest.
             as_id: the new session's id; default: a new one.
-            at: deprecated, the old name of *messages*; elsewhere ``at`` is the number of a snapshot.
         """
-        if at is not None:
-            warnings.warn("fork(at=…) is called fork(messages=…) now", DeprecationWarning, stacklevel=2)
-            messages = at if messages is None else messages
+        taken = messages if at is None else renamed(at)
         if seq is None and (auto := self._attached.get(session_id)):
             await auto.live.save("fork")
-        new_session = as_id or new_id()
-        new = await branched(
-            self.store, session_id, as_id=new_session, now=self.clock(), seq=seq, messages=messages
-        )
+        as_id, now = as_id or new_id(), self.clock()
+        new = await branched(self.store, session_id, as_id=as_id, now=now, seq=seq, messages=taken)
         return (await save_branch(self.store, new, trigger="fork")).snapshot
 
     async def recover(self) -> Sequence[Recovered]:
@@ -342,7 +328,7 @@ class SnapshotManager:
 
         Safe to call at any time, any number of times. Sessions with a live owner are left alone.
         """
-        found = await recover(self.store, reducers=self._reducers, now=self.clock())
+        found = await recovery.recover(self.store, reducers=self._reducers, now=self.clock())
         for recovered in found:
             self.report.recovered(recovered)
         return found
@@ -377,17 +363,17 @@ class SnapshotManager:
         self.touch(session_id)
 
     async def _recover_claimed(self, session_id: str, lease: Lease) -> None:
-        recovered = await recover_session(
-            self.store, session_id, lease=lease, reducers=self._reducers, now=self.clock()
-        )
+        now, known = self.clock(), self._reducers
+        recovered = await recovery.recover_session(self.store, session_id, lease=lease, reducers=known, now=now)
         if recovered is not None:
             self.report.recovered(recovered)
 
     async def _recover_abandoned(self, session_id: str) -> None:
         """Before the newest is read: what a dead owner left in the spool belongs to it."""
-        if self._place is None or not await _exists(self._place, session_id):
+        place = self._place
+        if place is None or not await anyio.Path(place.path / "sessions" / dirname_of(session_id)).is_dir():
             return
-        recovered = await recover_if_abandoned(self._place, session_id, self._reducers, self.clock())
+        recovered = await recovery.recover_if_abandoned(place, session_id, self._reducers, self.clock())
         if recovered is not None:
             self.report.recovered(recovered)
 
@@ -412,7 +398,3 @@ class SnapshotManager:
             self.report.failed("*", "control", error)
             with suppress(RuntimeError):  # it had started
                 task_status.started(None)
-
-
-async def _exists(place: LocalStore, session_id: str) -> bool:
-    return await anyio.Path(place.path / "sessions" / dirname_of(session_id)).is_dir()
