@@ -312,15 +312,16 @@ class SnapshotManager:
 
         Args:
             session_id: the session to branch from. If it is live here, it is saved first.
-            messages: how many of its messages to take along; default: all. ``at`` is its old name, and deprecated.
+            messages: how many of its messages to take along; default: all.
+            at: the old name of *messages*, deprecated.
             seq: from which of its snapshots; default: the newest.
             as_id: the new session's id; default: a new one.
         """
-        taken = messages if at is None else renamed(at)
+        messages = messages if at is None else renamed(at)
         if seq is None and (auto := self._attached.get(session_id)):
             await auto.live.save("fork")
         as_id, now = as_id or new_id(), self.clock()
-        new = await branched(self.store, session_id, as_id=as_id, now=now, seq=seq, messages=taken)
+        new = await branched(self.store, session_id, as_id=as_id, now=now, seq=seq, messages=messages)
         return (await save_branch(self.store, new, trigger="fork")).snapshot
 
     async def recover(self) -> Sequence[Recovered]:
@@ -328,8 +329,7 @@ class SnapshotManager:
 
         Safe to call at any time, any number of times. Sessions with a live owner are left alone.
         """
-        found = await recovery.recover(self.store, reducers=self._reducers, now=self.clock())
-        for recovered in found:
+        for recovered in (found := await recovery.recover(self.store, reducers=self._reducers, now=self.clock())):
             self.report.recovered(recovered)
         return found
 
