@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Made", "branched", "merged", "save_branch"]
+__all__ = ["Made", "branched", "merged", "renamed", "save_branch"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,12 @@ async def _base(store: SnapshotStore, kin: Kinship | None) -> SessionSnapshot | 
     except SnapshotError:  # forgotten, deleted or damaged: then nobody knows who changed what
         return None
     return _without_spool(found.snapshot)
+
+
+def renamed(at: int) -> int:
+    """The messages to take along, given under the old name of the keyword."""
+    warnings.warn("fork(at=…) is called fork(messages=…) now", DeprecationWarning, stacklevel=3)
+    return at
 
 
 class Made(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from os import PathLike
@@ -18,10 +17,10 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Reduce
-from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
+from snapshot_plugin.live.recovery import Recovered, recover_if_abandoned
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.auto import AutoSnapshots
-from snapshot_plugin.manager.branches import branched, save_branch
+from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus
@@ -54,8 +53,8 @@ class SnapshotManager:
     is called explicitly (`snapshot`, `restore`, `fork`) raises.
 
     Args:
-        store: where snapshots go: a store, which stays the caller's to close; or a directory or URL, which is
-            opened and closed here; default: ``config.storage_path``.
+        store: a store, which stays the caller's; or a directory or URL, opened and closed here; default:
+            ``config.storage_path``.
         config: how to behave.
         clock: the time of day, stamped on events. Nothing is scheduled by it.
         reducers: how spooled records of a provider type become a snapshot, for `recover`.
@@ -73,16 +72,15 @@ class SnapshotManager:
     ) -> None:
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
-        store = self.store
         self.events = EventBus()
         self.metrics = Metrics()
         self.report = Reporter(self.events, clock)
         self.clock = clock
         self._reducers = dict(reducers or {})
-        self._place = place_of(store)
+        self._place = place_of(self.store)
         self._sessions = ManagedSessions(lambda session_id: ManagedSession(session_id, self._context))
         self._context = ManagerContext(
-            store=store,
+            store=self.store,
             config=self.config,
             report=self.report,
             saves=anyio.CapacityLimiter(self.config.max_concurrent_saves),
@@ -94,7 +92,7 @@ class SnapshotManager:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
         self._closed = False
-        self.retention = Retention(store, self.config, self.report, clock)
+        self.retention = Retention(self.store, self.config, self.report, clock)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
         if telemetry := opentelemetry_subscriber(meter_provider):
@@ -152,8 +150,7 @@ class SnapshotManager:
         finally:
             await self._end_tasks(kind, error, trace)
             if self._owns_store:
-                with anyio.CancelScope(shield=True):
-                    await self.store.aclose()
+                await self.store.aclose()
 
     async def _end_tasks(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -352,21 +349,17 @@ class SnapshotManager:
         Args:
             session_id: the session to branch from. If it is live here, it is saved first.
             messages: how many of its messages to take along; default: all.
+            at: the old name of *messages*, deprecated.
             seq: from which of its snapshots; default: the newest.
             as_id: the new session's id; default: a new one.
-            at: deprecated, the old name of *messages*; elsewhere ``at`` is the number of a snapshot.
         """
-        if at is not None:
-            warnings.warn("fork(at=…) is called fork(messages=…) now", DeprecationWarning, stacklevel=2)
-            messages = at if messages is None else messages
+        messages = messages if at is None else renamed(at)
         if seq is None and (auto := self._auto.get(session_id)):
             await auto.managed.save(auto.session, "fork")
         elif seq is None and (live := self._hosted.get(session_id)):
             await in_thread(live.save_or_raise, "fork")
-        new_session = as_id or new_id()
-        new = await branched(
-            self.store, session_id, as_id=new_session, now=self.clock(), seq=seq, messages=messages
-        )
+        as_id, now = as_id or new_id(), self.clock()
+        new = await branched(self.store, session_id, as_id=as_id, now=now, seq=seq, messages=messages)
         return (await save_branch(self.store, new, trigger="fork")).snapshot
 
     async def recover(self) -> Sequence[Recovered]:
@@ -374,8 +367,7 @@ class SnapshotManager:
 
         Safe to call at any time, any number of times. Sessions with a live owner are left alone.
         """
-        found = await recover(self.store, reducers=self._reducers, now=self.clock())
-        for recovered in found:
+        for recovered in (found := await recovery.recover(self.store, reducers=self._reducers, now=self.clock())):
             self.report.recovered(recovered)
         return found
 

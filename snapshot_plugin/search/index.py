@@ -12,8 +12,9 @@ import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.search.database import Database, index_path, transaction
-from snapshot_plugin.search.listing import look, recalled, remember
+from snapshot_plugin.search.listing import recalled, remember
 from snapshot_plugin.search.rows import heads
+from snapshot_plugin.store.look import look
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys

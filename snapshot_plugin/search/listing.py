@@ -1,63 +1,14 @@
-"""The store's list, remembered: as long as no file of a session changed, it need not be read from the sessions.
-
-The promise: a session that changed is always noticed. The mark of a store is made of the name, the size, the inode
-and the time of last change of every file that holds frames. Frames are only ever appended, which makes a file
-larger, or put into files of another name; so even a change within one tick of the clock, and one by a process whose
-clock is wrong, leaves another mark.
-"""
+"""The store's list, remembered: while the mark of the store (`store.look`) is the same, it is not read again."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from snapshot_plugin.model.meta import SnapshotMeta
 
-__all__ = ["Look", "look", "recalled", "remember"]
-
-_FRAMES = ".snap.gz"
-_LEASE = ".lease"
-
-
-class Look(NamedTuple):
-    """A look at a store's files: their mark, and the directories of sessions that somebody has or had, and died."""
-
-    mark: str
-    leased: tuple[str, ...]
-
-
-def look(root: str | os.PathLike[str]) -> Look | None:
-    """A look at the store in the directory *root*; None: it cannot be had."""
-    leased: list[str] = []
-    try:
-        with open(os.path.join(root, "STORE.json"), "rb") as marker:  # noqa: PTH118, PTH123 — no pathlib at start-up
-            digest = hashlib.sha256(marker.read())
-        for line in sorted(_files(os.path.join(root, "sessions"), leased)):  # noqa: PTH118 — as above
-            digest.update(line.encode("utf-8", "surrogateescape"))
-    except OSError:
-        return None
-    return Look(digest.hexdigest(), tuple(leased))
-
-
-def _files(sessions: str, leased: list[str]) -> Iterator[str]:
-    with os.scandir(sessions) as directories:
-        for directory in directories:
-            yield f"{directory.name}\n"
-            if not directory.is_dir(follow_symlinks=False):
-                continue
-            with os.scandir(directory.path) as files:
-                for file in files:
-                    name = file.name
-                    if name.endswith(_FRAMES):
-                        about = file.stat(follow_symlinks=False)
-                        changed = f"{about.st_size} {about.st_ctime_ns} {about.st_ino}"
-                        yield f"{directory.name}/{name} {changed}\n"
-                    elif name == _LEASE and file.stat(follow_symlinks=False).st_size:
-                        leased.append(directory.name)
+__all__ = ["recalled", "remember"]
 
 
 def recalled(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:

@@ -7,8 +7,6 @@ the store is opened, as ever: it is right, and it says what is wrong with it.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,8 +15,9 @@ from typing import TypeVar
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.search.database import Database, index_path
 from snapshot_plugin.search.find import Found, Question
-from snapshot_plugin.search.listing import look, recalled
+from snapshot_plugin.search.listing import recalled
 from snapshot_plugin.search.rows import heads
+from snapshot_plugin.store.look import look
 
 __all__ = ["answered"]
 
@@ -33,12 +32,12 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | Non
     None if there is anything to do first: sessions that are asked about changed or cannot be read, or a process
     died and what it left is not a snapshot yet.
     """
-    seen, name = look(root), _name(root)
-    path = index_path(cache, name, sealed=False) if name else None
+    seen = look(root)
+    path = index_path(cache, seen.store_id, sealed=False) if seen else None
     if seen is None or path is None or not path.exists() or _is_anybody_dead(root, seen.leased):
         return None
     try:
-        with contextlib.closing(Database(path, store_id=name)) as database:
+        with contextlib.closing(Database(path, store_id=seen.store_id)) as database:
             sessions = recalled(database.connection, seen.mark)
             if sessions is None:
                 return None
@@ -48,15 +47,6 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | Non
             return (question(database.connection), rest) if current.issuperset(question.sessions) else None
     except (OSError, sqlite3.Error):
         return None
-
-
-def _name(root: str) -> str:
-    """What the store calls itself; nothing if that cannot be read. Its other promises are part of its mark."""
-    try:
-        with open(os.path.join(root, "STORE.json"), "rb") as marker:  # noqa: PTH118, PTH123 — no pathlib at start-up
-            return str(json.load(marker)["id"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return ""
 
 
 def _is_anybody_dead(root: str, leased: Sequence[str]) -> bool:

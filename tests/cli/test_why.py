@@ -83,3 +83,33 @@ def test_titles_and_tags_are_inert(asnap: Asnap, place: Path) -> None:
 
     assert done.code == 0
     assert not set("\x1b\x07") & set(done.out)
+
+
+def test_forget_by_policy_drops_exactly_what_why_said(
+    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def save() -> None:
+        async with FilesystemStore(place, background=False) as store:
+            for n in range(12):
+                tags = {2: ("mine",), 3: ("before-fallback",), 4: ("before-fallback",), 5: ("before-fallback",)}
+                more = ("before-fallback",) if n == 6 else tags.get(n, ())
+                await store.save(make_snapshot(*map(str, range(n + 1)), session_id="s"), tags=more)
+
+    anyio.run(save)
+    monkeypatch.setenv("ASNAP_RETENTION", '{"keep_last": 3, "keep_tags": ["other"]}')
+
+    told = {n: asnap("why", f"s@{n}", "--json").json["keep"] for n in range(1, 13)}
+    assert asnap("forget", "s", "--policy", "--yes").code == 0
+    left = {row["seq"] for row in asnap("show", "s", "--history", "--json").json["history"]}
+
+    assert left == {n for n, keep in told.items() if keep} == {3, 5, 6, 7, 10, 11, 12}
+
+
+def test_why_says_that_the_whole_session_goes(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(place, make_snapshot("one", session_id="s", updated_at=NOW - timedelta(days=9)))
+    monkeypatch.setenv("ASNAP_MAX_SESSION_AGE", "7d")
+
+    told = asnap("why", "s", "--json").json
+    assert (told["keep"], told["session_goes"]) == (False, "not changed within max_session_age")
+    assert asnap("forget", "--all", "--policy", "--yes").code == 0
+    assert asnap("list", "--all", "--json").json["sessions"] == []

@@ -129,6 +129,8 @@ async def test_a_fork_is_a_session_of_its_own_and_takes_what_was_said_so_far(sto
         whole = await manager.fork("chat")
         part = await manager.fork("chat", messages=1, as_id="branch")
         older = await manager.fork("chat", seq=1)
+        with pytest.deprecated_call(match="messages"):
+            assert len((await manager.fork("chat", at=2)).messages) == 2
     assert [len(fork.messages) for fork in (whole, part, older)] == [3, 1, 3]
     assert part.session_id == "branch"
     assert part.parent is not None

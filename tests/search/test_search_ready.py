@@ -20,9 +20,9 @@ from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.search.find import Found, Question
 from snapshot_plugin.search.index import opened_index
-from snapshot_plugin.search.listing import look
 from snapshot_plugin.search.query import expression
 from snapshot_plugin.search.ready import answered
+from snapshot_plugin.store.look import look
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.search.searching import index_file, stored
 
@@ -157,7 +157,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
             yield (Entry(entry) for entry in entries)
 
     stopped = SimpleNamespace(scandir=scandir, path=os.path, PathLike=os.PathLike)
-    monkeypatch.setattr("snapshot_plugin.search.listing.os", stopped)
+    monkeypatch.setattr("snapshot_plugin.store.look.os", stopped)
 
 
 # What the index alone cannot answer --------------------------------------------------------------------------
