@@ -1,7 +1,7 @@
 """A disk that fails under the proxy: one call at each k, random rates, a limit on file sizes.
 
-A turn that was acknowledged to the client is on disk after a recovery, or the client was told in the protocol that it
-is not: ``_meta.asnap.recorded`` or ``saved`` is false. What was only written to stderr does not count.
+A turn that was acknowledged to the client is on disk after a recovery, or the client was told in the protocol that
+it is not: ``_meta.asnap.recorded`` or ``saved`` is false. What was only written to stderr does not count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Client:
             message = json.loads(line)
             self._note(message)
             if message.get("id") == number and "method" not in message:
-                return message
+                return dict(message)
         return None
 
     def _note(self, message: Any) -> None:
