@@ -53,7 +53,7 @@ class _Client:
             message: dict[str, Any] = json.loads(line)
             self._note(message)
             if message.get("id") == number and "method" not in message:
-                return message
+                return dict(message)
         return None
 
     def _note(self, message: Any) -> None:

@@ -67,7 +67,7 @@ class FilesystemStore(KeyedStore):
     Args:
         path: the store's directory; created on first use unless *create* is false.
         key: what opens an encrypted store, and makes a new one encrypted: a passphrase, or any `KeySource`.
-            A store is encrypted from its first moment or never; there is no mixture.
+            A store is encrypted as a whole or not at all; `asnap keys init --encrypt-existing` encrypts one.
         create: whether a missing store is made or refused with `StoreNotFound`.
         background: compress finished segments better in a background thread.
 

@@ -57,7 +57,7 @@ class TendedLog(FrameLog, Protocol):
 
 
 class KeyedStore(LogStore):
-    """A `LogStore` that is opened once, is encrypted from its first moment or never, and tends its segments."""
+    """A `LogStore` that is opened once, is encrypted as a whole or not at all, and tends its segments."""
 
     def __init__(
         self,
