@@ -169,7 +169,7 @@ def _remember(path: Path, mutate: Mutation, first: int, say: Say) -> None:
 
 async def _remember_for_ever(path: Path, first: int, acknowledge: Say) -> None:
     with contextlib.suppress(SnapshotError, OSError):
-        async with ProjectMemory(path, register=path / "register") as memory:
+        async with ProjectMemory(path, state=path / "state") as memory:
             for number in range(first, sys.maxsize):
                 await memory.save("notes", f"note-{number % 20}", {"number": number})
                 if memory.persistence != "disk":
@@ -179,7 +179,7 @@ async def _remember_for_ever(path: Path, first: int, acknowledge: Say) -> None:
 
 async def _recall(path: Path) -> dict[str, Any]:
     found = {}
-    async with ProjectMemory(path, register=path / "register") as memory:
+    async with ProjectMemory(path, state=path / "state") as memory:
         for key in range(20):
             with contextlib.suppress(NotFound):
                 found[f"note-{key}"] = (await memory.load("notes", f"note-{key}"))["number"]
