@@ -185,16 +185,14 @@ class ProjectMemory:
         namespace, key = name or ("", "")
         return Change(op, namespace, key, data, self.session_count, rfc3339(self._clock()))
 
-    async def _submit(self, change: Change) -> Saved:
+    async def _submit(self, op: str, name: Name | None = None, data: Any = None) -> Saved:
         await self._begin()
+        change = self._change(op, name, data)
         try:
             [outcome] = await self._doorbell.submit([change])
         except StoreUnavailable as error:
-            name = f"{change.namespace}/{change.key}"
-            kept = (
-                "deleted in memory only" if change.op == "delete" else "kept in memory only, until the disk allows"
-            )
-            raise StoreUnavailable(f"{name} is {kept}: {error.message}", hint=error.hint) from error
+            kept = "deleted in memory only" if op == "delete" else "kept in memory only, until the disk allows"
+            raise StoreUnavailable(f"{name or op} is {kept}: {error.message}", hint=error.hint) from error
         if isinstance(outcome, SnapshotError):
             raise outcome
         return outcome
@@ -233,7 +231,7 @@ class ProjectMemory:
         if name.namespace == GLOBAL:
             saved = await self._run(lambda: self._preferences.save(key, clean))
         else:
-            saved = await self._submit(self._change("save", name, clean))
+            saved = await self._submit("save", name, clean)
         return saved.evolve(redacted={**redacted, **saved.redacted})
 
     async def load(self, namespace: str | None, key: str) -> Any:
@@ -267,11 +265,11 @@ class ProjectMemory:
         if name.namespace == GLOBAL:
             await self._run(lambda: self._preferences.delete(key))
         else:
-            await self._submit(self._change("delete", name))
+            await self._submit("delete", name)
 
     async def clear(self) -> None:
         """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
-        await self._submit(self._change("clear"))
+        await self._submit("clear")
         self.session_count, self._previous, self._engine.session = 1, None, 1
 
     async def stats(self) -> MemoryStats:
@@ -341,7 +339,7 @@ class ProjectMemory:
     async def set_noise(self, *rules: NoiseRule) -> Saved:
         """Make these the noise rules: stored, and in effect at once."""
         data, redacted = without_secrets([rule.raw() for rule in rules])
-        return (await self._submit(self._change("set", DOCUMENTS[NOISE], data))).evolve(redacted=redacted)
+        return (await self._submit("set", DOCUMENTS[NOISE], data)).evolve(redacted=redacted)
 
     def noise_rule(self, text: str) -> NoiseRule | None:
         """The rule by which *text* is noise; None if it is worth looking at."""
@@ -363,7 +361,7 @@ class ProjectMemory:
 
     async def resolve_error(self, fingerprint: str) -> Saved:
         """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one."""
-        return await self._submit(self._change("resolve", Name(ERRORS, self._named(fingerprint))))
+        return await self._submit("resolve", Name(ERRORS, self._named(fingerprint)))
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
         """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers.

@@ -26,6 +26,22 @@ _MOST_EXTRA: Final = 300
 NAMED_BY: Final = {ERRORS: "fingerprint", API_SCHEMA: "endpoint", PERFORMANCE: "endpoint", NOISE: "pattern"}
 
 
+_OURS: Final = frozenset(
+    (
+        "message",
+        "resolved_at",
+        "first_session",
+        "resolved_session",
+        "session",
+        "merged",
+        "seen",
+        "shape",
+        "filtered",
+    )
+)
+"""Fields of stored entries: one of another type is not taken over."""
+
+
 class StoredEntry(dict[str, Any]):
     """An entry that came in the stored form, as `load` returns it: saved again, it is no new sighting."""
 
@@ -147,13 +163,14 @@ class _Fields:
     def rest(self, notes: Understood) -> Entry:
         """The fields nobody asked for: kept with the entry where they are small, and reported either way."""
         rest = {name: value for name, value in self._item.items() if name not in self._used and value is not None}
+        rest = {name: value for name, value in rest.items() if name not in _OURS or type(value) is int}
         small = {name: value for name, value in rest.items() if len(json.dumps(value)) <= _MOST_EXTRA}
         large = [name for name in rest if name not in small]
         if large:
             notes.ignored.append(f"{', '.join(map(repr, large))}: more than {_MOST_EXTRA} bytes, so not kept here")
         if small:
             notes.ignored.append(f"{', '.join(map(repr, small))}: no meaning here; kept with the entry as it is")
-        return small
+        return {name: value for name, value in small.items() if name not in ("message", "resolved_at", "shape")}
 
 
 def _error(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:

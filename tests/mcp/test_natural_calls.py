@@ -189,7 +189,7 @@ async def test_a_resolved_error_says_how_many_sessions_it_took(project: Path, re
         await told(client, "record_error", fingerprint=NAME, first_seen="2026-01-20", last_seen="2026-01-20")
     async with connected(project, clock=_january) as (client, _):
         receipt = await told(client, "record_error", fingerprint=NAME, **resolved)
-        assert "resolved" in receipt["understood"][0]
+        assert "resolved after 2 sessions" in receipt["understood"][0]
         history = (await told(client, "load_session_context"))["error_history"]
         [fixed] = history["resolved_recently"]
         assert (fixed["fingerprint"], fixed["resolved"], fixed["sessions_to_fix"]) == (NAME, "2026-01-22", 2)

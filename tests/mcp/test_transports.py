@@ -210,3 +210,13 @@ async def test_in_the_home_directory_tools_say_that_there_is_no_project(project:
     assert not (project / ".asnap").exists()
     async with Client(command(project, environ, "--project", str(project))) as client:
         assert (await told(client, "load_session_context"))["session_count"] == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_resolution_that_is_the_first_call_of_its_session_counts_that_session(project: Path) -> None:
+    async with Client(command(project)) as client:
+        await told(client, "record_error", fingerprint="E")
+    async with Client(command(project)) as client:
+        receipt = await told(client, "record_error", fingerprint="E", resolved="true")
+        assert receipt["understood"] == ["error 'E': resolved after 2 sessions"]
