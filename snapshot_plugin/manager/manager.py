@@ -367,7 +367,7 @@ class SnapshotManager:
 
         Safe to call at any time, any number of times. Sessions with a live owner are left alone.
         """
-        for recovered in (found := await recovery.recover(self.store, reducers=self._reducers, now=self.clock())):
+        for recovered in (found := await recover(self.store, reducers=self._reducers, now=self.clock())):
             self.report.recovered(recovered)
         return found
 
