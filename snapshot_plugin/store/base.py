@@ -44,7 +44,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy
@@ -56,7 +56,16 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.sync import SyncStore
     from snapshot_plugin.store.views import Changes, Page
 
-__all__ = ["GRACE", "CheckReport", "Finding", "ForgetResult", "SnapshotStore", "StoredSnapshot", "Trashed"]
+__all__ = [
+    "GRACE",
+    "Capabilities",
+    "CheckReport",
+    "Finding",
+    "ForgetResult",
+    "SnapshotStore",
+    "StoredSnapshot",
+    "Trashed",
+]
 
 GRACE = timedelta(days=30)
 """How long a deleted session can be brought back."""
@@ -127,8 +136,25 @@ class CheckReport(Value):
         return not any(finding.is_damage for finding in self.findings)
 
 
+class Capabilities(NamedTuple):
+    """What a store can do beyond the contract. Ask for this instead of the store's class."""
+
+    durable: bool = True
+    """It outlives its process."""
+    live: bool = False
+    """It has a place for the lease and the spool of a live session (`session_dir`)."""
+    several_machines: bool = False
+    """Stores on several machines may work on the same place."""
+    encryption: bool = False
+    """It can be opened with a key."""
+
+
 class SnapshotStore(Protocol):
     """Where snapshots live. The module docstring is part of this contract."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do beyond the contract."""
 
     @property
     def sync(self) -> SyncStore:

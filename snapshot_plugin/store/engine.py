@@ -19,7 +19,15 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import (
+    GRACE,
+    Capabilities,
+    CheckReport,
+    Finding,
+    ForgetResult,
+    StoredSnapshot,
+    Trashed,
+)
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import FrameLog, Tip
 from snapshot_plugin.store.sync import SyncStore
@@ -70,6 +78,8 @@ class LogStore:
         self.core = StoreCore(self)
         self._sync = SyncStore(self)
         self._closed = False
+
+    capabilities = Capabilities()
 
     @property
     def sync(self) -> SyncStore:

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
-from snapshot_plugin.store.base import Trashed
+from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
 from snapshot_plugin.store.keyed import KeyedStore
@@ -76,6 +76,8 @@ class FilesystemStore(KeyedStore):
         InvalidInput: a key was given for a store that is not encrypted.
         InvalidSnapshotVersion: the directory was made by a newer release.
     """
+
+    capabilities = Capabilities(live=True, encryption=True)
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ except ImportError as error:
     raise MissingExtra(
         "object stores need the library obstore", hint="pip install 'snapshot-plugin[s3]'"
     ) from error
+from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.marker import MARKER, parse_marker, without_marker
@@ -113,6 +114,8 @@ class ObjectStore(KeyedStore):
 
     Any number of machines may work on it. A live session (its spool, its lease) stays on the machine where it runs.
     """
+
+    capabilities = Capabilities(several_machines=True, encryption=True)
 
     def __init__(
         self,

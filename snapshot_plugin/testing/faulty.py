@@ -17,7 +17,15 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, SnapshotStore, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import (
+    Capabilities,
+    CheckReport,
+    Finding,
+    ForgetResult,
+    SnapshotStore,
+    StoredSnapshot,
+    Trashed,
+)
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
@@ -94,6 +102,11 @@ class FaultyStore:
         self.script = script
         self.calls: list[Call] = []
         self.sync = _FaultySync(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the inner store."""
+        return self.inner.capabilities
 
     def fault_of(self, method: str, session_id: str | None) -> Fault:
         """Note the call, and say what happens to it."""

@@ -292,7 +292,11 @@ async def test_a_held_call_waits_until_the_test_lets_it_go(after: bool) -> None:
 
 @pytest.mark.requirement("STORE-KIT-FAULTY")
 async def test_every_method_can_be_made_to_fail() -> None:
-    methods = [name for name in vars(SnapshotStore) if not name.startswith("_") and name not in ("aclose", "sync")]
+    methods = [
+        name
+        for name in vars(SnapshotStore)
+        if not name.startswith("_") and name not in ("aclose", "sync", "capabilities")
+    ]
     store = FaultyStore(MemoryStore(), every(1, Fault(error=StoreUnavailable("down")), *methods))
     policy = RetentionPolicy(keep_last=1)
     arguments: dict[str, tuple[Any, ...]] = {

@@ -26,6 +26,11 @@ class Threads(Stage):
     async def test_every_method_works_as_a_plain_call_in_a_thread(self, opened: Opener) -> None:
         await anyio.to_thread.run_sync(_live, opened().sync)
 
+    async def test_a_store_says_what_it_can_do_beyond_the_contract(self, opened: Opener) -> None:
+        store = opened()
+        assert store.capabilities == opened().capabilities
+        assert store.capabilities.live == hasattr(store, "session_dir")
+
     async def test_what_one_face_saves_the_other_loads(self, opened: Opener) -> None:
         store = opened()
         await anyio.to_thread.run_sync(store.sync.save, make_snapshot("a"))
