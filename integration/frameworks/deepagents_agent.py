@@ -12,7 +12,7 @@ from deepagents_acp.server import AgentServerACP
 from langchain_core.messages import messages_from_dict, messages_to_dict
 from langgraph.checkpoint.memory import MemorySaver
 
-from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.sdk import SnapshotAgentMixin
 
 files = FilesystemBackend(root_dir=Path.cwd(), virtual_mode=True)
 graph = create_deep_agent(model="openai:gpt-5.2", backend=files, checkpointer=MemorySaver())

@@ -21,7 +21,6 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import anyio
-from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -37,10 +36,11 @@ from integration.soak.processes import apart
 from integration.soak.program import Case, Program, Tally
 from integration.soak.sessions import MODES, SESSION, store_at, version
 from integration.soak.watched import in_one_thread
-from snapshot_plugin.adapters.acp.journal import Journals
-from snapshot_plugin.acp.reducer import Recording
-from snapshot_plugin.adapters.acp.relay import Relay
+from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Lines, parse
+from snapshot_plugin.acp.methods import SessionMethods
+from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.adapters.exchange.bundle import pack
 from snapshot_plugin.adapters.exchange.carrying import as_copies
 from snapshot_plugin.adapters.exchange.reading import read_sessions
@@ -249,42 +249,33 @@ def _lines(rounds: int) -> Tally:
     return _fuzz(st.lists(part, max_size=12), check, rounds)
 
 
-class _Deaf(Relay):
-    """A relay whose client and agent are not there."""
-
-    def to_client(self, data: bytes) -> None:
-        """Nobody listens."""
-
-    def say(self, text: str) -> None:
-        """Nobody listens."""
-
-
 def _relay(rounds: int) -> Tally:
-    """The relay passes on, answers or drops any message of the client and of the agent."""
-    with tempfile.TemporaryDirectory(prefix="asnap-soak-") as folder, start_blocking_portal() as portal:
-        journals = Journals(store_at(Path(folder)), portal)
-        journals.begin(make_snapshot(session_id=SESSION, provider_type="acp"), {"new": {"cwd": "/"}})
-        relay = _Deaf(["agent"], journals, client_in=-1, client_out=-1)
-        relay.ready.set()
+    """The core takes any message of the client and of the agent, and the death of the agent; it never raises."""
+    record = make_snapshot(session_id=SESSION, provider_type="acp")
 
-        def check(messages: list[tuple[bool, Any]]) -> None:
-            relay.transparent = False
-            for is_client, message in messages:
-                line = json.dumps(message).encode() + b"\n"
-                (relay._client_line if is_client else relay._agent_line)(line)  # noqa: SLF001 — below the pumps
+    def check(messages: list[tuple[bool, Any]]) -> None:
+        core = Core(view=lambda _id: record, methods=SessionMethods().by_name())
+        core.open.add(SESSION)
+        supervision = Supervision(core, restarts=True)
+        for is_client, message in messages:
+            if isinstance(message, dict):
+                (core.from_client if is_client else core.from_agent)(message)
+        supervision.agent_ended()
+        supervision.agent_started()
+        core.tick(core.now() + 1000)
 
-        params = st.dictionaries(st.sampled_from(_NAMES), _json, max_size=4)
-        message = st.fixed_dictionaries(
-            {"jsonrpc": st.just("2.0")},
-            optional={
-                "id": _scalars,
-                "method": _scalars,
-                "params": params | _json,
-                "result": _json,
-                "error": _json,
-            },
-        )
-        return _fuzz(st.lists(st.tuples(st.booleans(), message | _json), max_size=6), check, rounds)
+    params = st.dictionaries(st.sampled_from(_NAMES), _json, max_size=4)
+    message = st.fixed_dictionaries(
+        {"jsonrpc": st.just("2.0")},
+        optional={
+            "id": _scalars,
+            "method": _scalars,
+            "params": params | _json,
+            "result": _json,
+            "error": _json,
+        },
+    )
+    return _fuzz(st.lists(st.tuples(st.booleans(), message | _json), max_size=6), check, rounds)
 
 
 # ------------------------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.adapters.acp import reduce, wire
-from snapshot_plugin.adapters.acp.flusher import Flusher
+from snapshot_plugin.acp import messages, reducer
 from snapshot_plugin.adapters.exchange import reading
 from snapshot_plugin.adapters.memory.files import MemoryFiles
 from snapshot_plugin.codec import frame
+from snapshot_plugin.live.schedule import FlushThread
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager import lease
 from snapshot_plugin.model.meta import SnapshotRef
@@ -97,7 +97,7 @@ def no_lease() -> None:
 
 def no_flusher() -> None:
     """What the proxy writes ahead is synced at the turning points of a turn only."""
-    _patched(Flusher, "wake", lambda _flusher: None)
+    _patched(FlushThread, "wake", lambda _flusher: None)
 
 
 def no_spool() -> None:
@@ -191,12 +191,12 @@ def sloppy_bundles() -> None:
 
 def sloppy_updates() -> None:
     """What is no time raises whatever it raises."""
-    _patched(reduce, "_moment", datetime.fromisoformat)
+    _patched(reducer, "_moment", datetime.fromisoformat)
 
 
 def sloppy_lines() -> None:
     """A line ends wherever Python says so."""
-    _patched(wire, "_at_newlines", lambda whole: whole.splitlines(keepends=True))
+    _patched(messages, "_at_newlines", lambda whole: whole.splitlines(keepends=True))
 
 
 def leaking() -> None:

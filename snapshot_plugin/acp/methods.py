@@ -100,7 +100,10 @@ class SessionMethods:
             if not isinstance(agent_id, str):
                 return dict(result)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
-            session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
+            try:
+                session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
+            except (SnapshotError, OSError) as error:  # the session matters more than its record
+                session_id, problem = agent_id, str(error)
             core.setups[session_id] = _setup(pending.params)
             self._named.add(session_id)
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
@@ -187,7 +190,7 @@ class SessionMethods:
         """Cancel and settle running work, save the session, and let go of it."""
         session_id = _named(pending)
         is_ours = session_id in core.open
-        if not is_ours and not core.can("close"):
+        if not is_ours and (core.only_known or not core.can("close")):
             raise SnapshotNotFound(f"session {session_id} is not open", session_id=session_id)
         yield from _settled(core, session_id)
         if core.can("close") and session_id not in core.lost:

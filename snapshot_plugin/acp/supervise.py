@@ -56,7 +56,8 @@ class Supervision:
         waiting, actions = core.cut_connection()
         actions = [Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
         for pending in waiting:
-            actions.append(ToClient(_interrupted(pending, fate)))
+            if self.restarts:  # else the end of the connection is the answer
+                actions.append(ToClient(_interrupted(pending, fate)))
             if pending.method == "session/prompt" and pending.session_id in core.open:
                 actions += _cut_off(pending.session_id or "", core.view(pending.session_id or ""))
         if again:

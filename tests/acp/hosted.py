@@ -1,7 +1,7 @@
 """Our hosts as processes that speak ACP on stdin and stdout, for the host suite.
 
-``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE [SESSION] -- agent…``. With ``sdk-agent`` the scripted agent
-plays the author's code; with ``conductor`` this process is the conductor of a proxy chain and the agent the successor.
+``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE -- agent…``. With ``sdk-agent`` the scripted agent
+plays the author's code; with ``conductor`` this process conducts a proxy chain and the agent is the successor.
 """
 
 from __future__ import annotations

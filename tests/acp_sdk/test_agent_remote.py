@@ -110,7 +110,7 @@ async def test_a_connection_that_ends_in_mid_turn_frees_the_session(
         _, updates = await peer.load(session_id)
         assert words(updates) == [("user", "wait"), ("agent", "heard wait")]
         await peer.prompt(session_id, "two")
-        assert "heard wait" in agents[-1].heard()[0][0]
+        assert "heard wait" in agents[-1].heard()[0][-1]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from acp.agent.router import build_agent_router
 
 from snapshot_plugin import FilesystemStore
+from snapshot_plugin.acp import methods
 from snapshot_plugin.acp.report import expected_grade, last_restore
-from snapshot_plugin.adapters.acp_sdk import agent_wire
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import Peer, Refused, connected, words
 
@@ -348,7 +348,7 @@ class TestEnd:
     async def test_a_turn_that_does_not_end_is_ended_for_the_client(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(agent_wire, "_CANCEL_WITHIN", 0.05)
+        monkeypatch.setattr(methods, "_CANCEL_WITHIN", 0.05)
         agent = ScriptedAgent(tmp_path)
         agent.ignores_cancel = True
         async with connected(agent) as peer:

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from acp.schema import ClientCapabilities, Implementation
 
-from snapshot_plugin.adapters.acp_sdk import Handshake, Restoration, resume_agent, resume_over
-from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
+from snapshot_plugin.acp.sdk import Handshake, Restoration, resume_agent, resume_over
 from snapshot_plugin.errors import (
     AgentUnavailable,
     FidelityNotMet,
@@ -62,7 +62,7 @@ async def a_conversation(manager: SnapshotManager, *flags: str, cwd: Path, last:
         (NO_LOAD, ("load: not advertised", "resume: accepted", "native-resume")),
         (UNABLE, ("load: not advertised", "resume: not advertised", "context")),
         (("--misbehave", "blank-load"), ("load: came back blank", "resume: not tried", "context")),
-        (("--misbehave", "partial-load"), ("load: came back partial", "resume: not tried", "context")),
+        (("--misbehave", "partial-load"), ("load: partial, 2 message(s) are told", "native-load")),
         (
             ("--misbehave", "fake-load", "--no-resume"),
             ("load: not advertised", "resume: not advertised", "context"),
@@ -83,7 +83,7 @@ async def test_a_session_comes_back_as_well_as_the_agent_can(
         assert report.session_id == session_id
         assert client.heard == ""  # the transcript is handed over, not replayed as if it were news
         await prompt(connection, session_id, "echo-blocks")
-        assert ("<restoration-note" in client.heard) == (report.grade == "context")
+        assert ("<restoration-note" in client.heard) == (report.note is not None)
         assert (await prompt(connection, session_id, "say three")).stop_reason == "end_turn"
         assert client.heard.endswith("three")
     after = await manager.store.load(session_id)
@@ -296,10 +296,10 @@ async def test_an_agent_that_dies_of_being_asked_to_load_is_told_the_conversatio
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
-    command = [*AGENT, *state, "--misbehave", "crash-on-load"]
+    command = [*AGENT, *state, "--no-resume", "--misbehave", "crash-on-load"]
     client = Orchestrator()
     async with resume_agent(command, session_id, manager, client=client) as (connection, report):
-        assert (report.grade, report.tried) == ("context", ("load: the agent died of it",))
+        assert (report.grade, report.tried) == ("context", ("load: the agent died of it", "resume: not advertised"))
         assert manager.live == (session_id,)
         await prompt(connection, session_id, "echo-blocks")
         assert "<restoration-note" in client.heard

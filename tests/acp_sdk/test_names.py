@@ -7,19 +7,17 @@ import sys
 
 import pytest
 
-import snapshot_plugin.adapters.acp_sdk as package
-from snapshot_plugin.adapters.acp_sdk.contact import Handshake, contact
-from snapshot_plugin.adapters.acp_sdk.observe import tap_connection
+import snapshot_plugin.acp.sdk as package
+import snapshot_plugin.adapters.acp_sdk as old_package
+from snapshot_plugin.acp.hosts.sdk_client import ClientHost, connect, tap_connection
 from snapshot_plugin.errors import MissingExtra
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.store.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
 
 def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
     code = (
-        "import sys; import snapshot_plugin.adapters.acp_sdk as p;"
+        "import sys; import snapshot_plugin.acp.sdk as p;"
         "p.record, p.resume_agent, p.resume_over, p.AcpProvider, p.Handshake;"
         "sys.exit('acp' in sys.modules)"
     )
@@ -29,7 +27,7 @@ def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
 async def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "acp", None)
     with pytest.raises(MissingExtra) as caught:
-        contact(_Nothing(), SnapshotManager(MemoryStore()), None, Handshake())
+        connect(_Nothing(), None, _unused, unstable=False)
     assert "[acp]" in caught.value.hint
 
 
@@ -38,9 +36,19 @@ async def test_an_sdk_without_transports_is_said_to_be_too_old() -> None:
         class _conn:  # noqa: N801 — the SDK's name
             send_request = None
 
-    listener: object = _Nothing()
     with pytest.raises(MissingExtra):
-        tap_connection(Old(), listener)  # type: ignore[arg-type]
+        tap_connection(Old(), _unused)
+
+
+def _unused(_inner: object) -> ClientHost:
+    raise AssertionError
+
+
+def test_the_old_name_of_the_module_still_works() -> None:
+    assert old_package.record is package.record
+    assert old_package.__all__ == package.__all__
+    with pytest.raises(AttributeError):
+        old_package.nonsense  # noqa: B018 — looking is the test
 
 
 @pytest.mark.parametrize("name", package.__all__)

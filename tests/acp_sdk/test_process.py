@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.errors import AgentUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ def _wait_for_end(pid: int) -> None:
 
 
 async def test_one_that_ignores_everything_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapshot_plugin.adapters.acp_sdk.process._PATIENCE", 0.1)
+    monkeypatch.setattr("snapshot_plugin.acp.hosts.stdio_agent._PATIENCE", 0.1)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code = f"{stubborn}; print('{{}}', flush=True); time.sleep(60)"
     agent = await StdioAgent.start(python(code))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.adapters.acp_sdk import AcpProvider, AcpSession
-from snapshot_plugin.adapters.acp_sdk.process import StdioAgent
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
+from snapshot_plugin.acp.sdk import AcpProvider, AcpSession
 from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SnapshotNotFound
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.ports import ContextProvider, ResumableProvider
+from snapshot_plugin.manager.ports import RestoringProvider
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
@@ -197,7 +197,6 @@ async def test_an_agent_that_runs_elsewhere_is_reached_by_a_transport(
 
 async def test_it_is_what_the_manager_asks_for(manager: SnapshotManager) -> None:
     acp = provider(manager, *AGENT)
-    assert isinstance(acp, ResumableProvider)
-    assert isinstance(acp, ContextProvider)
+    assert isinstance(acp, RestoringProvider)
     with pytest.raises(InvalidInput):
         AcpProvider(None, manager, client=Orchestrator())

@@ -13,10 +13,10 @@ import anyio
 import pytest
 from acp._transport import memory_transport_pair
 
-from snapshot_plugin.adapters.acp_sdk import record
+from snapshot_plugin.acp.sdk import record
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease, Owner
-from snapshot_plugin.manager import spool
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store import files
@@ -239,7 +239,7 @@ async def test_an_update_is_written_down_before_the_client_is_shown_it(
 
 
 def session_of(connection: Any, session_id: str = "s-1") -> Any:
-    return connection._conn._transport._listener.sessions[session_id]
+    return connection._conn._transport.host.sessions.open[session_id]
 
 
 async def test_a_permission_and_its_answer_are_on_disk_before_they_go_on(
@@ -444,11 +444,15 @@ async def test_a_session_that_is_loaded_while_it_is_live_goes_on(manager: Snapsh
         assert shown(recorder.sessions[session_id].snapshot()) == before
 
 
-async def test_a_stored_session_the_agent_refuses_to_load_is_free_again(manager: SnapshotManager) -> None:
-    async with recorded(manager) as (connection, _, _):
+async def test_a_stored_session_the_agent_refuses_to_load_is_free_again(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    refuse = tmp_path / "refuse"
+    async with recorded(manager, "--refuse", str(refuse)) as (connection, _, _):
         session_id = await new_session(connection)
         await prompt(connection, session_id, "say hello")
-    async with recorded(manager) as (connection, _, _):  # an agent without a memory
+    refuse.touch()
+    async with recorded(manager, "--refuse", str(refuse)) as (connection, _, _):
         with pytest.raises(acp.RequestError):
             await connection.load_session(session_id=session_id, cwd="/", mcp_servers=[])
         assert not manager.live
@@ -542,10 +546,10 @@ async def test_a_recorder_that_fails_does_not_stand_in_the_way(
     async with recorded(manager, client=quiet) as (connection, recorder, _):
         session_id = await new_session(connection)
 
-        async def fail(_entry: Any) -> None:
+        def fail(_events: Any) -> None:
             raise RuntimeError("a bug of ours")
 
-        monkeypatch.setattr(recorder.sessions[session_id], "write", fail)
+        monkeypatch.setattr(recorder.sessions[session_id], "record_all", fail)
         assert (await prompt(connection, session_id, "say hello\ntool")).stop_reason == "end_turn"
         assert quiet.heard == "hello"
 

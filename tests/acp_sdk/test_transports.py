@@ -14,7 +14,7 @@ import pytest
 from acp import schema
 from acp._transport import memory_transport_pair
 
-from snapshot_plugin.adapters.acp_sdk import record, resume_over
+from snapshot_plugin.acp.sdk import record, resume_over
 from snapshot_plugin.manager.manager import SnapshotManager
 from tests.acp_sdk.agents.updates import text_block
 from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt, said
@@ -39,7 +39,7 @@ class Parrot(acp.Agent):
 
     async def prompt(self, session_id: str, prompt: list[Any], **_kwargs: Any) -> schema.PromptResponse:
         self.heard += [block.text for block in prompt]
-        said_it = text_block(f"You said: {prompt[-1].text}")
+        said_it = text_block(f"You said: {prompt[0].text}")
         update = schema.AgentMessageChunk(session_update="agent_message_chunk", content=said_it)
         await self.connection.session_update(session_id=session_id, update=update)
         return schema.PromptResponse(stop_reason="end_turn")

@@ -18,8 +18,8 @@ from integration.soak.mutations import Mutation, no_segment_entry_sync, no_settl
 from integration.soak.program import Tally
 from integration.soak.sessions import KEY, SESSION, assess, number_of, store_at, version
 from snapshot_plugin.errors import SnapshotNotFound
-from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.live import spool as spool_module
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store import segments
 from snapshot_plugin.store.files import sync_dir
 

@@ -41,7 +41,18 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
 
-__all__ = ["ClientHost", "Handshake", "Recorder", "Require", "Restoration", "record", "resume_agent", "resume_over"]
+__all__ = [
+    "ClientHost",
+    "Handshake",
+    "Recorder",
+    "Require",
+    "Restoration",
+    "connect",
+    "record",
+    "resume_agent",
+    "resume_over",
+    "tap_connection",
+]
 
 Require = Literal["exact", "history", "context"]
 _FULL = 1000
@@ -277,7 +288,7 @@ class ClientHost:
             return restored
 
         try:
-            return await self.host.run(steps())
+            return await self.host.run(steps(), session_id)
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
         finally:
@@ -314,7 +325,7 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
         MissingExtra: the installed SDK has no message transports.
     """
     sessions = partial(_recording, manager, manager.recording(Recording))
-    return Recorder(_tapped(connection, lambda inner: ClientHost(inner, sessions, command=command)))
+    return Recorder(tap_connection(connection, lambda inner: ClientHost(inner, sessions, command=command)))
 
 
 async def _recording(_manager: SnapshotManager, sessions: LiveSessions) -> LiveSessions:
@@ -458,10 +469,10 @@ def connect(
         hint = "pip install 'snapshot-plugin[acp]'"
         raise MissingExtra("this needs agent-client-protocol, the SDK", hint=hint) from error
     connection: Any = acp.connect_to_agent(client, transport, use_unstable_protocol=unstable)
-    return connection, _tapped(connection, make)
+    return connection, tap_connection(connection, make)
 
 
-def _tapped(connection: Any, make: Callable[[Transport], ClientHost]) -> ClientHost:
+def tap_connection(connection: Any, make: Callable[[Transport], ClientHost]) -> ClientHost:
     """Put a host between a connection the SDK has made and its transport."""
     inside: Any = getattr(connection, "_conn", None)
     if not hasattr(inside, "send_request"):

@@ -221,8 +221,8 @@ class TaskHost:
         """Run *work* where it may block. It is finished even if the caller is cancelled."""
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads)
 
-    async def run(self, steps: Steps[_T]) -> _T:
-        """Have the core do work in several steps; its result, or what it raises."""
+    async def run(self, steps: Steps[_T], session_id: str | None = None) -> _T:
+        """Have the core do work in several steps, alone with *session_id*; its result, or what it raises."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
 
         def followed() -> Steps[None]:
@@ -235,7 +235,7 @@ class TaskHost:
                 if not done.done():
                     done.set_result(result)
 
-        self.take(self.core.start(Job(followed())))
+        self.take(self.core.start(Job(followed(), session_id=session_id)))
         return await done
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

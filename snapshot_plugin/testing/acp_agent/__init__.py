@@ -24,6 +24,6 @@ when its stdin does. Each line of the last text block of a prompt is one command
 
 Anything else is answered with ``You said: …``. A prompt that begins with ``/`` is answered and not kept;
 ``/compact`` also replaces what was said before it with a summary. A block that begins with ``<`` is a note to the
-model and not a command. Sessions live in memory, or with ``--state FILE`` also in a JSON file. There, as with real agents, a turn's
-prompt and tool calls appear at once, its words when it is finished. Modes and options are not kept.
+model and not a command. Sessions live in memory, or with ``--state FILE`` also in a JSON file. There, as with real
+agents, a turn's prompt and tool calls appear at once, its words when it is finished. Settings are not kept.
 """

@@ -1,14 +1,15 @@
 """The host suite: every promise an ACP host makes to its client, as cases that run against a real process.
 
 A *host* sits between an ACP client and an ACP agent and records what passes: the proxy, an SDK client, an SDK
-agent, a link of a proxy chain, or your own. To test your own, say how it is started and inherit the groups that concern it:
+agent, a link of a proxy chain, or your own. To test your own, say how it is started and inherit the groups of cases
+that concern it:
 
     class TestMyHost(Answers, Loading, Recording):
         def command(self, store, agent, *, session=None, patience=None):
             return ["my-host", "--store", str(store), "--", *agent]
 
-The suite starts that command, speaks ACP with it over stdin and stdout, and kills it where a case says so. The agent
-is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits are flags.
+The suite starts that command, speaks ACP with it over stdin and stdout, and kills it where a case says so. The
+agent is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits are flags.
 
 ==============  ================================================================================================
 `Answers`       each request gets exactly one answer; hanging up ends the host

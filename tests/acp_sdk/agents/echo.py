@@ -12,7 +12,7 @@ from acp import PROTOCOL_VERSION, Agent, run_agent
 from acp.interfaces import Client
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
 
-from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.sdk import SnapshotAgentMixin
 from tests.acp_sdk.agents.updates import agent_says
 
 
@@ -31,7 +31,7 @@ class EchoAgent(SnapshotAgentMixin, Agent):
     async def prompt(self, session_id: str, prompt: list[Any], **kwargs: Any) -> PromptResponse:
         for block in prompt:
             for word in getattr(block, "text", "").split(" "):
-                if word == "(wait)" and block is prompt[-1]:
+                if word == "(wait)" and block is prompt[0]:
                     await asyncio.Event().wait()
                 await self._client.session_update(session_id, agent_says(f"{word} "))
         return PromptResponse(stop_reason="end_turn")

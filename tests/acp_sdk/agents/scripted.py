@@ -27,8 +27,8 @@ from acp.schema import (
 )
 
 from snapshot_plugin import Message
-from snapshot_plugin.adapters.acp_sdk import SnapshotAgentMixin
-from snapshot_plugin.adapters.acp_sdk.agent_desk import Place
+from snapshot_plugin.acp.hosts.sdk_agent import Place
+from snapshot_plugin.acp.sdk import SnapshotAgentMixin
 from tests.acp_sdk.agents.updates import agent_says, tool_begins, user_said
 
 __all__ = ["RememberingAgent", "ScriptedAgent"]
@@ -95,7 +95,7 @@ class ScriptedAgent(SnapshotAgentMixin, Agent):
         if self.echoes:
             for text in heard:
                 await self.client.session_update(session_id, user_said(text))
-        return PromptResponse(stop_reason=await self._obey(session_id, heard[-1]))
+        return PromptResponse(stop_reason=await self._obey(session_id, heard[0]))
 
     async def _obey(self, session_id: str, text: str) -> Any:
         if text == "refuse":
@@ -133,7 +133,7 @@ class RememberingAgent(ScriptedAgent):
         self.given: list[tuple[str, Any, Sequence[Message]]] = []
 
     async def prompt(self, session_id: str, prompt: list[Any], **kwargs: Any) -> PromptResponse:
-        self.memories.setdefault(session_id, {"heard": []})["heard"].append(prompt[-1].text)
+        self.memories.setdefault(session_id, {"heard": []})["heard"].append(prompt[0].text)
         return await super().prompt(session_id, prompt, **kwargs)
 
     async def history(self, session_id: str) -> Any:

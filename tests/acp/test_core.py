@@ -1,0 +1,220 @@
+"""The core, driven with lists: messages in, actions out. Nothing here reads, writes, waits or sleeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.acp.actions import (
+    PASS,
+    Actions,
+    AgentRefused,
+    Checkpoint,
+    GiveUp,
+    Record,
+    Restart,
+    Steps,
+    ToAgent,
+    ToClient,
+    Work,
+)
+from snapshot_plugin.acp.core import Core
+from snapshot_plugin.acp.messages import Message, Pending
+from snapshot_plugin.acp.methods import SessionMethods
+from snapshot_plugin.acp.supervise import Supervision
+from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from tests.acp.events import prompt, recorded, said, stop, tool
+
+RECORD = recorded(prompt("one"), said("ONE"), stop())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def started(clock: Clock | None = None, record: SessionSnapshot = RECORD, **capabilities: Any) -> Core:
+    """A core whose agent has introduced itself, with the session ``s`` open."""
+    core = Core(view=lambda _id: record, methods=SessionMethods().by_name(), now=clock or Clock(), patience=10.0)
+    core.from_client({"id": 0, "method": "initialize", "params": {"clientCapabilities": {}}})
+    core.from_agent({"id": 0, "result": {"protocolVersion": 1, "agentCapabilities": capabilities}})
+    core.open.add("s")
+    return core
+
+
+def asked(method: str, request_id: int = 1, **params: Any) -> Message:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def update(session_id: str, kind: str = "agent_message_chunk", **fields: Any) -> Message:
+    params = {"sessionId": session_id, "update": {"sessionUpdate": kind, **fields}}
+    return {"jsonrpc": "2.0", "method": "session/update", "params": params}
+
+
+def answers(actions: Actions) -> list[Message]:
+    return [action.message for action in actions if isinstance(action, ToClient) and "method" not in action.message]
+
+
+def sent(actions: Actions) -> list[Message]:
+    return [action.message for action in actions if isinstance(action, ToAgent)]
+
+
+def work(actions: Actions) -> Work:
+    (found,) = [action for action in actions if isinstance(action, Work)]
+    return found
+
+
+# What passes ----------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_recorded_durably_before_it_is_passed_on() -> None:
+    record, passed = started().from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text"}]))
+    assert isinstance(record, Record)
+    assert (record.session_id, record.event["prompt"], record.durable) == ("s", [{"type": "text"}], True)
+    assert passed is PASS
+
+
+def test_the_model_is_told_once_and_behind_the_users_own_words() -> None:
+    core = started()
+    core.notes["s"] = "NOTE"
+    told = sent(core.from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "hi"}])))
+    assert [block["text"] for block in told[0]["params"]["prompt"]] == ["hi", "NOTE"]
+    assert sent(core.from_client(asked("session/prompt", 2, sessionId="s", prompt=[]))) == []
+
+
+@pytest.mark.parametrize(("kind", "durable"), [("tool_call", True), ("agent_message_chunk", False)])
+def test_an_update_is_recorded_before_it_is_passed_on(kind: str, durable: bool) -> None:
+    record, passed = started().from_agent(update("s", kind))
+    assert record == Record("s", {"update": {"sessionUpdate": kind}}, durable)
+    assert passed is PASS
+
+
+def test_the_end_of_a_turn_is_durable_and_a_snapshot_follows() -> None:
+    core = started()
+    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    record, checkpoint, passed = core.from_agent({"id": 5, "result": {"stopReason": "end_turn"}})
+    assert isinstance(record, Record)
+    assert (record.event["stop"], record.durable) == ({"stopReason": "end_turn"}, True)
+    assert (checkpoint, passed) == (Checkpoint("s"), PASS)
+
+
+def test_a_second_answer_to_a_request_is_dropped() -> None:
+    core = started()
+    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    assert core.from_agent({"id": 5, "result": {}})
+    assert core.from_agent({"id": 5, "result": {}}) == []
+
+
+def test_settings_are_recorded_and_secrets_are_not() -> None:
+    core = started()
+    core.from_client(asked("session/set_model", 6, sessionId="s", modelId="deep"))
+    record, _ = core.from_agent({"id": 6, "result": {}})
+    assert record == Record("s", {"config": {"models": {"currentModelId": "deep"}}}, durable=False)
+    read = {"id": "a", "method": "fs/read_text_file", "params": {"sessionId": "s", "path": "/x"}}
+    assert core.from_agent(read) == [PASS]
+    assert core.from_client({"id": "a", "result": {"content": "secret"}}) == [PASS]
+
+
+# Answers --------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_in_a_handler_is_an_answer() -> None:
+    def broken(_core: Core, _pending: Pending) -> Steps[Message]:
+        raise ZeroDivisionError
+        yield
+
+    core = Core(view=lambda _id: RECORD, methods={"session/load": broken})
+    (answer,) = answers(core.from_client(asked("session/load", 9, sessionId="s")))
+    assert (answer["id"], answer["error"]["code"]) == (9, -32603)
+
+
+def test_a_request_of_ours_that_is_not_answered_in_time_ends() -> None:
+    clock = Clock()
+    core = started(clock)
+    assert [message["method"] for message in sent(core.from_client(asked("session/new", 3, cwd="/")))] == [
+        "session/new"
+    ]
+    assert core.tick(9.0) == []
+    clock.now = 10.0
+    (answer,) = answers(core.tick(10.0))
+    assert (answer["id"], "no answer" in answer["error"]["message"]) == (3, True)
+    assert core.next_tick() is None
+
+
+def test_a_login_the_agent_demands_reaches_the_client_under_its_own_code() -> None:
+    core = started()
+    (request,) = sent(core.from_client(asked("session/new", 3, cwd="/")))
+    refused = core.from_agent({"id": request["id"], "error": {"code": -32000, "message": "log in"}})
+    assert answers(refused)[0]["error"]["code"] == -32000
+
+
+def test_messages_about_a_session_wait_for_the_work_on_it() -> None:
+    core = started()
+    looking = work(core.from_client(asked("session/load", 3, sessionId="other")))
+    assert core.from_client(asked("session/prompt", 4, sessionId="other", prompt=[])) == []
+    done = core.done(looking.number, error=SnapshotNotFound("no such session"))
+    assert answers(done)[0]["error"]["code"] == -32002
+    assert [message["id"] for message in sent(done)] == [4], "then they are passed on"
+
+
+def test_a_session_that_is_open_is_replayed_and_the_agent_is_not_asked() -> None:
+    actions = started().from_client(asked("session/load", 3, sessionId="s"))
+    assert sent(actions) == []
+    assert not any(isinstance(action, Work | Record) for action in actions)
+    assert [a.message["params"]["update"]["content"]["text"] for a in actions[:2] if isinstance(a, ToClient)] == [
+        "one",
+        "ONE",
+    ]
+    assert answers(actions)[0]["id"] == 3
+
+
+# When the agent ends --------------------------------------------------------------------------------------
+
+
+def test_what_waited_is_answered_once_and_before_the_restart() -> None:
+    core = started(record=recorded(prompt("go"), tool("t", "tool_call", status="in_progress")))
+    supervision = Supervision(core, restarts=True)
+    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    actions = supervision.agent_ended()
+    assert [answer["id"] for answer in answers(actions)] == [5]
+    closed = [a.message["params"]["update"] for a in actions if isinstance(a, ToClient) and "method" in a.message]
+    assert [(each["toolCallId"], each["status"]) for each in closed] == [("t", "failed")]
+    assert any(isinstance(a, Record) and "interrupted" in a.event and a.durable for a in actions)
+    assert isinstance(actions[-1], Restart)
+    assert core.from_agent({"id": 5, "result": {}}) == []
+
+
+def test_the_clients_login_is_repeated_before_any_session_is_touched() -> None:
+    core = started()
+    supervision = Supervision(core, restarts=True)
+    core.from_client(asked("authenticate", 2, methodId="key", _meta={"token": "t"}))
+    core.from_agent({"id": 2, "result": {}})
+    supervision.agent_ended()
+    (hello,) = sent(supervision.agent_started())
+    (login,) = sent(core.from_agent({"id": hello["id"], "result": {"protocolVersion": 1}}))
+    assert (login["method"], login["params"]) == ("authenticate", {"methodId": "key", "_meta": {"token": "t"}})
+    assert isinstance(work(core.from_agent({"id": login["id"], "result": {}})), Work)
+
+
+def test_an_agent_that_keeps_dying_is_given_up_and_everybody_is_told() -> None:
+    core = started()
+    supervision = Supervision(core, restarts=True)
+    for _ in range(4):
+        assert isinstance(supervision.agent_ended()[-1], Restart)
+    assert core.from_client(asked("session/prompt", 7, sessionId="s", prompt=[])) == []
+    actions = supervision.agent_ended()
+    assert isinstance(actions[-1], GiveUp)
+    assert [answer["id"] for answer in answers(actions)] == [7]
+
+
+def test_an_error_that_is_a_string_is_understood() -> None:
+    assert AgentRefused("no", "no").code is None
+    assert not AgentRefused("no", "no").wants_login
+    core = started()
+    (request,) = sent(core.from_client(asked("session/new", 3, cwd="/")))
+    assert answers(core.from_agent({"id": request["id"], "error": "no"}))[0]["error"]["code"] == -32603
