@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +25,7 @@ __all__ = ["Verdict", "compare"]
 _ROLES = {"user_message_chunk": "user", "agent_message_chunk": "assistant"}
 _PATIENCE = 1 << 28
 _NOTICE = re.compile(r"^\W*(info|warning|warn|note|notice|error|tip|hint|debug)\b\W*[:!\]]", re.IGNORECASE)
+_SHORTEST_NOTICE = 12
 _COMMAND = re.compile(r"^/[a-z][\w:-]*(\s|$)", re.IGNORECASE)
 _COMPACTION = re.compile(r"^/(compact|compress|summari[sz]e)\b", re.IGNORECASE)
 
@@ -55,7 +57,7 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdi
     Agents show internal texts as user messages, rename tools, number calls anew and space words differently. That
     does not matter. Messages that an earlier restoration note told the agent are not expected in its replay.
     """
-    shown = _Shown(updates)
+    shown = _Shown(updates, _repeated_starts(record.messages))
     told = told_messages(record)
     if told and told >= len(record.messages):
         return Verdict("blank", record.messages)  # the note was never sent: the agent's session is empty
@@ -144,8 +146,9 @@ def _lost_end(spoken: Sequence[_Found]) -> tuple[Message, ...]:
 class _Shown:
     """What each side was shown to say, without white space; messages are found one after the other."""
 
-    def __init__(self, updates: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, updates: Iterable[dict[str, Any]], repeated: Mapping[str, int]) -> None:
         self._runs = list(_runs(updates))
+        self._repeated = repeated
         pieces = [(role, *piece) for role, text in self._runs for piece in split_notes(text)]
         # What stands in a restoration note, either side may have said.
         self._said = {
@@ -166,7 +169,21 @@ class _Shown:
         if not pieces or self._has_all(pieces, message.role):
             return True
         lines = _without_notices(message)
-        return lines is not None and self._has_all(lines, message.role)
+        if lines is not None and self._has_all(lines, message.role):
+            return True
+        return message.role == "assistant" and self._has_all(self._without_start(pieces), message.role)
+
+    def _without_start(self, pieces: list[str]) -> list[str]:
+        """The pieces without a notice: words that start this answer and another, and that are never replayed."""
+        said, first = self._said["assistant"], pieces[0]
+        repeated = self._repeated.get(first, 0)
+        if repeated < _SHORTEST_NOTICE or self._patience <= 0:
+            return pieces
+        ahead = said[self._behind["assistant"] :]
+        self._patience -= len(ahead) * len(first).bit_length()
+        cut = bisect_left(range(len(first)), True, key=lambda start: first[start:] in ahead)
+        is_notice = _SHORTEST_NOTICE <= cut <= repeated and first[:cut] not in said
+        return [first[cut:], *pieces[1:]] if is_notice else pieces
 
     def _has_all(self, pieces: Sequence[str], role: str) -> bool:
         at = self._behind.get(role, 0)
@@ -264,6 +281,17 @@ def _without_notices(message: Message) -> list[str] | None:
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     kept = [_squeezed(line) for line in lines if not _NOTICE.match(line)]
     return kept if len(kept) < len(lines) else None
+
+
+def _repeated_starts(messages: Sequence[Message]) -> dict[str, int]:
+    """How many letters at the start of each answer also start another answer."""
+    firsts = {pieces[0] for message in messages if message.role == "assistant" and (pieces := _pieces(message))}
+    starts = dict.fromkeys(firsts, 0)
+    for one, other in itertools.pairwise(sorted(firsts)):
+        same = itertools.takewhile(lambda letters: letters[0] == letters[1], zip(one, other, strict=False))
+        length = sum(1 for _ in same)
+        starts[one], starts[other] = max(starts[one], length), max(starts[other], length)
+    return starts
 
 
 def _squeezed(text: str) -> str:

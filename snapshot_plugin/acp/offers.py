@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
+from snapshot_plugin.acp.notes import split_notes
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.times import rfc3339
@@ -63,10 +64,17 @@ def merged_list(
         public = known.get(session_id, session_id)
         if public in deleted and public not in out:
             continue
-        title = {"title": info["title"]} if isinstance(info.get("title"), str) else {}
-        out[public] = {**title, **out[public]} if public in out else {**info, "sessionId": public}
+        title = {"title": own} if (own := _without_notes(info.get("title"))) else {}
+        out[public] = {**title, **out[public]} if public in out else {**info, **title, "sessionId": public}
     wanted = (info for info in out.values() if cwd in (None, info["cwd"]))
     return sorted(wanted, key=_place, reverse=True)
+
+
+def _without_notes(title: object) -> str:
+    """A title that an agent made of the first prompt, without the restoration note beside that prompt."""
+    if not isinstance(title, str):
+        return ""
+    return " ".join(piece.strip() for is_note, piece in split_notes(title) if not is_note).strip()
 
 
 def _info(meta: SnapshotMeta) -> dict[str, Any]:

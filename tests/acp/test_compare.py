@@ -197,6 +197,17 @@ def test_notices_are_not_part_of_the_conversation() -> None:
     )
 
 
+def test_words_that_start_several_answers_and_are_never_replayed_are_a_notice() -> None:
+    notice = "Model metadata for `gpt-5` not found. Defaulting to fallback metadata."
+    record = recorded(*turn("say one", f"{notice}one"), *turn("say two", f"{notice}two"))
+    assert verdict(record, *SHOWN) == ("whole", [])
+    assert verdict(record, *SHOWN[:3]) == ("partial", [f"{notice}two"])
+    once = recorded(*turn("say one", f"{notice}one"), *turn("say two", "two"))
+    assert verdict(once, *SHOWN) == ("partial", [f"{notice}one"])
+    replayed = (*SHOWN[:3], agent(f"{notice}three"))
+    assert verdict(record, *replayed)[0] == "partial"
+
+
 def test_slash_commands_and_their_answers_are_not_part_of_the_conversation() -> None:
     record = recorded(*turn("say one", "one"), *turn("/usage", "12 tokens"), *turn("say two", "two"))
     assert verdict(record, *SHOWN) == ("whole", [])

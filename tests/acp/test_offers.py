@@ -75,6 +75,15 @@ def test_our_title_goes_before_the_agents() -> None:
     assert info["title"] == "Ours"
 
 
+def test_restoration_note_is_no_part_of_a_title() -> None:
+    note = '<restoration-note from="asnap">\nUser: hello\n'
+    mixed = {"sessionId": "x", "cwd": "/w", "title": f"go on{note}"}
+    only = {"sessionId": "y", "cwd": "/w", "title": note}
+    listed = {info["sessionId"]: info for info in merged_list([meta("x"), meta("y")], [mixed, only], {}, None)}
+    assert listed["x"]["title"] == "go on"
+    assert "title" not in listed["y"]
+
+
 def test_a_list_is_of_one_directory_if_asked_so() -> None:
     agents = [{"sessionId": "c", "cwd": "/w"}, {"sessionId": "d", "cwd": "/x"}]
     ours = [meta("a"), meta("b", cwd="/x"), meta("nowhere", cwd=None)]
