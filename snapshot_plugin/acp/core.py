@@ -97,25 +97,19 @@ class Core:
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
         self.initialize_params: Message | None = None
-        self.login: Message | None = None
-        """The client's own ``authenticate``, for an agent that is restarted. Never stored."""
+        self.login: Message | None = None  # the client's own, for a restarted agent; never stored
         self.ids = IdMap()
+        # Sessions that are recorded here; those of them that the present process of the agent does not have.
         self.open: set[str] = set()
-        """The sessions that are recorded here."""
         self.lost: set[str] = set()
-        """Those of them that the present process of the agent does not have."""
         self.closed: set[str] = set()
         self.notes: dict[str, str] = {}
         """What the model must be told with the next prompt, by session."""
-        self.setups: dict[str, Message] = {}
-        """Servers and directories as the client named them. Never stored: they hold secrets."""
+        self.setups: dict[str, Message] = {}  # servers as the client named them; never stored: secrets
         self.killed_by_load: set[str] = set()
         self.bring: Callable[[Core, str], Steps[None]] | None = None
         """Brings a lost session back; see `supervise`."""
-        self.is_up = True
-        self.is_over = False
-        """Whether the agent will not come back."""
-        self.transparent = False
+        self.is_up, self.is_over, self.transparent = True, False, False
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
@@ -123,8 +117,8 @@ class Core:
         self._jobs = jobs
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue: list[Message] = []
-        self._held: dict[str, list[Message]] = {}
         self._making = 0
+        self._held: dict[str, list[Message]] = {}
         self._strays: dict[str, list[Message]] = {}
         self._repeating: dict[str, SessionSnapshot] = {}
 
