@@ -86,6 +86,6 @@ class Trouble(HostStage):
 
 def _is_stored(place: Path, session_id: str) -> bool:
     try:
-        return bool(stored(place, session_id).messages)
+        return any(message.role == "assistant" for message in stored(place, session_id).messages)
     except Exception:  # noqa: BLE001 — not yet
         return False

@@ -1,0 +1,29 @@
+"""The agent's process: what it may know, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from snapshot_plugin.acp.hosts.process import AgentProcess, agent_environment
+from snapshot_plugin.errors import AgentUnavailable
+
+
+def test_the_keys_of_a_store_are_not_the_agents_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_PASSPHRASE"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("ASNAP_STORE", "kept")
+    agent = AgentProcess([sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"])
+    said = b"".join(iter(agent.read, b""))
+    agent.end(patience=5.0)
+    seen = json.loads(said)
+    assert "secret" not in seen.values()
+    assert seen["ASNAP_STORE"] == "kept"
+    assert agent_environment({"ASNAP_KEY": "x", "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+def test_an_agent_that_cannot_be_started_is_unavailable() -> None:
+    with pytest.raises(AgentUnavailable):
+        AgentProcess(["/no/such/agent"])
