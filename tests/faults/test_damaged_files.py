@@ -203,8 +203,9 @@ async def test_repair_of_a_session_whose_beginning_is_lost_salvages_the_rest_and
             await store.load("session")
         assert not (await store.check(repair=True)).ok
         assert (await store.check()).ok
-        lost, *rest = (await store.load("session", strict=True)).messages
-        assert "1 message(s) are missing here" in lost.text
+        first, *rest = (await store.load("session", strict=True)).messages
+        # Only its checksum is wrong in the plain frame: its root proves the content.
+        assert "1 message(s) are missing here" in first.text if key else first.text == "message 1"
         assert [message.text for message in rest] == ["message 2", "message 3"]
         assert (await store.save(version(1))).seq == COUNT + 2
         assert await store.load("session", strict=True) == version(1)
