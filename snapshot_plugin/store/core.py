@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin.codec.frame import Header, encode_frame
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotNotFound, WrongKey
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.origin import Origin
@@ -272,6 +272,8 @@ class StoreCore:
         """Save what is whole of a damaged session as a new snapshot."""
         keys = self._store.session_keys(session_id)
         frames = check.replayed(self._log, session_id, keys)
+        if any(isinstance(each.error, WrongKey) for each in frames):  # not damage: the key may come back
+            return None
         if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
             aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)
             kept = [each._replace(loads=False) for each in replay(items_in(aside), session_id, keys)]

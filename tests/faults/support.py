@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from snapshot_plugin.codec.frame import encode_frame, open_frame
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, SnapshotTampered
+from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_snapshot
 
@@ -26,9 +29,32 @@ KEY = generate_key(random=lambda size: b"k" * size)
 PLAIN_AND_ENCRYPTED = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
 
 
+class _Loading(StoreCore):
+    """Saves as a caller does who loads a session before saving it for the first time."""
+
+    def save(
+        self,
+        snapshot: SessionSnapshot,
+        trigger: str,
+        tags: Any,
+        base: int | None,
+        labels: Any = MappingProxyType({}),
+    ) -> SnapshotRef:
+        session_id = snapshot.session_id
+        if (
+            base is None
+            and self._writers._saved.get(session_id) is None
+            and not self._writers._writers.get(session_id)
+        ):
+            base = self._writers.present(session_id)
+        return super().save(snapshot, trigger, tags, base, labels)
+
+
 def store_at(path: Path, key: str | None = None, **options: Any) -> FilesystemStore:
     """A new store object, as another process would have one. It compacts only when told to."""
-    return FilesystemStore(path, key, **{"background": False, **options})
+    store = FilesystemStore(path, key, **{"background": False, **options})
+    store.core = _Loading(store)
+    return store
 
 
 def version(number: int, session_id: str = "session") -> SessionSnapshot:

@@ -102,4 +102,4 @@ async def test_compact_does_not_hide_a_save_that_followed_two_failing_calls(
 
     assert await store_at(tmp_path).load("session", strict=True) == version(4)
     with pytest.raises(Conflict):
-        await store_at(tmp_path).save(version(1))
+        await FilesystemStore(tmp_path).save(version(1))
