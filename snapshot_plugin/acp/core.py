@@ -8,40 +8,32 @@ gets exactly one answer.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from snapshot_plugin.acp.actions import (
     PASS,
     Action,
     Actions,
     AgentGone,
-    AgentRefused,
-    Answer,
-    Ask,
     Checkpoint,
-    Do,
     Record,
     Steps,
     ToAgent,
     ToClient,
-    Wait,
-    Work,
 )
 from snapshot_plugin.acp.events import (
     answered_by_agent,
     answered_by_client,
     asked_by_agent,
-    is_echoed_note,
-    is_note_title,
     prompted,
     with_note,
 )
 from snapshot_plugin.acp.ids import IdMap
+from snapshot_plugin.acp.jobs import Job, Jobs
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -50,45 +42,19 @@ from snapshot_plugin.acp.messages import (
     Pending,
     failure,
     key_of,
-    notification,
-    request,
     success,
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
 from snapshot_plugin.acp.refusals import refusal
-from snapshot_plugin.acp.state import STATE_UPDATES
+from snapshot_plugin.acp.showing import is_withheld, show, show_state
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
-__all__ = ["Core", "Job"]
+__all__ = ["Core"]
 
 _PROTOCOL = 1
-_TICK = 0.02
 _REPEATED = ("tool_call", "tool_call_update", "plan")
 log = logging.getLogger("snapshot_plugin.acp")
-
-
-class Job:
-    """Work in several steps, for a request of the client (*pending*) or of our own accord."""
-
-    def __init__(self, steps: Steps[Any], pending: Pending | None = None, session_id: str | None = None) -> None:
-        self.steps, self.pending = steps, pending
-        self.session_id = session_id if session_id is not None else pending.session_id if pending else None
-        self.followers: list[Message] = []
-        """Messages of the client that wait for it."""
-        self.answered = pending is None
-
-
-class _Asked(NamedTuple):
-    job: Job
-    method: str
-    deadline: float
-
-
-class _Waiting(NamedTuple):
-    job: Job
-    wait: Wait
-    deadline: float
 
 
 Method = Callable[["Core", Pending], Steps[Message]]
@@ -152,13 +118,11 @@ class Core:
         """Whether the agent will not come back."""
         self.transparent = False
         self._methods = methods
-        self._numbers = itertools.count(1)
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        self._asks: dict[str, _Asked] = {}
-        self._works: dict[int, Job] = {}
-        self._waits: list[_Waiting] = []
-        self._busy: dict[str, Job] = {}
+        jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
+        self._jobs = jobs
+        self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue: list[Message] = []
         self._held: dict[str, list[Message]] = {}
         self._making = 0
@@ -189,7 +153,7 @@ class Core:
         session_id = pending.session_id
         if not self.is_up:
             return self._queued(message, pending)
-        job = self._busy.get(session_id) if session_id is not None else None
+        job = self._jobs.at_work_on(session_id)
         if job is not None:
             job.followers.append(message)
             return []
@@ -270,7 +234,7 @@ class Core:
         if session_id not in self.open:
             return self._stray(message, agent_id, session_id, update)
         kind = update.get("sessionUpdate")
-        if kind != "agent_message_chunk" and _is_withheld(kind, update):
+        if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
         if self._repeating and session_id in self._repeating and self._repeats(session_id, update):
             return []
@@ -312,14 +276,14 @@ class Core:
 
     def _agent_answers(self, message: Message) -> Actions:
         number = message.get("id")
-        asked = self._asks.pop(number, None) if isinstance(number, str) else None
-        if asked is not None:
-            return self._advance(asked.job, *_outcome(message))
+        ours = self._jobs.answered(number, message)
+        if ours is not None:
+            return ours
         pending = self._from_client.pop(key_of(number), None)
         if pending is None:  # about a line that was no message; or a second answer, or one that came too late
             return [PASS] if number is None else []
         actions = self._answered(pending, message)
-        return [*actions, *self._checked_waits()] if self._waits else actions
+        return actions + self._jobs.checked_waits()
 
     def _answered(self, pending: Pending, message: Message) -> Actions:
         result, error = message.get("result"), message.get("error")
@@ -352,107 +316,6 @@ class Core:
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
         return True
 
-    # Jobs -------------------------------------------------------------------------------------------------
-
-    def start(self, job: Job) -> Actions:
-        """Begin work in several steps. Messages about its session wait until it is done."""
-        if job.session_id is not None:
-            self._busy[job.session_id] = job
-        return self._advance(job, None, None)
-
-    def done(self, number: int, result: Any = None, error: BaseException | None = None) -> Actions:
-        """Take the result of a `Work`."""
-        job = self._works.pop(number, None)
-        return self._advance(job, result, error) if job else []
-
-    def tick(self, now: float) -> Actions:
-        """End what has waited long enough. Call it again after `next_tick` seconds."""
-        actions: Actions = []
-        for number in [number for number, asked in self._asks.items() if now >= asked.deadline]:
-            asked = self._asks.pop(number)
-            late = AgentRefused(f"no answer to {asked.method} in {self.patience:g} s")
-            actions += self._advance(asked.job, None, late)
-        return actions + self._checked_waits()
-
-    def next_tick(self) -> float | None:
-        """Seconds until `tick` is due; None while nothing waits."""
-        if self._waits:
-            return _TICK
-        if not self._asks:
-            return None
-        return max(_TICK, min(asked.deadline for asked in self._asks.values()) - self.now())
-
-    def _checked_waits(self) -> Actions:
-        actions: Actions = []
-        now = self.now()
-        for waiting in list(self._waits):
-            is_ready = waiting.wait.ready(now)
-            if (is_ready or now >= waiting.deadline) and waiting in self._waits:
-                self._waits.remove(waiting)
-                actions += self._advance(waiting.job, is_ready, None)
-        return actions
-
-    def _advance(self, job: Job, value: Any, error: BaseException | None) -> Actions:
-        """Drive a job until it waits for something, or is done."""
-        actions: Actions = []
-        try:
-            while True:
-                step = job.steps.throw(error) if error is not None else job.steps.send(value)
-                value = error = None
-                if isinstance(step, Ask):
-                    if self.is_over:
-                        error = AgentGone("the agent ended")
-                        continue
-                    actions.append(ToAgent(self._ask(job, step)))
-                    return actions
-                if isinstance(step, Do):
-                    number = next(self._numbers)
-                    self._works[number] = job
-                    actions.append(Work(number, step.run))
-                    return actions
-                if isinstance(step, Wait):
-                    self._waits.append(_Waiting(job, step, self.now() + step.at_most))
-                    return actions
-                if isinstance(step, Answer):
-                    actions += self._answer(job, step.result)
-                else:
-                    actions.append(step)
-        except StopIteration as end:
-            return actions + self._answer(job, end.value) + self._finished(job, None)
-        except Exception as problem:  # noqa: BLE001 — the client is told
-            return actions + self._failed(job, problem)
-
-    def _ask(self, job: Job, step: Ask) -> Message:
-        number = f"asnap-{next(self._numbers)}"
-        self._asks[number] = _Asked(job, step.method, self.now() + self.patience)
-        return request(number, step.method, step.params)
-
-    def _answer(self, job: Job, result: Any) -> Actions:
-        if job.answered or job.pending is None:
-            return []
-        job.answered = True
-        return [ToClient(success(job.pending.id, result))]
-
-    def _failed(self, job: Job, problem: Exception) -> Actions:
-        actions: Actions = []
-        if not job.answered and job.pending is not None:
-            job.answered = True
-            actions.append(ToClient(refusal(job.pending, problem)))
-        elif not isinstance(problem, AgentRefused):
-            log.warning("session %s: %s", job.session_id, problem)
-        return actions + self._finished(job, problem)
-
-    def _finished(self, job: Job, problem: Exception | None) -> Actions:
-        if job.session_id is not None and self._busy.get(job.session_id) is job:
-            del self._busy[job.session_id]
-        actions: Actions = []
-        for message in job.followers:
-            if problem is not None and job.pending is None:  # it was to bring the session back for them
-                actions.append(ToClient(refusal(Pending.of(message), problem)))
-            else:
-                actions += self.again(message)
-        return actions
-
     def again(self, message: Message) -> Actions:
         """`from_client` for a message that had to wait."""
         return [ToAgent(message) if action is PASS else action for action in self.from_client(message)]
@@ -465,7 +328,7 @@ class Core:
 
     def is_busy(self, session_id: str) -> bool:
         """Whether a job is at work on the session."""
-        return session_id in self._busy
+        return self._jobs.at_work_on(session_id) is not None
 
     def agent_event(self, agent_id: str) -> Message:
         """The event that this agent has the session now, under this id, and how it can bring it back."""
@@ -517,7 +380,7 @@ class Core:
         self.lost.discard(session_id)
         self.closed.discard(session_id)
         strays = self._strays.pop(agent_id, [])
-        yield from (self.show if is_new else self.show_state)(session_id, strays)
+        yield from (show if is_new else show_state)(session_id, strays)
 
     def drop(self, session_id: str) -> None:
         """The session is not open here any more."""
@@ -527,35 +390,13 @@ class Core:
         self.setups.pop(session_id, None)
         self._repeating.pop(session_id, None)
 
-    def show_state(self, session_id: str, updates: Sequence[Message]) -> Steps[None]:
-        """Record and show those of the withheld updates that say how the session is, not what was said in it."""
-        kinds = STATE_UPDATES.keys() - {"plan"}
-        yield from self.show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])
-
-    def show(self, session_id: str, updates: Sequence[Message]) -> Steps[None]:
-        """Record updates and pass them on to the client."""
-        for update in updates:
-            if not _is_withheld(update.get("sessionUpdate"), update):
-                yield Record(session_id, {"update": update})
-                yield ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
-
-    def until_up(self) -> Steps[None]:
-        """Wait, bounded, until a restarted agent is ready. Raises `AgentGone` if it is not."""
-        is_up = yield Wait(lambda _now: self.is_up or self.is_over, self.patience)
-        if not is_up or self.is_over:
-            raise AgentGone("the agent ended and did not come back")
-
     # For the supervisor -----------------------------------------------------------------------------------
 
     def cut_connection(self) -> tuple[list[Pending], Actions]:
         """The agent is gone: what waited for it, and the actions of the jobs that did."""
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
-        asked, self._asks = self._asks, {}
-        actions: Actions = []
-        for each in asked.values():
-            actions += self._advance(each.job, None, AgentGone("the agent ended"))
-        return waiting, actions
+        return waiting, self._jobs.agent_gone()
 
     def release_queue(self) -> Actions:
         """Take in the messages that waited for the agent."""
@@ -567,19 +408,3 @@ def _no_method(message: Message) -> Actions:
     if "id" not in message:
         return []
     return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]
-
-
-def _is_withheld(kind: Any, update: Message) -> bool:
-    """Our note to the model is neither the user's words nor a title."""
-    if kind == "user_message_chunk":
-        return is_echoed_note(update)
-    return kind == "session_info_update" and is_note_title(update)
-
-
-def _outcome(message: Message) -> tuple[Message | None, AgentRefused | None]:
-    error = message.get("error")
-    if error is not None:
-        text = str(error.get("message", error)) if isinstance(error, dict) else str(error)
-        return None, AgentRefused(text, error)
-    result = message.get("result")
-    return (result if isinstance(result, dict) else {}), None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from snapshot_plugin.acp.actions import (
     AgentRefused,
@@ -23,11 +23,13 @@ from snapshot_plugin.acp.actions import (
     Wait,
 )
 from snapshot_plugin.acp.core import Core, Method
+from snapshot_plugin.acp.live_work import PROVIDER, begin, begun, deleted, ensure_recorded, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, notification
 from snapshot_plugin.acp.offers import merged_list, page
 from snapshot_plugin.acp.replay import TOOL_BYTES, replay
 from snapshot_plugin.acp.restore import Restored, Wish, restore
-from snapshot_plugin.acp.state import agent_names, stored_setup
+from snapshot_plugin.acp.showing import show
+from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.lineage import fork as forked
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PROVIDER", "SessionMethods"]
 
-PROVIDER = "acp"
 _AGENT_PAGES = 20
 _SETTINGS = ("modes", "models", "configOptions")
 _CANCEL_WITHIN = 5.0
@@ -101,7 +102,7 @@ class SessionMethods:
                 return dict(result)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
             try:
-                session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
+                session_id, problem = yield Do(lambda sessions: begun(sessions, agent_id, first))
             except (SnapshotError, OSError) as error:  # the session matters more than its record
                 session_id, problem = agent_id, str(error)
             core.setups[session_id] = _setup(pending.params)
@@ -170,7 +171,7 @@ class SessionMethods:
         setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
         first = {"new": stored_setup({"cwd": parent.snapshot.config.cwd, **setup})}
         child_id = child.session_id
-        yield Do(lambda sessions: _ensure_recorded(sessions.begin(child, first)))
+        yield Do(lambda sessions: ensure_recorded(sessions.begin(child, first)))
         try:
             wish = Wish(child_id, setup, core.require, _own_fork(core, parent_id, parent.snapshot, at))
             restored = yield from restore(core, wish)
@@ -211,8 +212,8 @@ class SessionMethods:
         """To the trash, and from the agent under its own names; deleting what is not there succeeds."""
         session_id = _named(pending)
         yield from _settled(core, session_id)
-        names = yield Do(lambda sessions: _names(sessions, session_id))
-        trashed = yield Do(lambda sessions: _deleted(sessions, session_id))
+        names = yield Do(lambda sessions: names_of(sessions, session_id))
+        trashed = yield Do(lambda sessions: deleted(sessions, session_id))
         _forget(core, session_id)
         if trashed is not None:
             yield Do(lambda _sessions: self._on_deleted(trashed))
@@ -248,7 +249,7 @@ class SessionMethods:
 
     def _names_of(self, live: LiveSessions, session_id: str, seq: int) -> tuple[str, ...]:
         if (session_id, seq) not in self._aliases:
-            self._aliases[session_id, seq] = _names(live, session_id)
+            self._aliases[session_id, seq] = names_of(live, session_id)
         return self._aliases[session_id, seq]
 
 
@@ -305,8 +306,8 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
                     raise
                 raise AgentRefused(str(refused), refused.error, code=RESOURCE_NOT_FOUND) from refused
         first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
-        yield Do(lambda sessions: _begin(sessions, session_id, first))
-        yield from core.show(session_id, held)
+        yield Do(lambda sessions: begin(sessions, session_id, first))
+        yield from show(session_id, held)
         yield from core.bind(session_id, session_id, is_new=True)
     core.setups[session_id] = _setup(pending.params)
     yield Record(session_id, {"stop": {}, "config": result}, durable=True)
@@ -353,54 +354,6 @@ def _own_fork(core: Core, parent_id: str, parent: SessionSnapshot, at: int | Non
     if not core.can("fork") or not is_whole or parent_id in core.lost or parent_id in core.notes:
         return None
     return parent.agent_session_id
-
-
-# With the live sessions -----------------------------------------------------------------------------------
-
-
-def _begin(sessions: LiveSessions, session_id: str, first: Message) -> str | None:
-    now = datetime.now(UTC)
-    blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
-    live = sessions.begin(blank, {"provider_type": PROVIDER, **first})
-    return str(live.trouble) if live.trouble is not None else None
-
-
-def _begun(sessions: LiveSessions, agent_id: str, first: Message) -> tuple[str, str | None]:
-    """Our id of a new session, and why it is not recorded. A taken id is replaced: agents count from 0."""
-    try:
-        if not _is_taken(sessions, agent_id):
-            return agent_id, _begin(sessions, agent_id, first)
-    except (SnapshotError, ValueError):
-        pass  # another process has just begun one of that id, or it cannot be an id of ours
-    session_id = new_id()
-    return session_id, _begin(sessions, session_id, first)
-
-
-def _is_taken(sessions: LiveSessions, session_id: str) -> bool:
-    try:
-        return sessions.has(session_id)
-    except (SnapshotError, OSError):
-        return False  # that it cannot be recorded is said in a moment
-
-
-def _ensure_recorded(live: Any) -> None:
-    if live.trouble is not None:
-        raise live.trouble
-
-
-def _deleted(sessions: LiveSessions, session_id: str) -> Trashed | None:
-    sessions.finish(session_id)  # with its last save: what is in the trash can be undone
-    return sessions.delete(session_id)
-
-
-def _names(sessions: LiveSessions, session_id: str) -> tuple[str, ...]:
-    """The agent's ids of a session, live or stored."""
-    try:
-        live = sessions.open.get(session_id)
-        snapshot = live.snapshot() if live else sessions.newest(session_id).snapshot
-    except (SnapshotError, OSError):
-        return (session_id,)
-    return agent_names(snapshot) or (session_id,)
 
 
 # Values ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, Record
 from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.notes import fits, lost_note, transcript_note
+from snapshot_plugin.acp.showing import show_state, until_up
 from snapshot_plugin.acp.turns import settled_tools, turns, was_interrupted
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
@@ -183,7 +184,7 @@ def _verified(
         except AgentGone:
             core.killed_by_load.add(record.session_id)
             tried.append("load: the agent died of it")
-            yield from core.until_up()
+            yield from until_up(core)
             return None
         except AgentRefused as refused:
             if refused.wants_login:
@@ -192,7 +193,7 @@ def _verified(
             return None
         yield _until_quiet(core, held, lambda: compare(record, held).kind == "whole")
         verdict = compare(record, held)
-    yield from core.show_state(record.session_id, held)
+    yield from show_state(record.session_id, held)
     if not _is_kept(verdict, core.note_limit, tried):
         return None
     note = lost_note(verdict.missing, limit=core.note_limit) if verdict.missing else None
@@ -251,14 +252,14 @@ def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) 
             result = yield Ask("session/resume", {"mcpServers": [], **wish.setup, "sessionId": agent_id})
         except AgentGone:
             tried.append("resume: the agent died of it")
-            yield from core.until_up()
+            yield from until_up(core)
             return None
         except AgentRefused as refused:
             if refused.wants_login:
                 raise
             tried.append(f"resume: failed ({refused})")
             return None
-    yield from core.show_state(record.session_id, held)
+    yield from show_state(record.session_id, held)
     tried.append("resume: accepted")
     cut_off = _cut_off(record)
     note = lost_note(cut_off, limit=core.note_limit) if cut_off else None
@@ -283,7 +284,7 @@ def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
             return restored
     except AgentGone:
         tried.append("fork: the agent died of it")
-        yield from core.until_up()
+        yield from until_up(core)
         return None
     except AgentRefused as refused:
         if refused.wants_login:

@@ -17,8 +17,9 @@ from snapshot_plugin.acp.actions import (
     Steps,
     ToClient,
 )
-from snapshot_plugin.acp.core import Core, Job
+from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import stamp
+from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure, notification
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore

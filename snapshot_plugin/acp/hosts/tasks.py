@@ -23,7 +23,8 @@ from snapshot_plugin.acp.actions import (
     ToClient,
     Work,
 )
-from snapshot_plugin.acp.core import Core, Job
+from snapshot_plugin.acp.core import Core
+from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.errors import InvalidInput
