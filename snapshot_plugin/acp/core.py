@@ -36,7 +36,6 @@ from snapshot_plugin.acp.ids import IdMap
 from snapshot_plugin.acp.jobs import Job, Jobs
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
-    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
     Message,
     Pending,
@@ -46,7 +45,7 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
-from snapshot_plugin.acp.refusals import refusal
+from snapshot_plugin.acp.refusals import no_method, refusal
 from snapshot_plugin.acp.showing import is_withheld, show, show_state
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
@@ -98,25 +97,19 @@ class Core:
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
         self.initialize_params: Message | None = None
-        self.login: Message | None = None
-        """The client's own ``authenticate``, for an agent that is restarted. Never stored."""
+        self.login: Message | None = None  # the client's own, for a restarted agent; never stored
         self.ids = IdMap()
+        # Sessions that are recorded here; those of them that the present process of the agent does not have.
         self.open: set[str] = set()
-        """The sessions that are recorded here."""
         self.lost: set[str] = set()
-        """Those of them that the present process of the agent does not have."""
         self.closed: set[str] = set()
         self.notes: dict[str, str] = {}
         """What the model must be told with the next prompt, by session."""
-        self.setups: dict[str, Message] = {}
-        """Servers and directories as the client named them. Never stored: they hold secrets."""
+        self.setups: dict[str, Message] = {}  # servers as the client named them; never stored: secrets
         self.killed_by_load: set[str] = set()
         self.bring: Callable[[Core, str], Steps[None]] | None = None
         """Brings a lost session back; see `supervise`."""
-        self.is_up = True
-        self.is_over = False
-        """Whether the agent will not come back."""
-        self.transparent = False
+        self.is_up, self.is_over, self.transparent = True, False, False
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
@@ -124,8 +117,8 @@ class Core:
         self._jobs = jobs
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue: list[Message] = []
-        self._held: dict[str, list[Message]] = {}
         self._making = 0
+        self._held: dict[str, list[Message]] = {}
         self._strays: dict[str, list[Message]] = {}
         self._repeating: dict[str, SessionSnapshot] = {}
 
@@ -138,9 +131,9 @@ class Core:
         try:
             method = message.get("method")
             if not isinstance(method, str):
-                return self._client_answers(message) if "method" not in message else _no_method(message)
+                return self._client_answers(message) if "method" not in message else no_method(message)
             if "id" not in message:
-                return self._passed(message, self.ids.for_agent(message)) if self.is_up else []
+                return _passed(message, self.ids.for_agent(message)) if self.is_up else []
             return self._client_asks(message)
         except Exception as error:
             log.exception("a message of the client could not be handled")
@@ -182,12 +175,12 @@ class Core:
             capabilities = pending.params.get("clientCapabilities")
             self.client_capabilities = capabilities if isinstance(capabilities, dict) else {}
         if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
-            return self._passed(message, self.ids.for_agent(message))
+            return _passed(message, self.ids.for_agent(message))
         self._repeating.pop(session_id, None)
         note = self.notes.pop(session_id, None)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         entry = prompted(pending.params)
-        return [Record(session_id, *entry), *self._passed(message, self.ids.for_agent(passed))]
+        return [Record(session_id, *entry), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: closed, or an id by which it knows another session of ours."""
@@ -200,9 +193,6 @@ class Core:
         if asked is None:
             return [] if "id" in message else [PASS]  # an answer for an agent that has ended
         return [*self._recorded(asked.session_id, answered_by_client(asked, message)), PASS]
-
-    def _passed(self, message: Message, passed: Message) -> Actions:
-        return [PASS] if passed is message else [ToAgent(passed)]
 
     # From the agent ---------------------------------------------------------------------------------------
 
@@ -249,8 +239,7 @@ class Core:
             return []
         if session_id in self.closed:
             return []
-        passed = self.ids.for_client(message)
-        return [PASS] if passed is message else [ToClient(passed)]
+        return self._shown(message)
 
     def _repeats(self, session_id: str, update: Message) -> bool:
         """Whether a chunk after a restore is the agent's late replay, and not news."""
@@ -271,8 +260,11 @@ class Core:
             asked = Pending.of(message, self.ids.ours(named))
             self._from_agent[key_of(message["id"])] = asked
             actions = self._recorded(asked.session_id, asked_by_agent(asked))
+        return actions + self._shown(message)
+
+    def _shown(self, message: Message) -> Actions:
         passed = self.ids.for_client(message)
-        return [*actions, PASS if passed is message else ToClient(passed)]
+        return [PASS] if passed is message else [ToClient(passed)]
 
     def _agent_answers(self, message: Message) -> Actions:
         number = message.get("id")
@@ -404,7 +396,5 @@ class Core:
         return [action for message in waiting for action in self.again(message)]
 
 
-def _no_method(message: Message) -> Actions:
-    if "id" not in message:
-        return []
-    return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]
+def _passed(message: Message, passed: Message) -> Actions:
+    return [PASS] if passed is message else [ToAgent(passed)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from snapshot_plugin.acp.actions import AgentRefused
+from snapshot_plugin.acp.actions import Actions, AgentRefused, ToClient
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
     Message,
     Pending,
@@ -15,7 +16,7 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
 
-__all__ = ["refusal"]
+__all__ = ["no_method", "refusal"]
 
 log = logging.getLogger("snapshot_plugin.acp")
 
@@ -36,3 +37,10 @@ def refusal(pending: Pending, problem: BaseException) -> Message:
         return failure(pending.id, INTERNAL_ERROR, str(problem), {**about, "reason": problem.code})
     log.error("%s failed", pending.method, exc_info=problem)
     return failure(pending.id, INTERNAL_ERROR, f"{type(problem).__name__}: {problem}", about)
+
+
+def no_method(message: Message) -> Actions:
+    """The answer to a message whose method is not text; a notification gets none."""
+    if "id" not in message:
+        return []
+    return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]
