@@ -6,6 +6,7 @@ Each is work in several steps for one request: what it returns is the answer, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -213,6 +214,9 @@ class SessionMethods:
         session_id = _named(pending)
         yield from _settled(core, session_id)
         names = yield Do(lambda sessions: names_of(sessions, session_id))
+        if session_id in core.open and session_id not in core.lost and core.can("close"):
+            with suppress(AgentRefused):  # some agents do not delete what is open
+                yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
         trashed = yield Do(lambda sessions: deleted(sessions, session_id))
         _forget(core, session_id)
         if trashed is not None:

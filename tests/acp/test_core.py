@@ -10,7 +10,9 @@ from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
     AgentRefused,
+    Ask,
     Checkpoint,
+    Do,
     GiveUp,
     Record,
     Restart,
@@ -174,6 +176,21 @@ def test_a_session_that_is_open_is_replayed_and_the_agent_is_not_asked() -> None
 
 
 # When the agent ends --------------------------------------------------------------------------------------
+
+
+def test_agents_copy_is_closed_before_it_is_deleted() -> None:
+    """Some agents answer the deletion of an open session with success, and keep it."""
+    core = started(sessionCapabilities={"close": {}, "delete": {}})
+    steps = SessionMethods().delete(core, Pending.of(asked("session/delete", sessionId="s")))
+    results = iter([("agents-id",), None])  # the agent's names; what went to the trash
+    methods, step = list[str](), next(steps, None)
+    while step is not None:
+        methods += [step.method] if isinstance(step, Ask) else []
+        try:
+            step = steps.send(next(results) if isinstance(step, Do) else {})
+        except StopIteration:
+            step = None
+    assert methods == ["session/close", "session/delete"]
 
 
 def test_what_waited_is_answered_once_and_before_the_restart() -> None:
