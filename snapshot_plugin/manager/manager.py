@@ -17,7 +17,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Reduce
-from snapshot_plugin.live.recovery import Recovered, recover_if_abandoned
+from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.auto import AutoSnapshots
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
