@@ -38,7 +38,7 @@ class AutoSnapshot:
         self._scope = anyio.CancelScope()
         self._stopping = False
 
-    def touch(self) -> None:
+    def checkpoint(self) -> None:
         """Something significant happened: save soon, once for all of it."""
         before = self._schedule.due
         self._schedule.touched(anyio.current_time())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +33,7 @@ from snapshot_plugin.manager.predeploy import Asked, save_everyone, serve_sessio
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.manager.tasks import end_tasks, run_for
 from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
@@ -42,8 +44,7 @@ from snapshot_plugin.store.hop import in_thread
 __all__ = ["SnapshotManager"]
 
 _OPEN = "use it as: async with SnapshotManager(store) as manager"
-_SUBSCRIBERS_GRACE = 1.0
-"""How long async subscribers may go on with what they were told, when the manager closes."""
+_SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have left when the manager closes
 
 
 class SnapshotManager:
@@ -118,8 +119,6 @@ class SnapshotManager:
         """Whether this manager, once open, saves everything when the process is told to end."""
         return self.config.enable_persistence and self.config.snapshot_on_signal and LastGasp.is_possible()
 
-    # Opening and closing ---------------------------------------------------------------------------------
-
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
             raise InvalidInput("this manager was opened before", hint="make another SnapshotManager")
@@ -127,7 +126,7 @@ class SnapshotManager:
         try:
             await self._start_tasks(self._tasks)
         except BaseException as error:
-            await self._end_tasks(type(error), error, error.__traceback__)
+            await end_tasks(self._tasks, error)
             raise
         return self
 
@@ -140,7 +139,7 @@ class SnapshotManager:
             control = await tasks.start(serve_sessions, self._asked, self.report)
             self._control = str(control) if control else None
         if self.watches_signals:
-            tasks.start_soon(LastGasp(self._gasp).run)
+            tasks.start_soon(LastGasp(self._save_before_end).run)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -148,21 +147,10 @@ class SnapshotManager:
         try:
             await self.close()
         finally:
-            await self._end_tasks(kind, error, trace)
+            if self._tasks is not None:
+                await end_tasks(self._tasks, error)
             if self._owns_store:
                 await self.store.aclose()
-
-    async def _end_tasks(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._tasks is None:
-            return
-        self._tasks.cancel_scope.cancel()
-        if isinstance(error, anyio.get_cancelled_exc_class()):
-            await self._tasks.__aexit__(kind, error, trace)
-        else:
-            # The body's own error is not the tasks': given to them, it would come out wrapped in a group.
-            await self._tasks.__aexit__(None, None, None)
 
     async def close(self) -> Sequence[Outcome]:
         """Save every live session (if ``snapshot_on_exit``), let go of all, and say what became of each.
@@ -186,22 +174,28 @@ class SnapshotManager:
             SessionLocked: another process, or another session object here, has this id.
             SnapshotError: the session could not be asked, or the store refused. Nothing was lost: try again.
         """
-        if live := self._hosted.get(session.session_id):
-            return await in_thread(live.save_or_raise, trigger, tags)
-        auto = self._auto.same(session)
-        if auto is not None:
-            return await auto.managed.save(session, trigger, tags)
-        async with self.leasing(session.session_id) as managed:
-            ref = await managed.save(session, trigger, tags)
-            await self.retention.apply(session.session_id)
+        self._auto.same(session)
+        try:
+            if ref := await self._save_live(session.session_id, trigger, tags):
+                return ref
+            async with self.leasing(session.session_id) as managed:
+                ref = await managed.save(session, trigger, tags)
+                await self.retention.apply(session.session_id)
+        except SnapshotError as error:
+            self.report.failed(session.session_id, "save", error)
+            raise
         return ref
 
+    async def _save_live(self, session_id: str, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef | None:
+        """Save a session that is live here; None for one that is not."""
+        if live := self._hosted.get(session_id):
+            return await in_thread(live.save_or_raise, trigger, tags)
+        if auto := self._auto.get(session_id):
+            return await auto.managed.save(auto.session, trigger, tags)
+        return None
+
     async def start_auto_snapshot(
-        self,
-        session: Snapshottable,
-        interval: float | None = None,
-        *,
-        baseline: StoredSnapshot | None = None,
+        self, session: Snapshottable, interval: float | None = None, *, baseline: StoredSnapshot | None = None
     ) -> None:
         """Save *session* by itself from now on, whenever it changed. Starting it again changes the interval.
 
@@ -228,10 +222,9 @@ class SnapshotManager:
                 await self._auto.start(session, every, self._tasks, baseline=baseline)
 
     async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
-        """Stop saving the session by itself, after one last save if ``snapshot_on_exit``; others may have it then.
+        """Stop saving the session by itself, after one last save if *save*; default: ``snapshot_on_exit``.
 
-        Never raises: the outcome says what became of it. One that was never started is ``not_live``. *save* decides
-        about the last save in place of the settings.
+        Never raises: the outcome says what became of it. One that was never started is ``not_live``.
         """
         wanted = self.config.snapshot_on_exit if save is None else save
         if self._hosted.get(session_id):
@@ -255,9 +248,7 @@ class SnapshotManager:
 
     def touch(self, session_id: str) -> None:
         """Something significant happened to a session: save it soon. Does nothing for one that is not live here."""
-        if auto := self._auto.get(session_id):
-            auto.touch()
-        elif live := self._hosted.get(session_id):
+        if live := self._auto.get(session_id) or self._hosted.get(session_id):
             live.checkpoint()
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
@@ -300,9 +291,8 @@ class SnapshotManager:
         Other owners are asked through their control socket. Never raises for a session: the report says of each
         whether it is saved, and ``report.ok`` whether all are. What is not finished after *timeout* is not saved.
         """
-        within = seconds(timeout)
         own = {live.session_id: live for live in (*self._auto, *self._hosted)}
-        outcomes = await save_everyone(own, self._place, tag=tag, within=within)
+        outcomes = await save_everyone(own, self._place, tag=tag, within=seconds(timeout))
         return SnapshotAllReport(tag=tag, outcomes=tuple(outcomes))
 
     # Bringing back ---------------------------------------------------------------------------------------
@@ -310,8 +300,7 @@ class SnapshotManager:
     async def restore(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
         """The newest whole snapshot, with what a dead process left in the spool; or the one numbered *at*.
 
-        Raises:
-            SnapshotError: as `SnapshotStore.read`: not found, nothing whole, a newer version, a missing key.
+        Raises `SnapshotError` as `SnapshotStore.read`: not found, nothing whole, a newer version, a missing key.
         """
         started = anyio.current_time()
         found = await self.read(session_id, at=at, strict=strict)
@@ -354,10 +343,8 @@ class SnapshotManager:
             as_id: the new session's id; default: a new one.
         """
         messages = messages if at is None else renamed(at)
-        if seq is None and (auto := self._auto.get(session_id)):
-            await auto.managed.save(auto.session, "fork")
-        elif seq is None and (live := self._hosted.get(session_id)):
-            await in_thread(live.save_or_raise, "fork")
+        if seq is None:
+            await self._save_live(session_id, "fork")
         as_id, now = as_id or new_id(), self.clock()
         new = await branched(self.store, session_id, as_id=as_id, now=now, seq=seq, messages=messages)
         return (await save_branch(self.store, new, trigger="fork")).snapshot
@@ -367,15 +354,14 @@ class SnapshotManager:
 
         Safe to call at any time, any number of times. Sessions with a live owner are left alone.
         """
-        for recovered in (found := await recover(self.store, reducers=self._reducers, now=self.clock())):
+        found = await recover(self.store, reducers=self._reducers, now=self.clock())
+        for recovered in found:
             self.report.recovered(recovered)
         return found
 
     def add_reducer(self, provider_type: str, reducer: Reduce) -> None:
         """From now on, spooled records of *provider_type* become a snapshot like this; one that is there stays."""
         self._reducers.setdefault(provider_type, reducer)
-
-    # Inside ----------------------------------------------------------------------------------------------
 
     def leasing(self, session_id: str) -> AbstractAsyncContextManager[ManagedSession]:
         """Keep others from a session for a while. Its lease is not taken before `ManagedSession.take`."""
@@ -397,8 +383,7 @@ class SnapshotManager:
 
     async def _recover_abandoned(self, session_id: str) -> None:
         """Before the newest is read: what a dead owner left in the spool belongs to it."""
-        recovered = await recover_if_abandoned(self.store, session_id, self._reducers, self.clock())
-        if recovered is not None:
+        if recovered := await recover_if_abandoned(self.store, session_id, self._reducers, self.clock()):
             self.report.recovered(recovered)
 
     async def _finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
@@ -406,15 +391,7 @@ class SnapshotManager:
         hosted = await self._hosted.finish_all(save=save)
         return sorted((*own, *hosted), key=lambda outcome: outcome.session_id)
 
-    async def _gasp(self) -> None:
-        """Save all before the process ends. A disk that never answers does not keep it from ending."""
-        finished = anyio.Event()
-
-        async def save() -> None:
-            await self._finish_all(save=True, trigger="signal")
-            finished.set()
-
+    async def _save_before_end(self) -> None:
         if self._tasks is not None:
-            self._tasks.start_soon(save)
-            with anyio.move_on_after(self.config.exit_timeout + _SUBSCRIBERS_GRACE):
-                await finished.wait()
+            within = self.config.exit_timeout + _SUBSCRIBERS_GRACE
+            await run_for(within, self._tasks, partial(self._finish_all, save=True, trigger="signal"))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["SegmentFile", "covers", "is_segment", "present"]
+from snapshot_plugin.model.ids import session_id_of
+from snapshot_plugin.store.log import SessionEntry
+
+__all__ = ["SegmentFile", "covers", "is_segment", "present", "session_at"]
 
 _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 
@@ -42,3 +47,25 @@ def _parse(match: re.Match[str]) -> SegmentFile:
 def covers(wide: SegmentFile, file: SegmentFile) -> bool:
     """Whether *wide* took the place of *file*, which then counts no more."""
     return wide.generation > file.generation and wide.first <= file.first <= wide.last
+
+
+def session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
+    """The session whose directory *entry* is; None for what is not the store's, and for an empty directory."""
+    if entry.name.startswith("."):  # .DS_Store and its like: no session's directory begins so
+        return None
+    session_id = session_id_of(entry.name)
+    if session_id is None or not entry.is_dir(follow_symlinks=False):
+        return SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
+    size = _size_of(entry.path)
+    return SessionEntry(session_id, size) if size else None
+
+
+def _size_of(directory: str) -> int:
+    """How many bytes a session's files hold."""
+    size = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:  # it may go away while we look
+        for entry in entries:
+            if is_segment(entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size

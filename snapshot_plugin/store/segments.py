@@ -13,7 +13,7 @@ from snapshot_plugin.codec.frame import Header, opening_of
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
-from snapshot_plugin.store.filenames import SegmentFile, covers, is_segment, present
+from snapshot_plugin.store.filenames import SegmentFile, covers, is_segment, present, session_at
 from snapshot_plugin.store.files import (
     disk_errors,
     make_private_dir,
@@ -302,7 +302,7 @@ class SegmentFiles:
         """See `FrameLog`. Directories without frames are not sessions yet; what systems hide is none of ours."""
         with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
             wanted = entries if only is None else _called(only, entries)
-            return [found for each in wanted if (found := _session_at(each))]
+            return [found for each in wanted if (found := session_at(each))]
 
     def grown(self, size: int) -> list[str]:
         """The sessions whose open segment, as this writer left it, has at least that many bytes."""
@@ -336,16 +336,6 @@ def _called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os
     with contextlib.suppress(InvalidSessionId):
         names.add(dirname_of(session_id))
     return (entry for entry in entries if entry.name in names)
-
-
-def _session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
-    if entry.name.startswith("."):  # .DS_Store and its like: no session's directory begins so
-        return None
-    session_id = session_id_of(entry.name)
-    if session_id is None or not entry.is_dir(follow_symlinks=False):
-        return SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
-    size = _size(entry.path)
-    return SessionEntry(session_id, size) if size else None
 
 
 def _tail(name: str, frame: bytes, start: int, frames: int, tip: Tip) -> _Tail:
@@ -397,13 +387,3 @@ def _last_frame_of(fd: int) -> bytes | None:
         if at == 0:
             return None
         look *= 8
-
-
-def _size(directory: str) -> int:
-    size = 0
-    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:  # it may go away while we look
-        for entry in entries:
-            if is_segment(entry.name):
-                with contextlib.suppress(FileNotFoundError):
-                    size += entry.stat(follow_symlinks=False).st_size
-    return size

@@ -201,6 +201,7 @@ class _Ring(KeyringBackend):
         self.path.unlink()
 
 
+@pytest.mark.requirement("ORBIT-SECURITY-KEYCHAIN")
 def test_the_system_keyring_keeps_the_key_of_a_store(
     asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def desktop() -> Iterator[MemoryKeyring]:
     keyring.set_keyring(before)
 
 
-@pytest.mark.requirement("STORE-KEY-SOURCES", "ORBIT-SECURITY-KEYCHAIN")
+@pytest.mark.requirement("STORE-KEY-SOURCES")
 def test_every_source_gives_its_secret_without_the_line_end(tmp_path: Path, desktop: MemoryKeyring) -> None:
     desktop.set_password("asnap", "me", SECRET)
     sources: dict[str, KeySource] = {

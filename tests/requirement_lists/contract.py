@@ -39,7 +39,7 @@ CONTRACT: dict[str, tuple[str, ...]] = {
         "STORE-CONFLICT-NOTHING",
         "FORMAT-WRITE-HEAD",
     ),
-    "test_a_writer_that_has_seen_nothing_builds_on_the_present_head": ("STORE-CONFLICT-SEEN-NOTHING",),
+    "test_a_value_that_was_never_loaded_does_not_replace_a_session_that_exists": ("STORE-CONFLICT-SEEN-NOTHING",),
     "test_a_writer_that_stalled_while_another_saved_and_forgot_is_refused": ("STORE-CONFLICT-REWRITTEN",),
     "test_base_zero_means_the_session_must_not_exist": ("STORE-CONFLICT-BASE",),
     "test_base_names_the_number_the_session_must_be_at": ("STORE-CONFLICT-BASE",),

@@ -19,7 +19,7 @@ _CONTRACT = section(
     done("STORE-CONFLICT-STALE", "A save based on a snapshot that is no longer the head is refused."),
     done("STORE-CONFLICT-BASE", "A save with another base than the head is refused; base 0 means must not exist."),
     done("STORE-CONFLICT-NOTHING", "A refused save writes nothing."),
-    done("STORE-CONFLICT-SEEN-NOTHING", "A store object that has seen nothing takes the present head as base."),
+    done("STORE-CONFLICT-SEEN-NOTHING", "A value that was never loaded is refused where the session exists."),
     done("STORE-CONFLICT-REWRITTEN", "A stalled writer is refused after another one saved, forgot and rewrote."),
     done("STORE-CONFLICT-PROCESSES", "Two processes that save at once never lose an acknowledged snapshot."),
     done("STORE-UNCHANGED", "Saving what is already the head writes nothing and says so."),

@@ -13,7 +13,6 @@ from tests.search.searching import found
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.xfail(reason="until a loaded snapshot remembers its origin (issue 14, the store's half)", strict=False)
 async def test_a_stale_writer_gets_conflict_after_a_search_refreshed_its_index(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path / "store") as ours, FilesystemStore(tmp_path / "store") as theirs:
         await theirs.save(make_snapshot("one", session_id="s"))

@@ -10,19 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
 
 __all__ = ["AgentProcess", "agent_environment", "end_with_parent"]
 
 _CHUNK = 1 << 20
-_SECRETS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
 _PR_SET_PDEATHSIG = 1
 
 
 def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of an agent: *environment*, or this process's own, without the keys of the store."""
-    given = os.environ if environment is None else environment
-    return {name: value for name, value in given.items() if not name.startswith(_SECRETS)}
+    return without_keys(os.environ if environment is None else environment)
 
 
 def end_with_parent() -> Callable[[], None] | None:

@@ -69,7 +69,8 @@ def command(
     if sys.stdin.isatty():
         click.echo("asnap run speaks ACP here; let your editor start it. Ctrl-C ends it.", err=True)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda got, _frame: _pass_on(process, got))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: what was ignored at the start stays ignored
+            signal.signal(number, lambda got, _frame: _pass_on(process, got))
     try:
         status = _serve(process, agent, store, require=require, resume=resume, patience=patience, session=session)
     except _Interrupted as interrupted:  # before it served, or once more while it ended
