@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snapshot_plugin.memory.learn import ErrorLearner, error_in
+from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests.memory.opening import Opener
 
 
@@ -62,3 +65,26 @@ def test_a_disk_that_refuses_fails_nobody(project: Path) -> None:
     learner = ErrorLearner(state=project.parent / "state", interval=60)
     assert learner.observe(FAILED, lambda: str(project))
     learner.close()
+
+
+def run_with_a_failing_tool(tmp_path: Path, project: Path, *flags: str) -> None:
+    asnap = (sys.executable, "-m", "snapshot_plugin", "run", "--store", str(tmp_path / "store"), *flags, "--")
+    with Client((*asnap, *AGENT)) as client:
+        client.initialize()
+        session_id = client.new_session(project)
+        client.prompt(session_id, f"update {json.dumps(CALL)}\nupdate {json.dumps(FAILED)}\nsay done")
+        client.hang_up()
+        assert client.exit_status() == 0
+
+
+@pytest.mark.anyio
+async def test_asnap_run_keeps_failed_tool_calls_only_when_it_is_told_to_learn(
+    open_memory: Opener, project: Path, tmp_path: Path
+) -> None:
+    run_with_a_failing_tool(tmp_path, project)
+    assert not (project / ".asnap").exists()
+
+    run_with_a_failing_tool(tmp_path, project, "--learn")
+    async with open_memory() as memory:
+        [error] = (await memory.load_context()).error_history.unresolved
+    assert error.fingerprint == "TypeError_app.js:42"

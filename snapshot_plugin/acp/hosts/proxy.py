@@ -88,6 +88,7 @@ class Proxy:
         client_in, client_out: file descriptors.
         require: the least grade a restore may have.
         patience: seconds the agent may take over a request of ours.
+        observed: called with a session's id and each update that was recorded of it; must not block or raise.
     """
 
     def __init__(
@@ -100,8 +101,10 @@ class Proxy:
         client_out: int,
         require: str = "context",
         patience: float = 60.0,
+        observed: Callable[[str, Message], object] | None = None,
     ) -> None:
         self._command, self._sessions = tuple(command), sessions
+        self._observed = observed
         self._core = Core(
             view=lambda session_id: sessions.open[session_id].snapshot(),
             methods=methods.by_name(),
@@ -185,10 +188,18 @@ class Proxy:
                         batch.add(self._core.from_agent(message), batch.to_client, line)
                 slots = self._commit(batch)
             self._finish(batch, slots)
+            if self._observed is not None:
+                self._observe(batch, self._observed)
             if batch.to_agent:
                 self._agent_out.drain_elsewhere()
             self._client_out.drain()
             self._client_out.wait_for_room()
+
+    def _observe(self, batch: _Batch, observed: Callable[[str, Message], object]) -> None:
+        for session_id, events in batch.records.items():
+            for event in events:
+                if isinstance(update := event.get("update"), dict):
+                    observed(session_id, update)
 
     def _keep_agent(self) -> None:
         """Read what the agent says; when it ends, start it again. The system ends an agent with this thread."""

@@ -6,9 +6,9 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.acp.hosts.chain import ChainLink
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.live.sessions import LiveSessions
+    from snapshot_plugin.memory.learn import ErrorLearner
     from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["command"]
@@ -55,10 +56,9 @@ __all__ = ["command"]
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
 )
 @click.option("--session", metavar="REF", help="Go on with this session when the client opens its first one.")
+@click.option("--learn", is_flag=True, help="Keep failed tool calls in the error history of the project's memory.")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED)
-def command(
-    *, store: str | None, require: str, resume: str, patience: float, session: str | None, agent: tuple[str, ...]
-) -> None:
+def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
     """Run an ACP agent behind a proxy that records its sessions and brings them back.
 
     Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
@@ -72,7 +72,8 @@ def command(
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: what was ignored at the start stays ignored
             signal.signal(number, lambda got, _frame: _pass_on(process, got))
     try:
-        status = _serve(process, agent, store, require=require, resume=resume, patience=patience, session=session)
+        with _learning(learn) as learner:
+            status = _serve(process, agent, store, learner, **wishes)
     except _Interrupted as interrupted:  # before it served, or once more while it ended
         process.end(patience=1.0)
         status = 128 + interrupted.number
@@ -103,6 +104,7 @@ def _serve(
     process: AgentProcess | ChainLink,
     agent: tuple[str, ...],
     store: str | None,
+    learner: ErrorLearner | None,
     *,
     require: str,
     resume: str,
@@ -127,7 +129,16 @@ def _serve(
             restores=resume != "off",
             on_deleted=lambda trashed: portal.call(call.record_deletion, kept, [trashed]),
         )
-        proxy = Proxy(agent, sessions, methods, client_in=0, client_out=1, require=require, patience=patience)
+        proxy = Proxy(
+            agent,
+            sessions,
+            methods,
+            client_in=0,
+            client_out=1,
+            require=require,
+            patience=patience,
+            observed=_observer(sessions, learner) if learner else None,
+        )
         try:
             with _answering(sessions, portal):
                 return proxy.run(process)
@@ -135,6 +146,28 @@ def _serve(
             return proxy.end() or 128 + interrupted.number
         finally:
             portal.call(kept.aclose)
+
+
+@contextmanager
+def _learning(wanted: bool) -> Iterator[ErrorLearner | None]:
+    if not wanted:
+        yield None
+        return
+    from snapshot_plugin.memory.learn import ErrorLearner
+
+    learner = ErrorLearner()
+    try:
+        yield learner
+    finally:
+        learner.close()
+
+
+def _observer(sessions: LiveSessions, learner: ErrorLearner) -> Callable[[str, dict[str, Any]], object]:
+    def directory(session_id: str) -> str | None:
+        live = sessions.open.get(session_id)
+        return live.snapshot().config.cwd if live else None
+
+    return lambda session_id, update: learner.observe(update, functools.partial(directory, session_id))
 
 
 async def _recovered(store: FilesystemStore) -> list[str]:
