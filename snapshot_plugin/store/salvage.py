@@ -30,6 +30,8 @@ _SUMMARIZED = ("created_at", "title", "provider_type", "tags", "pinned", "parent
 """What every frame's summary repeats of the sections, which may be in a frame that is lost."""
 _LOST = b""
 _RAW, _STEP = -15, 64
+_MOST = 8 << 20
+"""How much of a damaged frame is decompressed. A pack is far smaller; a forged frame may say anything."""
 
 
 class Salvaged(NamedTuple):
@@ -109,22 +111,24 @@ def whole_in_damaged(item: Item, before: Document, session_id: str, keys: Sessio
 def _inside(item: Item) -> list[Snapshot]:
     """What a frame holds as far as it can be decompressed, unverified."""
     try:
-        header, body, _size = read_header(item.data)
+        header, body, size = read_header(item.data)
     except SnapshotCorrupted:
         return []
     if header.kid:
         return []
-    payload = _inflated(item.data[body:])
+    payload = _inflated(item.data[body:], min(size, _MOST))
     lines = payload.split(b"\n")[:-1]
     if not header.pack:
         return [(header, lines)]
     return list(split_pack(lines))
 
 
-def _inflated(data: bytes) -> bytes:
-    """As much as decompresses before the first error."""
-    unpacker, out = zlib.decompressobj(_RAW), b""
+def _inflated(data: bytes, limit: int) -> bytes:
+    """As much as decompresses before the first error, at most *limit* bytes."""
+    unpacker, out = zlib.decompressobj(_RAW), bytearray()
     with contextlib.suppress(zlib.error):
         for at in range(0, len(data), _STEP):
-            out += unpacker.decompress(data[at : at + _STEP])
-    return out
+            if len(out) >= limit:
+                break
+            out += unpacker.decompress(data[at : at + _STEP], limit - len(out))
+    return bytes(out)
