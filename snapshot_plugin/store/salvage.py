@@ -30,7 +30,7 @@ _SUMMARIZED = ("created_at", "title", "provider_type", "tags", "pinned", "parent
 """What every frame's summary repeats of the sections, which may be in a frame that is lost."""
 _LOST = b""
 _RAW, _STEP = -15, 64
-_MOST = 8 << 20
+_MOST = 2 << 20
 """How much of a damaged frame is decompressed. A pack is far smaller; a forged frame may say anything."""
 
 
@@ -51,19 +51,23 @@ def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | N
         if each.item.kind == "unfinished":
             continue
         snapshots = each.snapshots or list(whole_in_damaged(each.item, document, session_id, keys))
-        frames += not each.snapshots
-        for header, lines in snapshots:
-            _apply(document, header, lines)
-        is_more = not each.loads and (is_more or bool(snapshots))
+        used = [_apply(document, header, lines) for header, lines in snapshots]
+        frames += not (each.snapshots and all(used))
+        is_more = not each.loads and (is_more or any(used))
     return _told(document, session_id, frames) if is_more else None
 
 
-def _apply(document: Document, header: Header, lines: list[bytes]) -> None:
-    """Apply a change; positions that lost frames filled are filled up with placeholders."""
+def _apply(document: Document, header: Header, lines: list[bytes]) -> bool:
+    """Apply a change; positions that lost frames filled are filled up with placeholders. False: it fits nowhere."""
+    before = len(document.messages)
     if not header.full:
-        missing = header.at + header.delete - len(document.messages)
-        document.messages += [_LOST] * missing
-    document.take(header, lines)
+        document.messages += [_LOST] * (header.at + header.delete - before)
+    try:
+        document.take(header, lines)
+    except SnapshotCorrupted:
+        del document.messages[before:]
+        return False
+    return True
 
 
 def _told(document: Document, session_id: str, frames: int) -> Salvaged:
@@ -111,12 +115,12 @@ def whole_in_damaged(item: Item, before: Document, session_id: str, keys: Sessio
 def _inside(item: Item) -> list[Snapshot]:
     """What a frame holds as far as it can be decompressed, unverified."""
     try:
-        header, body, size = read_header(item.data)
+        header, body, _length = read_header(item.data)
     except SnapshotCorrupted:
         return []
     if header.kid:
         return []
-    payload = _inflated(item.data[body:], min(size, _MOST))
+    payload = _inflated(item.data[body:], _MOST)
     lines = payload.split(b"\n")[:-1]
     if not header.pack:
         return [(header, lines)]
