@@ -34,7 +34,7 @@ from integration.soak.mutations import (
 )
 from integration.soak.processes import apart
 from integration.soak.program import Case, Program, Tally
-from integration.soak.sessions import MODES, SESSION, store_at, version
+from integration.soak.sessions import MODES, SESSION, save_version, store_at, version
 from integration.soak.watched import in_one_thread
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Lines, parse
@@ -143,7 +143,7 @@ def _frames(key: str | None, rounds: int) -> Tally:
             for work in (store.list, store.check, partial(store.history, SESSION), partial(store.read, SESSION)):
                 with contextlib.suppress(SnapshotError):
                     await work()
-            await store.save(version(9))
+            await save_version(store, 9)
 
     with tempfile.TemporaryDirectory(prefix="asnap-soak-") as folder, in_one_thread():
         path = Path(folder) / "store"

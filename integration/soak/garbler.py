@@ -28,7 +28,7 @@ from integration.soak.mutations import (
 )
 from integration.soak.processes import apart
 from integration.soak.program import Case, Program, Tally
-from integration.soak.sessions import MODES, SESSION, assess, number_of, store_at, version
+from integration.soak.sessions import MODES, SESSION, assess, number_of, save_version, store_at
 from integration.soak.watched import Ended, WatchedDisk, in_one_thread
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
@@ -81,7 +81,7 @@ async def _save(key: str | None, chance: random.Random, path: Path, acknowledge:
         except (SnapshotNotFound, Damaged):  # nothing whole is there: begin anew, behind whatever is
             newest = 0
         for number in range(newest + 1, newest + 20):
-            acknowledge((await store.save(version(number, largest=_LARGEST))).seq, number)
+            acknowledge((await save_version(store, number, largest=_LARGEST)).seq, number)
             if chance.random() < 0.1:
                 await store.compact(SESSION)
             if key and chance.random() < 0.1:

@@ -19,7 +19,7 @@ from integration.soak.conversation import Conversation, asnap
 from integration.soak.mutations import Mutation, no_spool, nothing, remembered_late, saved_late
 from integration.soak.processes import PATIENCE, Child, Say
 from integration.soak.program import Case, Program, Tally
-from integration.soak.sessions import MODES, SESSION, assess, store_at, version
+from integration.soak.sessions import MODES, SESSION, assess, save_version, store_at
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.manager import SnapshotManager
@@ -50,7 +50,7 @@ def _save(path: Path, key: str | None, mutate: Mutation, first: int, say: Say) -
     async def work() -> None:
         async with store_at(path, key, background=True, segment_frames=5) as store:
             for number in range(first, sys.maxsize):
-                say((await store.save(version(number))).seq)
+                say((await save_version(store, number)).seq)
 
     mutate()
     anyio.run(work)
@@ -182,7 +182,7 @@ class _Server:
     """``asnap mcp`` over stdio."""
 
     def __init__(self, home: Path, mutate: Mutation) -> None:
-        command = [*asnap(mutate), "mcp", "--store", str(home / "store")]
+        command = [*asnap(mutate), "mcp", "--store", str(home / "store"), "--project", str(home)]
         places = {"HOME": str(home), "XDG_STATE_HOME": str(home)}
         environment = {**os.environ, "PYTHONPATH": str(_REPOSITORY), **places}
         self.client = Client(command, environment, home, home / "stderr.log")
@@ -218,7 +218,9 @@ def _memory_server(mutate: Mutation, rounds: int) -> Tally:
                     number += 1
                     key = f"note-{number % 7}"
                     asked = server.ask(action="save", namespace="notes", key=key, data={"number": number})
-                    server.client.answer(asked, PATIENCE)
+                    answer = server.client.answer(asked, PATIENCE)
+                    if (answer.get("result") or {"isError": True}).get("isError"):
+                        raise RuntimeError(f"the memory server refused {key}: {answer}")
                     kept[key] = number
                     tally.acknowledged += 1
                 server.ask(action="save", namespace="notes", key="last", data={"number": number})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -19,10 +20,11 @@ from snapshot_plugin.exchange import reading
 from snapshot_plugin.live import lease
 from snapshot_plugin.live.schedule import FlushThread
 from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.memory import files as memory_files
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import check, files, filesystem, lock, reader, rewrite, segments
+from snapshot_plugin.store import files, filesystem, lock, reader, segments, transfer, views
 from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
@@ -52,7 +54,12 @@ __all__ = [
 ]
 
 Mutation = Callable[[], None]
-_patched: Any = setattr
+
+
+def _patched(owner: Any, name: str, replacement: Any) -> None:
+    """Replace what is there; raise if it moved, because patching its old place would prove nothing."""
+    getattr(owner, name)
+    setattr(owner, name, replacement)
 
 
 def nothing() -> None:
@@ -69,6 +76,12 @@ def no_directory_sync() -> None:
     """The entries of directories are not forced to the disk; what is in the files is."""
     for module in (files, segments):
         _patched(module, "sync_dir", lambda _path: None)
+
+    def files_only(fd: int) -> None:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            files.sync_all(fd)
+
+    _patched(memory_files, "sync_all", files_only)
 
 
 def no_segment_entry_sync() -> None:
@@ -101,7 +114,7 @@ def no_flusher() -> None:
 
 def no_spool() -> None:
     """What streams by is not written ahead."""
-    _patched(Spool, "append", lambda spool, _record: spool.last)
+    _patched(Spool, "append_all", lambda spool, _records: spool.last)
 
 
 def saved_late() -> None:
@@ -173,7 +186,7 @@ def no_checksum() -> None:
 
 def no_chain() -> None:
     """Nobody looks whether a frame continues the one before."""
-    for module in (reader, rewrite, check):
+    for module in (reader, transfer, views):
         _patched(module, "check_order", lambda _header, _last: None)
     _patched(reader._Search, "_is_put_back", lambda _search, _item, _before: False)  # noqa: SLF001 — from inside
 
@@ -200,14 +213,14 @@ def sloppy_lines() -> None:
 
 def leaking() -> None:
     """Every record leaves a file open."""
-    append: Any = Spool.append
+    append: Any = Spool.append_all
 
-    def leak(spool: Spool, record: dict[str, Any]) -> int:
+    def leak(spool: Spool, records: Any) -> int:
         os.dup(0)
-        number: int = append(spool, record)
+        number: int = append(spool, records)
         return number
 
-    _patched(Spool, "append", leak)
+    _patched(Spool, "append_all", leak)
 
 
 def never_emptied() -> None:

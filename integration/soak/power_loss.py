@@ -28,7 +28,7 @@ from integration.soak.disks import Disk, loop_disk, no_loop_disk
 from integration.soak.mutations import Mutation, no_directory_sync, no_flusher, no_settling, no_sync, nothing
 from integration.soak.processes import Child, Say
 from integration.soak.program import Case, Program, Tally
-from integration.soak.sessions import MODES, SESSION, assess, store_at, version
+from integration.soak.sessions import MODES, SESSION, assess, save_version, store_at
 from snapshot_plugin.errors import NotFound, SnapshotError
 from snapshot_plugin.memory import ProjectMemory
 
@@ -54,7 +54,7 @@ async def _save_for_ever(path: Path, key: str | None, first: int, acknowledge: S
     with contextlib.suppress(SnapshotError, OSError):
         async with store_at(path, key, background=True, segment_frames=4) as store:
             for number in range(first, sys.maxsize):
-                acknowledge((await store.save(version(number, largest=_LARGEST))).seq)
+                acknowledge((await save_version(store, number, largest=_LARGEST)).seq)
 
 
 @contextlib.contextmanager
@@ -133,7 +133,7 @@ def _save_one(path: Path, key: str | None, mutate: Mutation, say: Say) -> None:
 async def _one_more(path: Path, key: str | None, acknowledge: Say) -> None:
     async with store_at(path, key, segment_frames=4) as store:
         number = len((await store.load(SESSION)).messages) + 1
-        acknowledge((await store.save(version(number, largest=_LARGEST))).seq)
+        acknowledge((await save_version(store, number, largest=_LARGEST)).seq)
 
 
 def _cut_after_kill(kind: str, key: str | None, mutate: Mutation, rounds: int) -> Tally:

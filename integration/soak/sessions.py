@@ -11,11 +11,12 @@ from typing import Any
 from integration.soak.program import Tally
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 
-__all__ = ["KEY", "MODES", "SESSION", "assess", "number_of", "store_at", "version"]
+__all__ = ["KEY", "MODES", "SESSION", "assess", "number_of", "save_version", "store_at", "version"]
 
 KEY = generate_key(random=lambda size: b"k" * size)
 """A generated key opens at once, where a passphrase takes scrypt."""
@@ -43,6 +44,12 @@ def number_of(snapshot: SessionSnapshot) -> int:
 def store_at(path: Path, key: str | None = None, **options: Any) -> FilesystemStore:
     """A new store object, as another process would have one. It compacts only when told to."""
     return FilesystemStore(path, key, **{"background": False, **options})
+
+
+async def save_version(store: FilesystemStore, number: int, *, largest: int = 200) -> SnapshotRef:
+    """Save the *number*-th version on top of the newest snapshot, which an earlier process may have saved."""
+    tip = await store.tip(SESSION)
+    return await store.save(version(number, largest=largest), base=tip.seq if tip else 0)
 
 
 async def assess(

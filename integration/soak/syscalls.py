@@ -28,7 +28,7 @@ from integration.soak.life import STATES, STEPS, open_store, state_of
 from integration.soak.mutations import Mutation, no_write_loop, nothing, written_in_place
 from integration.soak.processes import PATIENCE, Child, Say, apart
 from integration.soak.program import Case, Program, Tally
-from integration.soak.sessions import MODES, SESSION, assess, number_of, store_at, version
+from integration.soak.sessions import MODES, SESSION, assess, number_of, save_version, store_at, version
 from integration.soak.watched import in_one_thread
 from snapshot_plugin.errors import Conflict, SnapshotError, StoreUnavailable
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -107,7 +107,7 @@ async def _judge(path: Path, key: str | None, done: int, tally: Tally, what: str
             tally.lose(1, f"{what}: after {done} steps there is {state}, not one of {allowed}")
         if not (await store.check()).ok:
             tally.fault(f"{what}: what is left passes for damage")
-        ref = await store.save(version(9))
+        ref = await save_version(store, 9)
         if await store.load(SESSION, at=ref.seq, strict=True) != version(9):
             tally.fault(f"{what}: the next save is not what was saved")
 

@@ -30,7 +30,7 @@ def reduce_messages(snapshot: SessionSnapshot, records: Sequence[Record]) -> Ses
             snapshot = _grown(snapshot, "".join(_text(value) for value in values))
         else:
             for value in values:
-                snapshot = _with_message(snapshot, value) if kind == "message" else snapshot.evolve(**value)
+                snapshot = _with_message(snapshot, value) if kind == "message" else snapshot.with_stored(value)
     return snapshot
 
 
@@ -60,7 +60,7 @@ def _text(value: dict[str, Any]) -> str:
 def _grown(snapshot: SessionSnapshot, text: str) -> SessionSnapshot:
     last = snapshot.messages[-1] if snapshot.messages else None
     if last is None or last.role != "assistant":
-        return snapshot.append(Message(role="assistant", content=(TextBlock(text=text),)))
+        return _added(snapshot, Message(role="assistant", content=(TextBlock(text=text),)))
     end = last.content[-1] if last.content else None
     if isinstance(end, TextBlock):
         blocks = (*last.content[:-1], end.evolve(text=end.text + text))
@@ -73,8 +73,12 @@ def _with_message(snapshot: SessionSnapshot, value: dict[str, Any]) -> SessionSn
     message = Message.model_validate(value)
     ids = [known.id for known in snapshot.messages]
     if message.id is None or message.id not in ids:
-        return snapshot.append(message)
+        return _added(snapshot, message)
     return _replaced(snapshot, ids.index(message.id), message)
+
+
+def _added(snapshot: SessionSnapshot, message: Message) -> SessionSnapshot:
+    return snapshot.append(message, now=snapshot.updated_at)  # reading no clock: the same records give the same
 
 
 def _replaced(snapshot: SessionSnapshot, at: int, message: Message) -> SessionSnapshot:

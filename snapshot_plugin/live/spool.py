@@ -212,8 +212,8 @@ class Spool:
             if upto >= self._last:
                 self._empty(upto)
                 return True
-            if self._mark_before(upto) != self._marks[0]:
-                return False
+            if upto < self._promised or self._mark_before(upto) != self._marks[0]:
+                return False  # a power cut may garble a header in place, and the flushed records behind it
             os.pwrite(self._open_fd(), self._header(upto), 0)  # records up to its base mean nothing
             self._base = upto
             return True

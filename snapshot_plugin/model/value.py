@@ -91,15 +91,22 @@ class Value(BaseModel):
         Only what changes is validated, so evolving a session of 100 000 messages costs what the change costs.
         A kind with rules over several fields (there are few, and small) is validated whole.
         """
+        return self._evolved(changes, known=self.__pydantic_extra__ or {})
+
+    def with_stored(self, changes: Mapping[str, Any]) -> Self:
+        """As `evolve`, for what a store or spool holds: fields that this release does not know are kept."""
+        return self._evolved(changes, known=changes)
+
+    def _evolved(self, changes: Mapping[str, Any], known: Container[str]) -> Self:
+        _check_given(type(self), changes, known)
         extra = self.__pydantic_extra__ or {}
-        _check_given(type(self), changes, known=extra)
         if type(self).__pydantic_decorators__.model_validators:
             whole = self._whole({**self.__dict__, **extra, **changes})
             object.__setattr__(whole, "__pydantic_private__", self.__pydantic_private__)
             return whole
         fields = _names(type(self))
-        known = {fields[name]: value for name, value in changes.items() if name in fields}
-        copy = self.model_copy(update={name: self._checked(name, value) for name, value in known.items()})
+        named = {fields[name]: value for name, value in changes.items() if name in fields}
+        copy = self.model_copy(update={name: self._checked(name, value) for name, value in named.items()})
         more = {name: freeze(value, name) for name, value in changes.items() if name not in fields}
         if more:
             object.__setattr__(copy, "__pydantic_extra__", {**extra, **more})

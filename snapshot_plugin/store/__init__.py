@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["is_url", "open_store", "require_encryption"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Two letters at least: one is a drive."""
 
 
 def open_store(
@@ -39,8 +43,11 @@ def open_store(
 
     Raises:
         KeyMissing: *encryption* is asked for, and there is no key.
-        InvalidInput: no store is registered for the URL; or it cannot be encrypted, and a key was given.
+        InvalidInput: *place* is empty; no store is registered for the URL; or it cannot be encrypted, and a key was
+            given.
     """
+    if not os.fspath(place):
+        raise InvalidInput("the place of the store is empty", hint="name a directory or a URL such as file:///path")
     from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — most imports need no store
 
     source = key if key is not None else source_from_environment(os.environ if environ is None else environ)
@@ -70,8 +77,8 @@ def require_encryption(store: SnapshotStore) -> None:
 
 
 def is_url(place: str) -> bool:
-    """Whether *place* names a store by URL; a path may contain a colon too."""
-    return "://" in place or place == "memory:"
+    """Whether *place* names a store by URL. A path may contain a colon, but does not begin with ``scheme:/``."""
+    return "://" in place or place in ("memory:", "file:") or _SCHEME.match(place) is not None
 
 
 def _opener(url: str) -> Callable[..., SnapshotStore]:

@@ -78,8 +78,9 @@ def _count(each: Replayed) -> int:
 
 
 def is_repairable(report: CheckReport) -> bool:
-    """Whether something is damaged, and nothing is from a newer release, which can read it."""
-    return not report.ok and all(finding.kind != InvalidSnapshotVersion.code for finding in report.findings)
+    """Whether something is damaged, and all of it can be read: not behind a link, nor from a newer release."""
+    kinds = {finding.kind for finding in report.findings}
+    return not report.ok and not kinds & {"unreadable", InvalidSnapshotVersion.code}
 
 
 def combine(reports: Iterable[CheckReport]) -> CheckReport:

@@ -14,7 +14,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin.codec.frame import Header, encode_frame
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotNotFound, WrongKey
+from snapshot_plugin.errors import (
+    Conflict,
+    InvalidInput,
+    InvalidSnapshot,
+    SnapshotCorrupted,
+    SnapshotNotFound,
+    WrongKey,
+)
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.origin import Origin
@@ -76,11 +83,21 @@ class StoreCore:
                 f"session {session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
                 session_id=session_id, hint="bring it up to date with snapshot_plugin.migrate first",
             )  # fmt: skip
-        writer = self._writers.base(snapshot, base)
+        about = _About(trigger, tags, labels)
+        try:
+            return self._save(self._writers.base(snapshot, base), snapshot, about)
+        except Conflict:
+            writer = None if base is not None else self._writers.at_origin(snapshot)
+            if writer is None:
+                raise
+            return self._save(writer, snapshot, about)
+
+    def _save(self, writer: SessionWriter, snapshot: SessionSnapshot, about: _About) -> SnapshotRef:
+        session_id, tags = snapshot.session_id, about.tags
         step = writer.step_to(snapshot)
-        if not step.changed and not tags and not labels and not self._confirm(writer, session_id):
+        if not step.changed and not tags and not about.labels and not self._confirm(writer, session_id):
             return _ref(writer, session_id, written=False)
-        header = self._header(writer, step, session_id, _About(trigger, tags, labels))
+        header = self._header(writer, step, session_id, about)
         frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
         with self._log.exclusively(session_id):
             self._confirm(writer, session_id)

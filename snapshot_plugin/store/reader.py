@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 from snapshot_plugin.codec.document import Document
@@ -94,7 +93,7 @@ class _Search:
         """Whether a full frame of long ago stands again behind a newer one: it would pass for the newest."""
         if not (item.header and item.header.full and before.header and before.header.hi >= item.header.hi):
             return False
-        if not self._noted(before, partial(self._open, before)):
+        if not self._noted(before, self._open(before)):
             return False
         self._note(item, SnapshotCorrupted(f"snapshot {item.header.hi} stands behind snapshot {before.header.hi}"))
         return True
@@ -136,25 +135,28 @@ class _Search:
     def _opened(self, items: Sequence[Item]) -> Iterator[tuple[Item, list[Snapshot]]]:
         """Each item with its snapshots; none where it is damaged. Much is decompressed by several threads."""
         if sum(len(item.data) for item in items) < _MUCH:
-            yield from ((item, self._noted(item, partial(self._open, item))) for item in items)
+            yield from ((item, self._noted(item, self._open(item))) for item in items)
             return
         threads = ThreadPoolExecutor(_THREADS, "asnap-read")
         try:
             opened = [threads.submit(self._open, item) for item in items]
             for item, each in zip(items, opened, strict=True):
-                yield item, self._noted(item, each.result)
+                yield item, self._noted(item, each.result())
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _noted(self, item: Item, opened: Callable[[], list[Snapshot]]) -> list[Snapshot]:
-        try:
-            return opened()
-        except Damaged as error:
-            self._note(item, error)
-            return []
+    def _noted(self, item: Item, opened: list[Snapshot] | Damaged) -> list[Snapshot]:
+        if isinstance(opened, list):
+            return opened
+        self._note(item, opened)
+        return []
 
-    def _open(self, item: Item) -> list[Snapshot]:
-        return open_item(item, self._session_id, self._keys)
+    def _open(self, item: Item) -> list[Snapshot] | Damaged:
+        """The snapshots, or what is wrong. Raised out of a future, the error would keep the frame in memory."""
+        try:
+            return open_item(item, self._session_id, self._keys)
+        except Damaged as error:
+            return error.with_traceback(None)
 
     def _note(self, item: Item, error: Damaged) -> None:
         finding = item.finding(self._session_id, error.code, error.message)

@@ -47,14 +47,24 @@ class Salvaged(NamedTuple):
 def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | None) -> Salvaged | None:
     """The session's newest state as far as it can be told; None if that is no more than what `load` finds."""
     document, frames, is_more = Document(), 0, False
+    seen: set[int] = set()
     for each in replayed:
         if each.item.kind == "unfinished":
             continue
         snapshots = each.snapshots or list(whole_in_damaged(each.item, document, session_id, keys))
-        used = [_apply(document, header, lines) for header, lines in snapshots]
+        fresh = [one for one in snapshots if each.loads or not _is_old(one[0], seen)]
+        if snapshots and not fresh:
+            continue
+        used = [_apply(document, header, lines) for header, lines in fresh]
+        seen.update(header.hi for (header, _), is_used in zip(fresh, used, strict=True) if is_used)
         frames += not (each.snapshots and all(used))
         is_more = not each.loads and (is_more or any(used))
     return _told(document, session_id, frames) if is_more else None
+
+
+def _is_old(header: Header, seen: set[int]) -> bool:
+    """Whether a frame repeats a snapshot that is applied, or is a full one that would replace newer ones."""
+    return header.hi in seen or (header.full and header.hi < max(seen, default=0))
 
 
 def _apply(document: Document, header: Header, lines: list[bytes]) -> bool:

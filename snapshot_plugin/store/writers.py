@@ -82,11 +82,31 @@ class Writers:
         self._writers.put(session_id, writer)
         return writer
 
+    def at_origin(self, snapshot: SessionSnapshot) -> SessionWriter | None:
+        """The writer that continues the frame *snapshot* was loaded from, if that frame is the end of the log.
+
+        Needed when this object's own last save is gone: the session was deleted and made anew, or set back.
+        """
+        session_id, loaded = snapshot.session_id, self._loaded_from(snapshot)
+        if loaded is None or self._log.tip(session_id) != loaded:
+            return None
+        writer = self._opened(session_id, loaded)
+        if writer.tip != loaded:
+            return None
+        self._writers.put(session_id, writer)
+        return writer
+
     def _expected(self, snapshot: SessionSnapshot) -> Tip | None:
-        own, origin = self._saved.get(snapshot.session_id), origin_of(snapshot)
+        own, loaded = self._saved.get(snapshot.session_id), self._loaded_from(snapshot)
+        if own is None or loaded is None:
+            return own or loaded
+        return own if own.seq >= loaded.seq else loaded
+
+    def _loaded_from(self, snapshot: SessionSnapshot) -> Tip | None:
+        origin = origin_of(snapshot)
         if origin is None or origin.session_id != snapshot.session_id or not self._is_here(origin):
-            return own
-        return own if own and own.seq >= origin.seq else Tip(origin.seq, origin.id)
+            return None
+        return Tip(origin.seq, origin.id)
 
     def _is_here(self, origin: Origin) -> bool:
         place = self._place()

@@ -109,15 +109,22 @@ def test_settings_that_cannot_be_read_are_a_problem_not_the_end(asnap: Asnap, ho
     assert asnap("list", "--json").error["next"] == "asnap doctor"
 
 
-def test_a_store_behind_a_url_is_not_taken_for_a_missing_directory(asnap: Asnap, place: Path) -> None:
-    saved(place, session("one"))
-
-    [found] = [
-        f for f in asnap("doctor", "--store", place.as_uri(), "--json").json["findings"] if f["area"] == "store"
-    ]
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "memory:"])
+def test_a_store_behind_a_url_is_not_taken_for_a_missing_directory(asnap: Asnap, url: str) -> None:
+    [found] = [f for f in asnap("doctor", "--store", url, "--json").json["findings"] if f["area"] == "store"]
 
     assert found["level"] == "hint"
+    assert url in found["what"]
     assert "no store" not in found["what"]
+
+
+def test_a_file_url_is_checked_like_its_directory(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+
+    by_url, by_path = (asnap("doctor", "--store", where, "--json") for where in (place.as_uri(), place))
+
+    assert levels(by_url)["store"] == "ok"
+    assert levels(by_url) == levels(by_path)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")

@@ -18,3 +18,8 @@ def test_every_place_follows_the_users_variables(asnap: Asnap, home: Path) -> No
 
 def test_the_stores_place_can_be_given(asnap: Asnap, tmp_path: Path) -> None:
     assert asnap("paths", "--store", tmp_path / "here").out.splitlines()[0].split("\t")[1] == str(tmp_path / "here")
+
+
+def test_a_store_url_is_shown_unchanged(asnap: Asnap) -> None:
+    url = "s3://bucket/prefix"
+    assert asnap("paths", "--store", url).out.splitlines()[0].split("\t")[1] == url

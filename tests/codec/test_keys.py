@@ -286,7 +286,9 @@ def test_hostile_scrypt_parameters_are_refused_before_they_cost_anything(numbers
 
 def test_the_most_expensive_slot_that_is_allowed_needs_256_mib() -> None:
     document = slot_for(WORDS).raw()
-    parsed({**document, "kdf": {**document["kdf"], "n": 2**18, "r": 8, "p": 4}})
+    parsed({**document, "kdf": {**document["kdf"], "n": 2**18, "r": 8, "p": 1}})
+    with pytest.raises(SnapshotTampered):
+        parsed({**document, "kdf": {**document["kdf"], "n": 2**18, "r": 8, "p": 2}})
 
 
 @pytest.mark.requirement("FORMAT-KEYS-SUM")

@@ -17,7 +17,7 @@ from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, SnapshotTampered
 from snapshot_plugin.model.meta import SnapshotRef
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.snapshot import SessionSnapshot, origin_of
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -30,7 +30,11 @@ PLAIN_AND_ENCRYPTED = pytest.mark.parametrize("key", [None, KEY], ids=["plain", 
 
 
 class _Loading(StoreCore):
-    """Saves as a caller does who loads a session before saving it for the first time."""
+    """Saves as a caller does that loads a session before saving it for the first time."""
+
+    def __init__(self, store: FilesystemStore) -> None:
+        super().__init__(store)
+        self._loaded_at: dict[str, int] = {}
 
     def save(
         self,
@@ -41,12 +45,10 @@ class _Loading(StoreCore):
         labels: Any = MappingProxyType({}),
     ) -> SnapshotRef:
         session_id = snapshot.session_id
-        if (
-            base is None
-            and self._writers._saved.get(session_id) is None
-            and not self._writers._writers.get(session_id)
-        ):
-            base = self._writers.present(session_id)
+        if base is None and origin_of(snapshot) is None and self._writers._saved.get(session_id) is None:
+            if not self._writers._writers.get(session_id):
+                self._loaded_at[session_id] = self._writers.present(session_id)
+            base = self._loaded_at[session_id]
         return super().save(snapshot, trigger, tags, base, labels)
 
 
@@ -60,6 +62,11 @@ def store_at(path: Path, key: str | None = None, **options: Any) -> FilesystemSt
 def version(number: int, session_id: str = "session") -> SessionSnapshot:
     """The session as it is at its *number*-th save: one message more each time."""
     return make_snapshot(*(f"message {n}" for n in range(1, number + 1)), session_id=session_id)
+
+
+def on_top_of(loaded: SessionSnapshot, number: int) -> SessionSnapshot:
+    """A loaded session with the content of that `version`: a save of it builds on what was loaded."""
+    return loaded.evolve(messages=version(number, loaded.session_id).messages)
 
 
 async def filled(

@@ -19,6 +19,7 @@ from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import PLAIN_AND_ENCRYPTED, names_in, store_at, version
+from tests.unknown_fields import with_unknown
 
 pytestmark = pytest.mark.anyio
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 — the mistake this is about
@@ -108,9 +109,8 @@ async def test_a_number_that_json_cannot_carry_is_refused_where_it_enters(
 async def test_lone_surrogates_are_kept_everywhere(tmp_path: Path, key: str | None) -> None:
     lone = "half \ud83d of a pair, é"
     call = ToolCallBlock(tool_call_id=lone, content=[{"text": lone}], raw_output={lone: lone})
-    snapshot = make_snapshot(
-        lone, title=lone, tags=(lone,), current_task=lone, metadata={lone: lone, "é": lone}, other=lone
-    ).append(Message(role="assistant", content=(call,)))
+    made = make_snapshot(lone, title=lone, tags=(lone,), current_task=lone, metadata={lone: lone, "é": lone})
+    snapshot = with_unknown(made.append(Message(role="assistant", content=(call,))), other=lone)
     async with store_at(tmp_path, key) as store:
         await store.save(snapshot, tags=[lone], trigger=lone)
     async with store_at(tmp_path, key) as store:

@@ -62,6 +62,20 @@ async def test_frames_in_another_order_are_noticed_and_nothing_old_is_taken_for_
 
 
 @PLAIN_AND_ENCRYPTED
+@pytest.mark.parametrize("again", range(4))
+async def test_repair_does_not_salvage_a_frame_that_is_put_back(
+    tmp_path: Path, key: str | None, again: int
+) -> None:
+    segment = await filled(tmp_path, key, count=4)
+    frames = frames_of(segment)
+    _write(segment, [*frames, frames[again]])
+    async with store_at(tmp_path, key) as store:
+        assert not (await store.check(repair=True)).ok
+        assert await store.load("session", strict=True) == version(4)
+        assert [meta.seq for meta in await store.history("session")] == [4, 3, 2, 1]
+
+
+@PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize(
     ("segment", "name"), [(0, "0000000009.snap.gz"), (1, "0000000002.snap.gz"), (1, "0000000009.snap.gz")]
 )

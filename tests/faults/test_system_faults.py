@@ -16,7 +16,16 @@ import pytest
 from snapshot_plugin.errors import Conflict, StoreUnavailable
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.store.filesystem import FilesystemStore
-from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, filled, names_in, segments_of, store_at, version
+from tests.faults.support import (
+    KEY,
+    PLAIN_AND_ENCRYPTED,
+    filled,
+    names_in,
+    on_top_of,
+    segments_of,
+    store_at,
+    version,
+)
 from tests.faults.test_bad_input import OPERATIONS
 
 pytestmark = pytest.mark.anyio
@@ -423,7 +432,8 @@ async def test_a_save_that_failed_and_landed_all_the_same_counts_once_others_rew
         with pytest.raises(Conflict):
             await writer.save(version(4))
 
-        assert await writer.load("session") == version(3)
-        assert (await writer.save(version(4))).seq == 4
+        landed = await writer.load("session")
+        assert landed == version(3)
+        assert (await writer.save(on_top_of(landed, 4))).seq == 4
         assert await other.load("session", strict=True) == version(4)
         assert (await other.check()).findings == ()

@@ -18,7 +18,7 @@ from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.store import lock, segments
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.reader import find
-from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, segments_of, store_at, version
+from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, on_top_of, segments_of, store_at, version
 
 pytestmark = pytest.mark.anyio
 KEEP_ONE = RetentionPolicy(keep_last=1)
@@ -62,6 +62,12 @@ async def _deleted_and_recreated(store: FilesystemStore) -> None:
         await store.save(version(number))
 
 
+async def _deleted_and_begun_anew(store: FilesystemStore) -> None:
+    """The new session has smaller numbers than the old one."""
+    await store.delete("session")
+    await store.save(version(1))
+
+
 @pytest.mark.requirement(
     "STORE-CONFLICT-STALE", "STORE-CONFLICT-REWRITTEN", "STORE-CONFLICT-NOTHING", "FORMAT-WRITE-HEAD"
 )
@@ -75,6 +81,7 @@ async def _deleted_and_recreated(store: FilesystemStore) -> None:
         _saved_forgot_and_saved,
         _saved_something_and_took_it_back,
         _deleted_and_recreated,
+        _deleted_and_begun_anew,
     ],
 )
 @pytest.mark.parametrize("had", ["saved", "loaded"])
@@ -82,20 +89,23 @@ async def test_a_stale_save_is_refused_and_what_the_other_did_stays(
     tmp_path: Path, key: str | None, deed: Deed, had: str
 ) -> None:
     async with store_at(tmp_path, key, segment_frames=2) as stalled, store_at(tmp_path, key) as other:
+        stale = version(9)
         if had == "saved":
             for number in (1, 2, 3):
                 await stalled.save(version(number))
         else:
             await filled(tmp_path, key)
-            await stalled.load("session")
+            stale = on_top_of(await stalled.load("session"), 9)
         await deed(other)
         newest = await other.read("session")
         for _again in range(2):
             with pytest.raises(Conflict):
-                await stalled.save(version(9))
+                await stalled.save(stale)
         assert await store_at(tmp_path, key).read("session", strict=True) == newest
-        await stalled.load("session")
-        assert (await stalled.save(version(9))).seq == newest.ref.seq + 1
+        loaded = await stalled.load("session")
+        with pytest.raises(Conflict):  # loading alone changes nothing: the saved value must build on the loaded one
+            await stalled.save(stale)
+        assert (await stalled.save(on_top_of(loaded, 9))).seq == newest.ref.seq + 1
         assert await other.load("session", at=newest.ref.seq) == newest.snapshot
         assert (await other.check()).ok
 
@@ -122,7 +132,10 @@ async def test_a_save_into_a_session_that_was_repaired_meanwhile_is_refused(tmp_
         await other.check(repair=True)
         with pytest.raises(Conflict):
             await stalled.save(version(4))
-        assert await other.load("session", strict=True) == version(2)
+        assert await other.load("session", at=2, strict=True) == version(2)
+        salvaged = await other.load("session", strict=True)
+        assert salvaged.messages == version(3).messages
+        assert (await stalled.save(on_top_of(await stalled.load("session"), 4))).seq == 5
 
 
 @pytest.mark.parametrize("deed", ["compact", "forget", "both"])

@@ -15,6 +15,7 @@ import pytest
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
 from tests.manager.processes import PATIENCE, heard, python, tell
+from tests.unknown_fields import with_unknown
 
 SINCE = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
 ME = Owner.this_process(since=SINCE, control="/run/somewhere.sock")
@@ -73,7 +74,7 @@ def test_looking_at_the_owner_does_not_free_the_lease(tmp_path: Path) -> None:
 
 
 def test_a_shorter_name_leaves_nothing_of_a_longer_one_that_was_never_released(tmp_path: Path) -> None:
-    dead = ME.evolve(command=("x" * 3000,))
+    dead = with_unknown(ME, command=("x" * 3000,))
     (tmp_path / ".lease").write_text(dead.model_dump_json() + "\n")
     lease = Lease.acquire(tmp_path, ME)
     assert (lease.previous, owner_of(tmp_path)) == (dead, ME)

@@ -186,6 +186,7 @@ CRASHING_RECOVERY = """
     from snapshot_plugin.live.recovery import recover
     from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.store.filesystem import FilesystemStore
+    import anyio._backends._asyncio, snapshot_plugin.live.messages, snapshot_plugin.live.place  # once, not per fork
 
     now = datetime(2026, 11, 16, tzinfo=UTC)
     opened = lambda path: FilesystemStore(path, background=False)

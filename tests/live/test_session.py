@@ -424,7 +424,7 @@ def test_a_last_save_that_fails_keeps_the_spool_and_the_outcome_says_so(
         raise StoreUnavailable("full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_save", full)
+        patch.setattr(store.core, "save", full)
         outcome = sessions.finish("s")
     assert (outcome.status, outcome.code) == ("failed", "store_unavailable")
     assert spooled(store) == [{"say": "unsaved"}]

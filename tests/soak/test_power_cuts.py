@@ -16,7 +16,7 @@ from integration.soak.garbler import lives
 from integration.soak.life import STATES, STEPS, open_store, state_of
 from integration.soak.mutations import Mutation, no_segment_entry_sync, no_settling, nothing
 from integration.soak.program import Tally
-from integration.soak.sessions import KEY, SESSION, assess, number_of, store_at, version
+from integration.soak.sessions import KEY, SESSION, assess, number_of, save_version, store_at
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.live import spool as spool_module
 from snapshot_plugin.live.spool import Spool, read_spool
@@ -27,17 +27,21 @@ MANY = 10_000
 
 
 class Worst(random.Random):
-    """Chance at its worst: whatever may be lost is lost; with *entries*, all but what happened in directories."""
+    """Chance at its worst: whatever may be lost is lost; with *entries*, all but what happened in directories.
 
-    def __init__(self, *, entries: bool = False) -> None:
+    With *garbled*, a write that was not synced leaves garbage instead of nothing.
+    """
+
+    def __init__(self, *, entries: bool = False, garbled: bool = False) -> None:
         super().__init__()
         self._random = 1.0 if entries else 0.0
+        self._fate = "garble" if garbled else "drop"
 
     def random(self) -> float:
         return self._random
 
     def choice(self, seq: Any) -> Any:
-        return "drop" if "drop" in seq else seq[0]
+        return self._fate if "drop" in seq else seq[0]
 
 
 @pytest.fixture
@@ -99,7 +103,7 @@ def one_more(key: str | None) -> Callable[..., Any]:
                 number = number_of(await store.load(SESSION)) + 1
             except SnapshotNotFound:
                 number = 1
-            acknowledge((await store.save(version(number))).seq, number)
+            acknowledge((await save_version(store, number)).seq, number)
 
     return save
 
@@ -172,9 +176,10 @@ def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(d
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-POWER")
+@pytest.mark.parametrize("garbled", [False, True])
 @pytest.mark.parametrize("entries", [False, True])
 def test_what_was_flushed_survives_a_power_cut_after_older_records_were_dropped(
-    disk: Path, *, entries: bool
+    disk: Path, *, entries: bool, garbled: bool
 ) -> None:
     async def work(root: Path, acknowledge: Callable[[int, int], None]) -> None:
         spool = Spool.open(root, session_id=SESSION)
@@ -185,7 +190,7 @@ def test_what_was_flushed_survives_a_power_cut_after_older_records_were_dropped(
         spool.append({"i": 6})
         spool.truncate(3)
 
-    assert anyio.run(lives, disk, work, [MANY], Worst(entries=entries)) == {5: 5}
+    assert anyio.run(lives, disk, work, [MANY], Worst(entries=entries, garbled=garbled)) == {5: 5}
     there = {record.n for record in read_spool(disk, session_id=SESSION).records}
     assert there >= {4, 5}
 

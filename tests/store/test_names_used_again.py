@@ -43,7 +43,7 @@ async def test_what_is_forgotten_is_not_another_session_of_that_name(
 
     def stalled(session_id: str) -> AbstractContextManager[None]:
         if next(meanwhile, False):
-            do(other, other.core.delete, "session")
+            do(other, other.core.delete, "session", False)
             do(other, other.core.save, make_snapshot("new"), "manual", (), None)
         return exclusively(session_id)
 
@@ -64,7 +64,7 @@ async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a
     def stalled(session_id: str) -> Any:
         found = tip(session_id)
         if not tokens:
-            tokens.append(do(other, other.core.delete, session_id).token)
+            tokens.append(do(other, other.core.delete, session_id, False).token)
         return found
 
     monkeypatch.setattr(store.frames, "tip", stalled)

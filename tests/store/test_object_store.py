@@ -152,7 +152,7 @@ class Machine:
         return [message.text for message in found.snapshot.messages]
 
     def forget(self) -> None:
-        self.do(self.store.core.forget, "session", RetentionPolicy(keep_last=1), False)
+        self.do(self.store.core.forget, "session", RetentionPolicy(keep_last=1), frozenset(), False)
 
     def compact(self) -> None:
         self.do(self.store.core.compact, "session")
@@ -162,7 +162,7 @@ class Machine:
 
     def numbers(self) -> list[int]:
         assert self.do(self.store.core.check, "session", False).ok
-        return [meta.seq for meta in self.do(self.store.core.history, "session")]
+        return [meta.seq for meta in self.do(self.store.core.history, "session", {})]
 
 
 @pytest.fixture
@@ -479,7 +479,7 @@ def test_a_damaged_ledger_is_told_of_and_harms_nobody_else(objects: Any) -> None
         objects, "sessions/other", stored(objects, "sessions/session").replace(b",1,1,false,", b",2,2,false,")
     )
 
-    listed = {meta.session_id: meta.state for meta in machine.do(machine.store.core.list)}
+    listed = {meta.session_id: meta.state for meta in machine.do(machine.store.core.list, {})}
     assert listed == {"session": "ok", "other": "damaged"}
     assert [finding.session_id for finding in machine.do(machine.store.core.check, None, True).findings] == [
         "other"
@@ -502,7 +502,7 @@ def test_the_ledger_of_a_newer_release_is_not_half_read(objects: Any) -> None:
 
     with pytest.raises(InvalidSnapshotVersion):
         machine.do(machine.store.core.read, "other", None, False)
-    assert {meta.session_id: meta.state for meta in machine.do(machine.store.core.list)} == {
+    assert {meta.session_id: meta.state for meta in machine.do(machine.store.core.list, {})} == {
         "session": "ok",
         "other": "damaged",
     }

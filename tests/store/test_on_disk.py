@@ -30,6 +30,7 @@ from tests.faults.support import (
     store_at,
     version,
 )
+from tests.unknown_fields import with_unknown
 
 pytestmark = pytest.mark.anyio
 ULID = re.compile(r"[0-9a-hjkmnp-tv-z]{26}")
@@ -213,7 +214,7 @@ async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_f
     tmp_path: Path, key: str | None
 ) -> None:
     async with store_at(tmp_path, key) as store:
-        await store.save(make_snapshot("a", acp_session_id="theirs"))  # the name it had in version 1
+        await store.save(with_unknown(make_snapshot("a"), acp_session_id="theirs"))  # the name it had in version 1
         keys = store.session_keys("session")
     segment = segments_of(tmp_path)[0]
     rewrite(segment, [forged(frame, keys, to=keys, v=1) for frame in frames_of(segment)])

@@ -80,8 +80,6 @@ async def test_a_key_in_the_environment_makes_a_new_store_encrypted(
     "url",
     [
         "",
-        "store",
-        "/absolute/path",
         "nothing:/here",
         "://x",
         "file:",
@@ -96,6 +94,17 @@ async def test_a_key_in_the_environment_makes_a_new_store_encrypted(
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput):
         open_store(url)
+
+
+@pytest.mark.parametrize("name", ["store", "with:colon", "a b%20c"])
+@pytest.mark.parametrize("absolute", [False, True])
+async def test_a_path_names_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, absolute: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_store(str(tmp_path / name) if absolute else name) as store:
+        await store.save(make_snapshot("a"))
+    assert (tmp_path / name / "STORE.json").is_file()
 
 
 @pytest.mark.requirement("STORE-URL", "ORBIT-STORE-SWAP", "ONERING-GOAL-BACKENDS")

@@ -17,11 +17,13 @@ from snapshot_plugin.testing import make_message, make_snapshot
 from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
 
 pytestmark = pytest.mark.anyio
-COUNT, PACK = 40, 35
+COUNT = 40
+PACKS = [list(range(1, 10)), list(range(10, 20)), list(range(20, 29)), list(range(29, 39)), [39], [40]]
+"""A session is cut into at least four packs; what is too little for a pack stands alone."""
 
 
 def turn(number: int, session_id: str = "session") -> SessionSnapshot:
-    """One more message of 4 KB each time: 35 snapshots make a pack."""
+    """One more message of 4 KB each time."""
     texts = (f"{n} " + f"{n * 7919 % 10007} " * 700 for n in range(1, number + 1))
     return make_snapshot(*texts, session_id=session_id)
 
@@ -30,7 +32,7 @@ async def lived(path: Path, key: str | None = None, *, first: int = 1, last: int
     """Save turns *first* to *last*; closing the store packs them."""
     async with FilesystemStore(path, key, **options) as store:
         for number in range(first, last + 1):
-            assert (await store.save(turn(number))).seq == number
+            assert (await store.save(turn(number), base=number - 1)).seq == number
 
 
 def inside(path: Path, key: str | None = None) -> list[list[int]]:
@@ -47,7 +49,7 @@ def inside(path: Path, key: str | None = None) -> list[list[int]]:
 @PLAIN_AND_ENCRYPTED
 async def test_a_closed_store_is_packed_and_every_snapshot_is_found(tmp_path: Path, key: str | None) -> None:
     await lived(tmp_path, key)
-    assert inside(tmp_path, key) == [list(range(1, PACK + 1)), list(range(PACK + 1, COUNT + 1))]
+    assert inside(tmp_path, key) == PACKS
     assert [path.name for path in segments_of(tmp_path)] == ["0000000001-0000000040.1.snap.gz"]
     async with store_at(tmp_path, key) as store:
         for seq in range(1, COUNT + 1):
@@ -112,7 +114,10 @@ async def test_who_saves_while_another_closes_goes_on_behind_the_pack(tmp_path: 
         assert (await other.save(turn(31), base=30)).seq == 31
         assert (await other.save(turn(32))).seq == 32
         assert (await other.check()).findings == ()
-    assert inside(tmp_path) == [list(range(1, 31)), [31], [32]]
+    *packs, last_but_one, last = inside(tmp_path)
+    assert (last_but_one, last) == ([31], [32])
+    assert [number for pack in packs for number in pack] == list(range(1, 31))
+    assert len(packs) < 10
 
 
 async def test_a_finished_segment_is_packed_while_saving_goes_on_in_the_next(tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ async def test_snapshots_are_forgotten_inside_a_pack(tmp_path: Path, key: str | 
             with pytest.raises(SnapshotNotFound):
                 await store.load("session", at=seq)
         assert (await store.check()).findings == ()
-    assert inside(tmp_path, key) == [list(range(29, PACK + 1)), list(range(PACK + 1, COUNT + 1))]
+    assert inside(tmp_path, key) == [[29], list(range(30, 39)), [39], [40]]
 
 
 @pytest.mark.requirement("FORMAT-FRAME-PACK")
@@ -172,21 +177,22 @@ async def test_snapshots_are_forgotten_inside_a_pack(tmp_path: Path, key: str | 
 async def test_a_damaged_pack_is_named_and_what_stands_before_it_is_read(tmp_path: Path, key: str | None) -> None:
     await lived(tmp_path, key)
     [segment] = segments_of(tmp_path)
-    first, _ = frames_of(segment)
-    flip(segment, len(first) + 900)
+    flip(segment, sum(map(len, frames_of(segment)[:3])) + 900)
     async with store_at(tmp_path, key) as store:
         found = await store.read("session")
-        assert (found.ref.seq, found.snapshot, len(found.skipped)) == (PACK, turn(PACK), 1)
+        assert (found.ref.seq, found.snapshot, len(found.skipped)) == (28, turn(28), 1)
         with pytest.raises(SnapshotCorrupted):
             await store.load("session", strict=True)
         with pytest.raises(SnapshotCorrupted):
             await store.load("session", at=37)
         assert await store.load("session", at=7) == turn(7)
         states = {meta.seq: meta.state for meta in await store.history("session")}
-        assert states == {n: "ok" if n <= PACK else "damaged" for n in range(1, COUNT + 1)}
+        assert states == {n: "damaged" if n in PACKS[3] else "ok" for n in range(1, COUNT + 1)}
         await store.check(repair=True)
         assert (await store.check()).findings == ()
-        assert [meta.seq for meta in await store.history("session")] == list(range(PACK, 0, -1))
+        assert [meta.seq for meta in await store.history("session")] == [COUNT + 1, *range(28, 0, -1)]
+        salvaged = (await store.load("session", strict=True)).messages
+        assert (salvaged[:28], salvaged[-2:]) == (turn(28).messages, turn(COUNT).messages[-2:])
 
 
 @PLAIN_AND_ENCRYPTED
@@ -207,4 +213,4 @@ async def test_a_session_key_of_its_own_opens_packs_after_a_rotation(tmp_path: P
         await store.rotate_key()
         await store.compact("session")
         assert await store.load("session", at=3) == turn(3)
-    assert inside(tmp_path, KEY) == [list(range(1, PACK + 1)), list(range(PACK + 1, COUNT + 1))]
+    assert inside(tmp_path, KEY) == PACKS

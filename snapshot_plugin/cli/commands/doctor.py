@@ -72,8 +72,10 @@ async def command(call: Call) -> Diagnosis:
 
 
 async def _look_at_store(call: Call) -> list[Finding]:
+    from snapshot_plugin.store import is_url
+
     where = call.config.storage_path
-    if "://" in where:
+    if is_url(where):
         return [Finding(area="store", level="hint", what=f"{where} is not looked at: only directories are")]
     return [*look_at_place(Path(where)), *await _inside(call, Path(where))]
 

@@ -55,11 +55,11 @@ def command(call: Call) -> Paths:
     from snapshot_plugin.manager import places
 
     found = (
-        ("store", Path(call.config.storage_path), "sessions; back this up"),
-        ("config", places.user_config_file(call.environ), "settings"),
-        ("cache", places.user_cache_dir(call.environ), "search index; delete freely"),
-        ("state", places.user_state_dir(call.environ), "operation log, for undo"),
+        ("store", call.config.storage_path, "sessions; back this up"),
+        ("config", str(places.user_config_file(call.environ)), "settings"),
+        ("cache", str(places.user_cache_dir(call.environ)), "search index; delete freely"),
+        ("state", str(places.user_state_dir(call.environ)), "operation log, for undo"),
     )
     return Paths(
-        places=tuple(Place(name=n, path=str(p), exists=p.exists(), purpose=purpose) for n, p, purpose in found)
+        places=tuple(Place(name=n, path=p, exists=Path(p).exists(), purpose=purpose) for n, p, purpose in found)
     )

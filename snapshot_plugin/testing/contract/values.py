@@ -52,7 +52,7 @@ class Values(Stage):
 
     async def test_an_unknown_field_can_change_and_go(self, opened: Opener) -> None:
         store, known = opened(), make_snapshot("a")
-        versions = [known.evolve(extra={"n": 1}), known.evolve(extra={"n": 2}), known.evolve(extra=None), known]
+        versions = [*(known.with_stored({"extra": value}) for value in ({"n": 1}, {"n": 2}, None)), known]
         for version in versions:
             await store.save(version)
         assert [await opened().load("session", at=seq) for seq in (1, 2, 3, 4)] == versions
