@@ -18,17 +18,17 @@ Snapshot = tuple[Header, list[bytes]]
 _PACK_BYTES = 128 << 10
 """A larger pack would hardly be smaller, and one snapshot in it would take longer to read."""
 _PACKS = 4
-"""Into at least so many packs a session is cut: damage costs the pack it is in, not the session."""
+"""A session is cut into at least so many packs, unless it is small: damage costs one pack, not the session."""
 _WORTH = 8 << 10
 """Less than this fits into a block or two of the disk anyway."""
 _BEGINS = b'{"frame":'
 
 
-def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None) -> list[bytes]:
+def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None, *, packs: int = _PACKS) -> list[bytes]:
     """Frames that hold these snapshots in little space; neighbours stand together in packs."""
     listed = list(snapshots)
     total = sum(payload_size(lines) for _, lines in listed)
-    limit = max(_WORTH, min(_PACK_BYTES, total // _PACKS))
+    limit = max(2 * _WORTH, min(_PACK_BYTES, total // packs))  # twice: a group below _WORTH is not packed
     return [frame for group in _groups(listed, limit) for frame in _frames(group, keys)]
 
 

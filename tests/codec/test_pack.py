@@ -63,7 +63,7 @@ def test_what_is_packed_comes_out_as_it_went_in(keys: SessionKeys | None, count:
 def test_the_header_of_a_pack_is_that_of_its_newest_from_the_beginning_of_its_oldest(
     keys: SessionKeys | None,
 ) -> None:
-    [frame] = packed(snapshots(*range(1, 9)), keys)
+    [frame] = packed(snapshots(*range(1, 9)), keys, packs=1)
 
     header, summary = open_meta(frame, session_id="session", keys=keys)
 
@@ -72,7 +72,7 @@ def test_the_header_of_a_pack_is_that_of_its_newest_from_the_beginning_of_its_ol
 
 
 def test_a_pack_is_json_lines_for_any_gzip() -> None:
-    [frame] = packed(snapshots(*range(1, 9)), None)
+    [frame] = packed(snapshots(*range(1, 9)), None, packs=1)
 
     kinds = [next(iter(json.loads(line))) for line in gzip.decompress(frame).splitlines()]
 
@@ -80,7 +80,7 @@ def test_a_pack_is_json_lines_for_any_gzip() -> None:
 
 
 def test_a_snapshot_that_stands_alone_begins_a_pack() -> None:
-    frames = packed(snapshots(*range(1, 21), full=(1, 7)), None)
+    frames = packed(snapshots(*range(1, 21), full=(1, 7)), None, packs=1)
 
     headers = [open_frame(frame, session_id="session", keys=None)[0] for frame in frames]
     assert [(header.lo, header.hi, header.full) for header in headers] == [(1, 6, True), (7, 20, True)]
@@ -105,7 +105,7 @@ def test_many_snapshots_take_much_less_room_in_packs() -> None:
 
 
 def handmade(inside: Sequence[Snapshot], keys: SessionKeys | None, **changes: Any) -> bytes:
-    [frame] = packed(snapshots(*range(1, 9)), keys)
+    [frame] = packed(snapshots(*range(1, 9)), keys, packs=1)
     header, _ = open_frame(frame, session_id="session", keys=keys)
     lines = [b'{"meta":{}}']
     for each, content in inside:
@@ -147,7 +147,7 @@ def test_a_pack_that_contradicts_itself_is_refused(inside: list[Snapshot], keys:
 
 @pytest.mark.parametrize("header", [b"", b"{", b"[]", b'{"lo":1}', b"\xff", b"null"])
 def test_a_header_inside_that_is_none_is_damage(header: bytes) -> None:
-    [frame] = packed(snapshots(*range(1, 9)), None)
+    [frame] = packed(snapshots(*range(1, 9)), None, packs=1)
     outside, payload = open_frame(frame, session_id="session", keys=None)
     lines = payload.split(b"\n")
     lines[1] = b'{"frame":' + header + b"}"
@@ -169,7 +169,7 @@ def test_a_payload_must_end_with_its_last_line(payload: bytes) -> None:
 
 
 def test_a_plain_pack_is_refused_in_an_encrypted_store() -> None:
-    [frame] = packed(snapshots(*range(1, 9)), None)
+    [frame] = packed(snapshots(*range(1, 9)), None, packs=1)
 
     with pytest.raises(SnapshotTampered):
         open_snapshots(frame, session_id="session", keys=KEYS)

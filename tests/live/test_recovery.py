@@ -186,9 +186,13 @@ CRASHING_RECOVERY = """
     from snapshot_plugin.live.recovery import recover
     from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.store.filesystem import FilesystemStore
-    import anyio._backends._asyncio, snapshot_plugin.live.messages, snapshot_plugin.live.place  # once, not per fork
+    # Imported and built once, not in each of the forks.
+    import anyio._backends._asyncio, isal.isal_zlib, snapshot_plugin.live.messages
+    from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
     now = datetime(2026, 11, 16, tzinfo=UTC)
+    question = Message.model_validate({"role": "user", "content": [{"type": "text", "text": "?"}]})
+    SessionSnapshot(session_id="s", created_at=now, updated_at=now, messages=(question,)).model_dump_json()
     opened = lambda path: FilesystemStore(path, background=False)
 
     def in_child(work):

@@ -230,13 +230,17 @@ def test_settings_come_from_variables_project_and_user_and_their_origin_is_shown
     user = User(tmp_path / "home", ASNAP_EVENT_DEBOUNCE="4")
     settings = user.home / ".config" / "asnap"
     settings.mkdir(parents=True)
-    (settings / "config.toml").write_text("event_debounce = 1\nexit_timeout = 1\nretry_first = 2\ntypo = 1\n")
+    (settings / "config.toml").write_text(
+        "event_debounce = 5\nspool_flush_interval = 5\nexit_timeout = 1\nretry_first = 2\ntypo = 1\n"
+    )
     (user.work / ".git").mkdir()
-    (user.work / ".asnap.toml").write_text("event_debounce = 3\nexit_timeout = 3\n")
+    (user.work / ".asnap.toml").write_text("event_debounce = 3\nspool_flush_interval = 3\nexit_timeout = 3\n")
     shown = user.asnap("config", "show", "--origin", "--json").json
     found = {each["name"]: (each["value"], each["layer"]) for each in shown["settings"]}
     assert found["event_debounce"] == (4.0, "environment")
-    assert found["exit_timeout"] == (3.0, "project")
+    assert found["spool_flush_interval"] == (3.0, "project")
+    assert found["exit_timeout"] == (1.0, "user")  # a project may only ask for what loses less
+    assert any("exit_timeout" in notice for notice in shown["notices"])
     assert found["retry_first"] == (2.0, "user")
     assert found["snapshot_interval"] == (300.0, "default")
     assert "typo" not in found

@@ -221,10 +221,11 @@ async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_f
     async with store_at(tmp_path, key) as store:
         found = (await SnapshotManager(store).restore("session")).snapshot
         assert (found.version, found.agent_session_id, found.model_extra) == (CURRENT_VERSION, "theirs", {})
-        await store.save(found.append(make_message("b")))
+        longer = found.append(make_message("b"))
+        await store.save(longer)
     async with store_at(tmp_path, key) as store:
         assert await store.load("session", at=1) == found
-        assert await store.load("session", strict=True) == found.append(make_message("b"))
+        assert await store.load("session", strict=True) == longer
     assert [(n, h.v, h.full) for n, h in headers_in(tmp_path).items()] == [(1, 1, True), (2, CURRENT_VERSION, True)]
 
 
