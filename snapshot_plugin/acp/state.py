@@ -137,7 +137,8 @@ def _with_plan(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 
 def _entry(raw: Raw) -> PlanEntry:
     known = _words(raw, "content", "priority", "status")
-    return PlanEntry(**{key: value for key, value in raw.items() if key not in ("priority", "status")} | known)
+    rest = {key: value for key, value in raw.items() if key not in ("priority", "status")}
+    return PlanEntry.model_validate(rest | known)  # an agent may send fields that this release does not know
 
 
 def _with_commands(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:

@@ -225,7 +225,7 @@ async def test_the_reader_ignores_what_the_next_segment_numbers_again(tmp_path: 
     failed = path.read_bytes()
     path.write_bytes(failed[: failed.rindex(bytes.fromhex("1f8b0804"))])
     async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
-        await store.save(make_snapshot("a", "acknowledged"))
+        await store.save(make_snapshot("a", "acknowledged"), base=1)
     path.write_bytes(failed)
 
     async with FilesystemStore(tmp_path) as store:

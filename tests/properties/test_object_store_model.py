@@ -22,6 +22,7 @@ from obstore.store import MemoryStore as Objects
 
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import ledgers, s3
 from snapshot_plugin.store.bucket import Bucket, Moved, Stored
 from snapshot_plugin.store.s3 import ObjectStore
@@ -107,6 +108,7 @@ class Machine:
             SlowBucket(world, self._pause), clock=FixedClock(), background=False, ledger_bytes=900
         )
         self._texts: tuple[str, ...] = ()
+        self._loaded: SessionSnapshot | None = None
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
 
@@ -144,8 +146,10 @@ class Machine:
 
     def save(self, name: str) -> None:
         texts = (*self._texts, name)
-        ref = self._do(self._store.core.save, make_snapshot(*texts), "manual", (), None if self._texts else 0)
-        self._texts = texts
+        made = make_snapshot(*texts)
+        value = self._loaded.evolve(messages=made.messages) if self._loaded else made
+        ref = self._do(self._store.core.save, value, "manual", (), None if self._texts else 0)
+        self._texts, self._loaded = texts, value
         assert ref.written
         self._world.acknowledged.append(name)
 
@@ -154,25 +158,26 @@ class Machine:
         try:
             found = self._do(self._store.core.read, "session", None, True)
         except SnapshotNotFound:
-            self._texts = ()
+            self._texts, self._loaded = (), None
         else:
             self._texts = tuple(message.text for message in found.snapshot.messages)
+            self._loaded = found.snapshot
         if self._world.nothing_is_deleted:
             assert before <= set(self._texts)
 
     def forget(self, name: str) -> None:
-        self._do(self._store.core.forget, "session", RetentionPolicy(keep_last=1), False)
+        self._do(self._store.core.forget, "session", RetentionPolicy(keep_last=1), frozenset(), False)
 
     def compact(self, name: str) -> None:
         self._do(self._store.core.compact, "session")
 
     def delete(self, name: str) -> None:
-        self._do(self._store.core.delete, "session")
-        self._texts = ()
+        self._do(self._store.core.delete, "session", False)
+        self._texts, self._loaded = (), None
 
     def undelete(self, name: str) -> None:
         for trashed in self._do(self._store.frames.trash)[:1]:
-            self._do(self._store.core.undelete, trashed.token)
+            self._do(self._store.core.undelete, trashed.token, None)
         self._look()
 
     def purge(self, name: str) -> None:
@@ -180,7 +185,7 @@ class Machine:
         self._do(lambda: self._store.frames.purge(older_than=timedelta(days=1), now=FixedClock()()))
 
     def list(self, name: str) -> None:
-        assert {meta.state for meta in self._do(self._store.core.list)} <= {"ok"}
+        assert {meta.state for meta in self._do(self._store.core.list, {})} <= {"ok"}
 
 
 def run(world: World, machines: Sequence[Machine], choices: Iterator[tuple[int, int]]) -> None:
@@ -211,13 +216,13 @@ def everything_in(world: World) -> set[str]:
         assert len(texts) == len(set(texts))
         found.update(texts)
         assert store.prepared(store.core.check, (None, False)).ok
-        store.prepared(store.core.delete, ("session",))
+        store.prepared(store.core.delete, ("session", False))
         store.core._writers.forget("session")
 
     if store.prepared(store.frames.sessions, ()):
         read()
     for trashed in store.prepared(store.frames.trash, ()):
-        store.prepared(store.core.undelete, (trashed.token,))
+        store.prepared(store.core.undelete, (trashed.token, None))
         read()
     store.prepared(lambda: store.frames.purge(older_than=timedelta(days=999), now=FixedClock()()), ())
     assert store.frames.leftovers("session") == []

@@ -18,7 +18,6 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
-from tests.unknown_fields import with_unknown
 
 ABSENT = "(absent)"
 GROUPS = ("memory", "metadata", "plugins")
@@ -143,7 +142,7 @@ class Play:
         await self._save()
 
     async def set_unknown(self, value: Any) -> None:
-        self.now = with_unknown(self.now, from_the_future=value)
+        self.now = self.now.with_stored({"from_the_future": value})
         await self._save()
 
     async def tag(self) -> None:
@@ -166,29 +165,34 @@ class Play:
     async def reopen(self) -> None:
         await self.store.aclose()
         self.store = self._open()
-        await self._save()
+        await self.look()
 
     async def look(self) -> None:
-        """Loading the newest renews what the writer builds on."""
-        assert await self.store.load("session") == self.kept[self.head]
+        """A loaded value is what the next save builds on."""
+        loaded = await self.store.load("session")
+        assert loaded == self.kept[self.head]
+        self.now = loaded
         await self._save()
 
     async def delete_and_undelete(self) -> None:
         trashed = await self.store.delete("session")
         assert not await self.reader.list()
         assert await self.reader.undelete(trashed.token) == "session"
-        await self._save()  # who deleted a session has seen nothing of it any more
+        await self.look()  # a store object that deleted a session knows nothing of it any more
 
     async def be_overtaken(self, text: str) -> None:
-        mine, self.now = self.now, make_snapshot("of another writer", text)
-        if self.now == self.kept[self.head]:
-            return
+        mine = self.now
         async with self._open() as other:
-            ref = await other.save(self.now)
-        self.kept[ref.seq] = self.now
+            loaded = await other.load("session")
+            theirs = loaded.evolve(messages=make_snapshot("of another writer", text).messages)
+            if theirs == self.kept[self.head]:
+                return
+            ref = await other.save(theirs)
+        self.kept[ref.seq] = theirs
         with pytest.raises(Conflict):
             await self.store.save(mine.evolve(title="late"))
-        assert await self.store.load("session") == self.now
+        self.now = await self.store.load("session")
+        assert self.now == theirs
 
 
 async def play(story: list[Step], key: KeySource | None, *, background: bool) -> None:
