@@ -100,8 +100,8 @@ class Play:
         assert (report.ok, report.snapshots) == (True, len(self.kept))
         assert self._background or report.findings == ()  # in the background a file may just be in the making
 
-    async def _save(self, *tags: str) -> None:
-        ref = await self.store.save(self.now, tags=tags)
+    async def _save(self, *tags: str, base: int | None = None) -> None:
+        ref = await self.store.save(self.now, tags=tags, base=base)
         changed = bool(tags) or self.now != self.kept.get(self.head)
         assert (ref.seq, ref.written) == (self.head + changed, changed)
         self.kept[ref.seq] = self.now
@@ -151,7 +151,7 @@ class Play:
     async def go_back(self, place: int) -> None:
         """Continue from an older snapshot, as a user who undoes things does."""
         self.now = self.kept[sorted(self.kept)[place % len(self.kept)]]
-        await self._save()
+        await self._save(base=self.head)
 
     async def forget(self, last: int) -> None:
         stay = {*sorted(self.kept)[-last:], *self.tagged}
