@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 MEMORY = ("+memory", "+subgraphs")
-"""How the ids of sessions end that only hold a part of another one: working memory, a LangGraph thread's subgraphs."""
+"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
 
 
 class Holder(Part):

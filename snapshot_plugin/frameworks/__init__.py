@@ -7,9 +7,9 @@
 | `claude_agent_sdk` | `SnapshotSessionStore` | the Claude Agent SDK's `SessionStore` |
 | `pydantic_ai` | `SnapshotConversationStore` | pydantic-ai's `ConversationStore` |
 
-Each takes a *place* (a directory, a URL, or an open store) and a *key*. They share `places` (one open store per place
-and key), `sessions` (one object per session and process, safe for threads and processes), and `conversations` (titles,
-counts, opaque entries, exact JSON). A framework is imported by its own module alone.
+Each takes a *place* (a directory, a URL, or an open store) and a *key*. They share `places` (one open store per
+place and key), `sessions` (one object per session and process, safe for threads and processes), and `conversations`
+(titles, counts, opaque entries, exact JSON). A framework is imported by its own module alone.
 
 Promises: durable on return; entries come back equal to what was given, or the write fails; objects are made by the
 framework's own constructors, nothing is unpickled; ids of the framework are labels, never tags.

@@ -81,7 +81,7 @@ def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is int:
-        return -(1 << 63) <= value < 1 << 63
+        return bool(-(1 << 63) <= value < 1 << 63)
     if kind is float:
         return math.isfinite(value)
     if levels == 0:

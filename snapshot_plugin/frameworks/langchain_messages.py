@@ -1,6 +1,6 @@
 """LangChain messages as messages of a session, and back: words and tool calls readable, the rest in metadata.
 
-A message is mapped only if the mapping gives it back exactly; `message_of` checks that by making it again. Objects are
+A message is mapped only if the mapping gives it back exactly; `mapped` checks that by making it again. Objects are
 made by LangChain's own message classes, whose names are looked up in a fixed list.
 """
 

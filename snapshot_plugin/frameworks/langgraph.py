@@ -4,8 +4,9 @@
 
     graph = builder.compile(checkpointer=SnapshotSaver("sessions"))
 
-A thread is one session; the checkpoints of its subgraphs are a companion session that lists hide. Values that are not
-JSON and no messages go through LangGraph's own serializer; pickles are refused. Install ``snapshot-plugin[langgraph]``.
+A thread is one session; the checkpoints of its subgraphs are a companion session that lists hide. Values that are
+neither JSON nor messages go through LangGraph's own serializer; pickles are refused. Install
+``snapshot-plugin[langgraph]``.
 """
 
 from __future__ import annotations

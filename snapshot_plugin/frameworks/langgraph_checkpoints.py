@@ -1,8 +1,8 @@
 """A LangGraph checkpoint as a snapshot, and back.
 
-The ``messages`` channel is the conversation. Every other channel is a section of its own under ``plugins``, which is
-not written again while its version stands. The checkpoint's own fields are the section ``langgraph``; each task's
-pending writes are a section ``langgraph:writes:…``.
+The ``messages`` channel is the conversation. Every other channel is a section of its own under ``plugins``, which
+is not written again while its version stands. The checkpoint's own fields are the section ``langgraph``; the writes
+of each task are a section ``langgraph:writes:…``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.frameworks.conversations import check_format, described, is_exact_json, opaque, raw_of
 from snapshot_plugin.frameworks.langchain_messages import Mapped, langchain_message, mapped
-from snapshot_plugin.frameworks.sessions import new_session
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
@@ -120,15 +119,20 @@ class Codec:
     # Writing ---------------------------------------------------------------------------------------------
 
     def snapshot(
-        self, head: SessionSnapshot | None, session_id: str, checkpoint: Mapping[str, Any], about: Mapping[str, Any],
-        new_versions: Mapping[str, Any], messages: Messages,
-    ) -> SessionSnapshot:  # fmt: skip
-        """The snapshot of *checkpoint* on top of *head*; *about* has its namespace, parent and metadata."""
+        self,
+        base: SessionSnapshot,
+        checkpoint: Mapping[str, Any],
+        about: Mapping[str, Any],
+        *,
+        new_versions: Mapping[str, Any],
+        messages: Messages,
+    ) -> SessionSnapshot:
+        """The snapshot of *checkpoint* on top of *base*; *about* has its namespace, parent and metadata."""
         values = dict(checkpoint["channel_values"])
-        reusable = self._unchanged(head, checkpoint, about, new_versions)
-        base = head or new_session(session_id, FRAMEWORK)
-        delta = isinstance(values.get(_MESSAGES), _DeltaSnapshot)
-        talk = values[_MESSAGES].value if delta else values.get(_MESSAGES)
+        reusable = self._unchanged(base, checkpoint, about, new_versions)
+        talk: Any = values.get(_MESSAGES)
+        delta = isinstance(talk, _DeltaSnapshot)
+        talk = talk.value if delta else talk
         is_talk = isinstance(talk, list) and all(isinstance(each, BaseMessage) for each in talk)
         said = base.messages
         if is_talk:
@@ -164,7 +168,7 @@ class Codec:
 
     @staticmethod
     def _carried(base: SessionSnapshot, core: Mapping[str, Any]) -> dict[str, Any]:
-        """Sections that are not the old checkpoint's: other plugins', and writes that came before their checkpoint."""
+        """Sections that are not the old checkpoint's: other plugins', and early or late writes."""
         old = core_of(base)
         gone = writes_prefix(old["ns"], old["id"]) if old and old["id"] != core["id"] else None
         return {
@@ -176,7 +180,10 @@ class Codec:
     def with_writes(
         self, snapshot: SessionSnapshot, key: str, writes: Sequence[tuple[str, Any]], task_path: str
     ) -> SessionSnapshot:
-        """*snapshot* with a task's writes. Ordinary writes that are there already stay; special ones are replaced."""
+        """*snapshot* with a task's writes. Ordinary writes that are there stay; special ones are replaced.
+
+        Returns *snapshot* itself if that changes nothing.
+        """
         before = snapshot.plugins.get(key) or {"writes": ()}
         kept = {each[0]: each for each in before["writes"]}
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
@@ -184,6 +191,8 @@ class Codec:
             place = WRITES_IDX_MAP.get(channel, index)
             if replace or place not in kept:
                 kept[place] = [place, channel, self.packed(value)]
+        if list(kept.values()) == list(before["writes"]):
+            return snapshot
         section = {"path": before.get("path", task_path), "writes": [kept[place] for place in sorted(kept)]}
         return snapshot.evolve(plugins={**snapshot.plugins, key: section})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from snapshot_plugin.errors import SnapshotNotFound
@@ -99,8 +99,8 @@ class Thread:
         about = {"ns": key[0], "id": key[1], "parent": parent, "metadata": metadata, "thread": self.thread_id}
 
         def make(head: SessionSnapshot | None) -> Change:
-            session_id = self._session.session_id
-            made = self._codec.snapshot(head, session_id, checkpoint, about, new_versions, self._messages)
+            base = head or new_session(self._session.session_id, FRAMEWORK)
+            made = self._codec.snapshot(base, checkpoint, about, new_versions=new_versions, messages=self._messages)
             return Change(made, labels_of(made))
 
         self._save(make)
@@ -115,18 +115,15 @@ class Thread:
             if self.sub and core and (core["ns"], core["id"]) != key and key in self.index():
                 base = self.load([key])[0][0]
             made = self._codec.with_writes(base, section, writes, task_path)
-            return None if head and made == head else Change(made, labels_of(made))
+            return None if made is head else Change(made, labels_of(made))
 
         self._save(make)
 
-    def _save(self, make: Any) -> None:
+    def _save(self, make: Callable[[SessionSnapshot | None], Change | None]) -> None:
         with self._session.lock:
-            self.index()
-            before = self._indexed
             seq = self._session.change(make)
-            head = self._session.current()
-            core = core_of(head)
-            if core and seq == before + 1 and self._session.seq == seq:
+            core = core_of(self._session.last)
+            if core and seq == self._indexed + 1:  # nobody else saved since the index was read
                 run = core["metadata"].get("run_id")
                 self._index[core["ns"], core["id"]] = Entry(seq, core["parent"], run)
                 self._indexed = seq
@@ -164,7 +161,7 @@ class Thread:
             copies = store.take_out(self._session.session_id)
         except SnapshotNotFound:
             return
-        target = other._session  # noqa: SLF001 — the same class
+        target = other._session
         store.put_in(target.session_id, copies)
         target.change(lambda head: _renamed(head, other.thread_id))
 

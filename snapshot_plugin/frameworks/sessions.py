@@ -1,4 +1,4 @@
-"""A session that several threads, event loops and processes change: each change is made on top of the newest one."""
+"""A session that several threads and processes change: each change is made on top of the newest snapshot."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ class SharedSession:
             elif tip is None or tip != self._tip:
                 self._read(tip)
             return self._snapshot
+
+    @property
+    def last(self) -> SessionSnapshot | None:
+        """What this process saved or read last, without a look at the store."""
+        return self._snapshot
 
     def _read(self, tip: Tip | None) -> None:
         self._snapshot, self._tip, self.seq = None, None, 0
