@@ -1,8 +1,8 @@
 """An agent on LangGraph with a scripted model. It is killed in the middle of a step, and goes on when run again.
 
 ``python -m integration.frameworks.langgraph_agent STORE`` runs one turn: two tools in parallel, then the answer.
-With ``--kill`` the process kills itself while the second tool works, after the first one has returned. The next run of
-the thread does not call the first tool again.
+With ``--kill`` the process kills itself while the second tool works, after the first one has returned. The next run
+of the thread does not call the first tool again.
 """
 
 from __future__ import annotations

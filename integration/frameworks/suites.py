@@ -1,8 +1,8 @@
 """Runs each framework's own suite, and ours, against our adapter, in an environment of its own.
 
 ``python -m integration.frameworks.suites`` makes an environment per framework and release (the newest, and the
-oldest that is supported), installs it from PyPI, and runs ``integration/frameworks/test_<name>.py`` there. ``--quick``
-takes the newest releases only. Exits with 1 if anything fails.
+oldest that is supported), installs it from PyPI, and runs ``integration/frameworks/test_<name>.py`` there.
+``--quick`` takes the newest releases only. Exits with 1 if anything fails.
 """
 
 from __future__ import annotations

@@ -54,6 +54,11 @@ class SharedSession:
                 self._read(tip)
             return self._snapshot
 
+    @staticmethod
+    def now() -> datetime:
+        """The time that a change is made at."""
+        return datetime.now(UTC)
+
     @property
     def last(self) -> SessionSnapshot | None:
         """What this process saved or read last, without a look at the store."""
