@@ -14,7 +14,14 @@ from snapshot_plugin.frameworks.langgraph_checkpoints import (
     writes_key,
     writes_prefix,
 )
-from snapshot_plugin.frameworks.sessions import COMPANION, Change, new_session, session_id_for, shared_session
+from snapshot_plugin.frameworks.sessions import (
+    COMPANION,
+    Change,
+    labelled,
+    new_session,
+    session_id_for,
+    shared_session,
+)
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.sync import SyncStore
 
@@ -198,11 +205,7 @@ def _renamed(head: SessionSnapshot | None, thread_id: str) -> Change | None:
 def thread_ids(store: SyncStore) -> set[str]:
     """The ids of all threads in a store."""
     out = set()
-    for meta in store.list():
-        if meta.provider_type == FRAMEWORK:
-            root = meta.session_id.removesuffix(COMPANION)
-            named = meta.labels.get("thread") or (store.section(meta.session_id, "plugins", FRAMEWORK) or {}).get(
-                "thread"
-            )
-            out.add(named if named and session_id_for(named) == root else root)  # a fork is a thread of its own
+    for meta, about in labelled(store, FRAMEWORK, "thread"):
+        root, named = meta.session_id.removesuffix(COMPANION), about.get("thread")
+        out.add(named if named and session_id_for(named) == root else root)  # a fork is a thread of its own
     return out

@@ -6,18 +6,19 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from snapshot_plugin.errors import Conflict, InvalidSessionId, SnapshotNotFound
 from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
 
-__all__ = ["COMPANION", "Change", "SharedSession", "new_session", "session_id_for", "shared_session"]
+__all__ = ["COMPANION", "Change", "SharedSession", "labelled", "new_session", "session_id_for", "shared_session"]
 
 _ATTEMPTS = 100
 _PREFIX = 40
@@ -116,6 +117,17 @@ def shared_session(store: SyncStore, session_id: str) -> SharedSession:
         if session is None:
             session = sessions[session_id] = SharedSession(store, session_id)
         return session
+
+
+def labelled(store: SyncStore, framework: str, *names: str) -> Iterator[tuple[SnapshotMeta, Mapping[str, str]]]:
+    """Every session of a framework with its labels.
+
+    A session that people saved last (a new title, a fork) has no labels: its section is read instead.
+    """
+    for meta in store.list():
+        if meta.provider_type == framework:
+            known = all(name in meta.labels for name in names)
+            yield meta, meta.labels if known else store.section(meta.session_id, "plugins", framework) or {}
 
 
 def new_session(session_id: str, framework: str, now: datetime | None = None) -> SessionSnapshot:
