@@ -34,7 +34,7 @@ def described(snapshot: SessionSnapshot, messages: tuple[Message, ...], **facts:
         return snapshot
     if messages is not old:
         facts = {"metrics": _metrics(snapshot, messages), **facts}
-        if not snapshot.title and (title := title_of(messages[:20])):
+        if not snapshot.title and "title" not in facts and (title := title_of(messages[:20])):
             facts["title"] = title
     return snapshot.model_copy(update={"messages": messages}).evolve(**facts)
 

@@ -146,6 +146,7 @@ def session_id_for(name: str) -> str:
     """
     with contextlib.suppress(InvalidSessionId):
         if not _RESERVED.search(name):
+            check_session_id(name)
             check_session_id(name + COMPANION)
             return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]
