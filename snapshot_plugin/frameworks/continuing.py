@@ -1,0 +1,22 @@
+"""How a framework's session is continued: in code, with the adapter that wrote it."""
+
+from __future__ import annotations
+
+__all__ = ["how_to_continue"]
+
+_LINES = {
+    "langgraph": 'builder.compile(SnapshotSaver({place!r})).invoke(…, {{"configurable": {{"thread_id": {id!r}}}}})',
+    "openai-agents": "await Runner.run(agent, prompt, session=SnapshotSession({id!r}, {place!r}))",
+    "claude-agent-sdk": "ClaudeAgentOptions(resume={id!r}, session_store=SnapshotSessionStore({place!r}))",
+    "pydantic-ai": "await agent.run(prompt, conversation=await SnapshotConversationStore({place!r}).load({id!r}))",
+    "persistent": "async with persistent_session(agent, agent_id={id!r}, store={place!r}): ...",
+}
+
+
+def how_to_continue(provider_type: str | None, session_id: str, place: str) -> str | None:
+    """A line of Python that continues a session of this kind; None if it is not continued in code."""
+    line = _LINES.get(provider_type or "")
+    if line is None:
+        return None
+    name = session_id.rpartition(".")[0] if provider_type == "claude-agent-sdk" else session_id
+    return line.format(id=name or session_id, place=place)
