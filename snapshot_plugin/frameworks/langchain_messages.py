@@ -6,6 +6,7 @@ made by LangChain's own message classes, whose names are looked up in a fixed li
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from langchain_core import messages as langchain
@@ -38,11 +39,20 @@ class Mapped(NamedTuple):
 
     def stands_for(self, other: BaseMessage) -> bool:
         """Whether *other* is still what was mapped."""
-        return type(other) is type(self.pristine) and _state(other) == _state(self.pristine)
+        mine = self.pristine
+        return bool(
+            type(other) is type(mine)
+            and other.__dict__ == mine.__dict__
+            and other.__pydantic_extra__ == mine.__pydantic_extra__
+        )
 
-
-def _state(message: BaseMessage) -> tuple[Any, Any]:
-    return message.__dict__, message.__pydantic_extra__
+    def copy(self) -> BaseMessage:
+        """The LangChain message for somebody who may change it."""
+        mine = self.pristine
+        if mine.__pydantic_extra__:
+            return mine.model_copy(deep=True)
+        inner = mine.__dict__.items()
+        return mine.model_copy(update={name: thaw(each) for name, each in inner if type(each) in (dict, list)})
 
 
 def mapped(given: BaseMessage) -> Mapped | None:
@@ -63,12 +73,11 @@ def _message(given: BaseMessage, kind: str) -> Message:
     fields = {**given.__dict__, **(given.__pydantic_extra__ or {})}
     if not is_exact_json(fields):
         raise InvalidSnapshot("the message holds values that are not JSON")
-    plain = type(given).model_fields
+    usual = _defaults(kind)
     rest = {
         name: value
         for name, value in fields.items()
-        if name not in _READABLE
-        and (name not in plain or value != plain[name].get_default(call_default_factory=True))
+        if name not in _READABLE and (name not in usual or value != usual[name])
     }
     if kind != _USUAL[_ROLES[kind]]:
         rest["class"] = kind
@@ -84,6 +93,13 @@ def _message(given: BaseMessage, kind: str) -> Message:
         metadata["usage"] = fields["usage_metadata"]
     blocks = [*_blocks(content), *(_call(call) for call in calls)]
     return Message(role=_ROLES[kind], content=blocks, id=given.id, metadata=metadata)
+
+
+@cache
+def _defaults(kind: str) -> dict[str, Any]:
+    return {
+        name: field.get_default(call_default_factory=True) for name, field in _CLASSES[kind].model_fields.items()
+    }
 
 
 def _blocks(content: Any) -> list[Any]:

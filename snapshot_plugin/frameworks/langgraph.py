@@ -301,7 +301,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         ns, found, parent = core["ns"], core["id"], core["parent"]
         return CheckpointTuple(
             _config(thread.thread_id, ns, found),
-            self._codec.checkpoint(snapshot),  # type: ignore[arg-type]  # a Checkpoint, as it was given
+            thread.checkpoint(snapshot),  # type: ignore[arg-type]  # a Checkpoint, as it was given
             thaw(core["metadata"]),
             _config(thread.thread_id, ns, parent) if parent else None,
             self._codec.pending(ns, found, snapshot, head),

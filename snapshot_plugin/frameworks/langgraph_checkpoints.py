@@ -8,6 +8,7 @@ of each task are a section ``langgraph:writes:…``.
 from __future__ import annotations
 
 import base64
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def writes_key(ns: str, checkpoint_id: str, task_id: str) -> str:
 
 
 class Messages:
-    """The conversation mapped last, so that a message that did not change is neither mapped nor written again."""
+    """The conversation as it was mapped or rebuilt last: what did not change is neither mapped nor built again."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -58,27 +59,41 @@ class Messages:
 
     def mapped(self, given: Sequence[BaseMessage], before: tuple[Message, ...]) -> tuple[Message, ...]:
         """*given* as messages of a session; those that are equal in *before* are the same objects."""
-        known, self._known = self._known, {}
-        out = [self._one(index, each, known, before) for index, each in enumerate(given)]
-        return before if len(out) == len(before) and all(map(_same, out, before)) else tuple(out)
-
-    def _one(
-        self, index: int, given: BaseMessage, known: Mapping[str | int, Mapped], before: tuple[Message, ...]
-    ) -> Message:
-        name = given.id or index
-        found = known.get(name)
-        if found is None or not found.stands_for(given):
-            found = mapped(given)
+        known, fresh, out = self._known, dict[str | int, Mapped](), list[Message]()
+        for index, each in enumerate(given):
+            name = each.id or index
+            found = known.get(name)
+            if found is None or not found.stands_for(each):
+                found = self._new(each, before[index] if index < len(before) else None)
             if found is None:
-                return opaque(FRAMEWORK, self._codec.packed(given))
-            if index < len(before) and before[index] == found.message:
-                found = found._replace(message=before[index])
-        self._known[name] = found
-        return found.message
+                out.append(opaque(FRAMEWORK, self._codec.packed(each)))
+            else:
+                fresh[name] = found
+                out.append(found.message)
+        self._known = fresh
+        return before if len(out) == len(before) and all(map(operator.is_, out, before)) else tuple(out)
 
+    @staticmethod
+    def _new(given: BaseMessage, before: Message | None) -> Mapped | None:
+        found = mapped(given)
+        return found._replace(message=before) if found and before is not None and before == found.message else found
 
-def _same(left: object, right: object) -> bool:
-    return left is right
+    def rebuilt(self, messages: Sequence[Message]) -> list[BaseMessage]:
+        """The messages of LangChain that *messages* stand for; nobody else has the objects."""
+        known, fresh, out = self._known, dict[str | int, Mapped](), list[BaseMessage]()
+        for index, each in enumerate(messages):
+            raw = None if each.content else raw_of(FRAMEWORK, each)
+            if raw is not None:
+                out.append(self._codec.unpacked(raw))
+                continue
+            name = each.id or index
+            found = known.get(name)
+            if found is None or found.message is not each:
+                found = Mapped(each, langchain_message(each))
+            fresh[name] = found
+            out.append(found.copy())
+        self._known = fresh
+        return out
 
 
 class Codec:
@@ -198,8 +213,8 @@ class Codec:
 
     # Reading ---------------------------------------------------------------------------------------------
 
-    def checkpoint(self, snapshot: SessionSnapshot) -> dict[str, Any]:
-        """The checkpoint that *snapshot* holds."""
+    def checkpoint(self, snapshot: SessionSnapshot, messages: Messages) -> dict[str, Any]:
+        """The checkpoint that *snapshot* holds; *messages* has what was rebuilt before."""
         core = core_of(snapshot) or {}
         checkpoint: dict[str, Any] = self.unpacked(core["checkpoint"])
         values = {
@@ -208,13 +223,9 @@ class Codec:
             if name.startswith(_CHANNEL)
         }
         if core["talk"]:
-            talk = [self._message(each) for each in snapshot.messages]
+            talk = messages.rebuilt(snapshot.messages)
             values[_MESSAGES] = _DeltaSnapshot(talk) if core["talk"] == "delta" else talk
         return {**checkpoint, "channel_values": values}
-
-    def _message(self, message: Message) -> Any:
-        raw = raw_of(FRAMEWORK, message)
-        return langchain_message(message) if raw is None else self.unpacked(raw)
 
     def has_value(self, snapshot: SessionSnapshot, channel: str) -> bool:
         """Whether the checkpoint stores a value of *channel*."""
@@ -225,7 +236,7 @@ class Codec:
         """The stored value of one channel."""
         if _CHANNEL + channel in snapshot.plugins:
             return self.unpacked(snapshot.plugins[_CHANNEL + channel])
-        return self.checkpoint(snapshot)["channel_values"][channel]
+        return self.checkpoint(snapshot, Messages(self))["channel_values"][channel]
 
     def pending(
         self, ns: str, checkpoint_id: str, *snapshots: SessionSnapshot, channels: frozenset[str] | None = None

@@ -96,6 +96,11 @@ class Thread:
                 found.update(zip(older, self._session.store.walk(head.session_id, older), strict=True))
             return [(found[seq], head) for seq in seqs]
 
+    def checkpoint(self, snapshot: SessionSnapshot) -> dict[str, Any]:
+        """The checkpoint that *snapshot* holds."""
+        with self._session.lock:
+            return self._codec.checkpoint(snapshot, self._messages)
+
     # Writing ---------------------------------------------------------------------------------------------
 
     def put(
