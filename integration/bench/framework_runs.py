@@ -76,9 +76,8 @@ def langgraph(turns: int, place: Path) -> dict[str, float]:
     def joined(state: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
         return [*(state or []), *(each for write in writes for each in write)]
 
-    class Deltas(TypedDict):
-        messages: Annotated[list[Any], DeltaChannel(joined, list)]
-
+    # A class's annotations would be text here, which cannot name what this function imports.
+    Deltas: Any = TypedDict("Deltas", {"messages": Annotated[list[Any], DeltaChannel(joined, list)]})  # noqa: N806
     config: Any = {"configurable": {"thread_id": "t"}}
     counter = iter(range(1 << 30))
 

@@ -5,6 +5,7 @@
 | `langgraph` | `SnapshotSaver` | LangGraph's `SqliteSaver`, `PostgresSaver` |
 | `openai_agents` | `SnapshotSession` | the OpenAI Agents SDK's `SQLiteSession` |
 | `claude_agent_sdk` | `SnapshotSessionStore` | the Claude Agent SDK's `SessionStore` |
+| `agent_framework` | `SnapshotHistoryProvider` | agent-framework's `FileHistoryProvider` |
 | `pydantic_ai` | `SnapshotConversationStore` | pydantic-ai's `ConversationStore` |
 
 Each takes a *place* (a directory, a URL, or an open store) and a *key*. They share `places` (one open store per

@@ -8,6 +8,8 @@ _LINES = {
     "langgraph": 'builder.compile(SnapshotSaver({place!r})).invoke(…, {{"configurable": {{"thread_id": {id!r}}}}})',
     "openai-agents": "await Runner.run(agent, prompt, session=SnapshotSession({id!r}, {place!r}))",
     "claude-agent-sdk": "ClaudeAgentOptions(resume={id!r}, session_store=SnapshotSessionStore({place!r}))",
+    "agent-framework": "Agent(client, context_providers=[SnapshotHistoryProvider({place!r})])"
+    ".run(prompt, session=AgentSession(session_id={id!r}))",
     "pydantic-ai": "await agent.run(prompt, conversation=await SnapshotConversationStore({place!r}).load({id!r}))",
     "persistent": "async with persistent_session(agent, agent_id={id!r}, store={place!r}): ...",
 }

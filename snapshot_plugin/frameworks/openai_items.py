@@ -43,11 +43,10 @@ def message_of(item: Any) -> Message:
 
 def item_of(message: Message) -> Any:
     """The item that *message* was made of; each call makes a new one."""
-    raw = raw_of(_FIELD, message)
-    if raw is not None:
+    if not message.content and (raw := raw_of(_FIELD, message)) is not None:
         return raw
-    about = thaw(message.metadata[_FIELD])
-    rest = about["rest"]
+    about = message.metadata[_FIELD]
+    rest = thaw(about["rest"])
     return {**_READ[about["kind"]](message, rest.pop("parts", None)), **rest}
 
 
