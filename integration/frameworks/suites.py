@@ -37,6 +37,7 @@ SUITES = (
     Suite("openai_agents", ("openai-agents",), ("openai-agents==0.20.0",)),
     Suite("claude_agent_sdk", ("claude-agent-sdk",), ("claude-agent-sdk==0.2.150",)),
     Suite("agent_framework", ("agent-framework-core",), ("agent-framework-core==1.20.0",)),
+    Suite("google_adk", ("google-adk",), ("google-adk==2.10.0",)),
     Suite("pydantic_ai", ("pydantic-ai-slim",), ("pydantic-ai-slim==2.60.0",)),
 )
 

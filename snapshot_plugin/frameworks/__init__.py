@@ -6,6 +6,7 @@
 | `openai_agents` | `SnapshotSession` | the OpenAI Agents SDK's `SQLiteSession` |
 | `claude_agent_sdk` | `SnapshotSessionStore` | the Claude Agent SDK's `SessionStore` |
 | `agent_framework` | `SnapshotHistoryProvider` | agent-framework's `FileHistoryProvider` |
+| `google_adk` | `SnapshotSessionService` | ADK's `SqliteSessionService`, `DatabaseSessionService` |
 | `pydantic_ai` | `SnapshotConversationStore` | pydantic-ai's `ConversationStore` |
 
 Each takes a *place* (a directory, a URL, or an open store) and a *key*. They share `places` (one open store per

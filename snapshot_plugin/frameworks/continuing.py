@@ -10,9 +10,12 @@ _LINES = {
     "claude-agent-sdk": "ClaudeAgentOptions(resume={id!r}, session_store=SnapshotSessionStore({place!r}))",
     "agent-framework": "Agent(client, context_providers=[SnapshotHistoryProvider({place!r})])"
     ".run(prompt, session=AgentSession(session_id={id!r}))",
+    "google-adk": "Runner(…, session_service=SnapshotSessionService({place!r})).run_async(…, session_id={id!r})",
     "pydantic-ai": "await agent.run(prompt, conversation=await SnapshotConversationStore({place!r}).load({id!r}))",
     "persistent": "async with persistent_session(agent, agent_id={id!r}, store={place!r}): ...",
 }
+_SUFFIXED = ("claude-agent-sdk", "google-adk")
+"""Whose ids end with a digest of the project or user that the framework's own id is unique in."""
 
 
 def how_to_continue(provider_type: str | None, session_id: str, place: str) -> str | None:
@@ -20,5 +23,5 @@ def how_to_continue(provider_type: str | None, session_id: str, place: str) -> s
     line = _LINES.get(provider_type or "")
     if line is None:
         return None
-    name = session_id.rpartition(".")[0] if provider_type == "claude-agent-sdk" else session_id
+    name = session_id.rpartition(".")[0] if provider_type in _SUFFIXED else session_id
     return line.format(id=name or session_id, place=place)
