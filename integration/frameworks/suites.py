@@ -38,7 +38,7 @@ SUITES = (
     Suite("claude_agent_sdk", ("claude-agent-sdk",), ("claude-agent-sdk==0.2.150",)),
     Suite("agent_framework", ("agent-framework-core",), ("agent-framework-core==1.20.0",)),
     Suite("google_adk", ("google-adk",), ("google-adk==2.10.0",)),
-    Suite("pydantic_ai", ("pydantic-ai-slim",), ("pydantic-ai-slim==2.60.0",)),
+    Suite("pydantic_ai", ("pydantic-ai-slim",), ("pydantic-ai-slim==2.66.0",)),
 )
 
 
