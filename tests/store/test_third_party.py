@@ -83,7 +83,9 @@ class SqliteLog:
         return tip_of(self.segments(session_id))
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
-        insert = "INSERT OR REPLACE" if fresh else "INSERT"  # fresh: a frame with that number was never acknowledged
+        insert = (
+            "INSERT OR REPLACE" if fresh else "INSERT"
+        )  # fresh: a frame with that number was never acknowledged
         self._rows(f"{insert} INTO frames VALUES ('', ?, ?, ?)", session_id, header.hi, frame)
         self._rows("INSERT OR REPLACE INTO sessions VALUES ('', ?, ?, NULL)", session_id, header.hi)
         return False
