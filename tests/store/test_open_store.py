@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.kdf import scrypt
 
 from snapshot_plugin import FilesystemStore, MemoryStore, open_store
 from snapshot_plugin.codec.keys import generate_key
@@ -131,8 +132,6 @@ async def test_another_package_adds_a_scheme_by_entry_point(
 def test_a_process_stretches_a_passphrase_once_for_all_its_store_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cryptography.hazmat.primitives.kdf import scrypt
-
     stretched = []
 
     def counted(**how: Any) -> scrypt.Scrypt:

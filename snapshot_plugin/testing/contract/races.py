@@ -91,7 +91,7 @@ class Races(Stage):
     async def test_a_save_is_repeated_after_its_answer_got_lost(
         self, opened: Opener, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The service did it and the connection broke: saving again is one snapshot, not a conflict with oneself."""
+        """The service did it and the connection broke: saving again is no conflict with oneself."""
         store = opened()
         if not isinstance(store, LogStore):
             pytest.skip("only a store over a FrameLog is given a log that loses answers")
