@@ -15,7 +15,16 @@ from snapshot_plugin.errors import InvalidSessionId
 if TYPE_CHECKING:
     from ulid import ULID
 
-__all__ = ["MAX_ID_BYTES", "check_session_id", "dated", "dirname_of", "new_id", "session_id_of", "short_id", "time_of"]
+__all__ = [
+    "MAX_ID_BYTES",
+    "check_session_id",
+    "dated",
+    "dirname_of",
+    "new_id",
+    "session_id_of",
+    "short_id",
+    "time_of",
+]
 
 MAX_ID_BYTES = 200
 """The longest directory name of a session, in bytes. File systems end at 255; suffixes need the rest."""
