@@ -7,7 +7,7 @@ import inspect
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -52,8 +52,9 @@ class Forgetful(MemoryLog):
 class Unlocked(MemoryLog):
     """Lets everybody in at once, and a save in the middle of every rewriting: a save is lost in `replace`."""
 
-    def exclusively(self, session_id: str) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def exclusively(self, session_id: str) -> Iterator[None]:
+        yield
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         before = self.tip(session_id)
