@@ -1,7 +1,7 @@
 """The reference pages that are made from the code; ``python -m integration.reference`` writes them.
 
 `python.md` comes from the docstrings and signatures of the public modules, `configuration.md` from the settings,
-`errors.md` from the error classes. Modules are read, not imported, so frameworks need not be installed. A test fails
+`errors.md` from the error classes. Modules are read, not imported, so no framework need be installed. A test fails
 when a page is old; that is also how a change of the public API is noticed.
 """
 
