@@ -62,6 +62,9 @@ class Client:
     returns None leaves the request open, to be answered with `respond`. Methods not named get ``-32601``.
     """
 
+    launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+    """Starts the process."""
+
     def __init__(
         self,
         command: Sequence[str],
@@ -81,7 +84,7 @@ class Client:
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._ended = False
-        self.process = subprocess.Popen(
+        self.process = self.launch(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
