@@ -22,7 +22,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def forked(state: None) -> Iterator[None]:
     """Hosts and agents start from a process that has imported what they need."""
-    with forked_clients("tests.acp.hosted", "snapshot_plugin.cli.commands.run"):
+    with forked_clients("tests.acp.warm"):
         yield
 
 

@@ -15,7 +15,7 @@ from tests.forkserver import forked_clients
 @pytest.fixture(scope="session", autouse=True)
 def forked() -> Iterator[None]:
     """Agents and orchestrators start from a process that has imported what they need."""
-    with forked_clients("tests.acp_sdk.killed", "acp.stdio"):
+    with forked_clients("tests.acp.warm", "tests.acp_sdk.killed", "acp.stdio"):
         yield
 
 
