@@ -38,9 +38,9 @@ class Forked:
         self._status = status
         self.pid = int(os.read(status, 16))
         self.returncode: int | None = None
-        self.stdin: BinaryIO = open(pipes[0], "wb", buffering=0)  # noqa: SIM115 — the client closes it
-        self.stdout: BinaryIO = open(pipes[1], "rb", buffering=0)  # noqa: SIM115 — as above
-        self.stderr: BinaryIO = open(pipes[2], "rb", buffering=0)  # noqa: SIM115 — as above
+        self.stdin: BinaryIO = os.fdopen(pipes[0], "wb", buffering=0)
+        self.stdout: BinaryIO = os.fdopen(pipes[1], "rb", buffering=0)
+        self.stderr: BinaryIO = os.fdopen(pipes[2], "rb", buffering=0)
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class ForkServer:
         if tuple(command[:2]) != (sys.executable, "-m"):
             return subprocess.Popen(command, **how)
         (stdin, to), (out, stdout), (err, stderr), (status, report) = (os.pipe() for _ in range(4))
-        wish = {"argv": command[2:], "env": dict(how["env"]), "cwd": str(how["cwd"] or os.getcwd())}
+        wish = {"argv": command[2:], "env": dict(how["env"]), "cwd": str(how["cwd"] or Path.cwd())}
         theirs = [stdin, stdout, stderr, report]
         socket.send_fds(self._ours, [json.dumps(wish).encode()], theirs)
         for fd in theirs:
@@ -132,11 +132,11 @@ def serve(ours: socket.socket) -> None:
     signal.set_wakeup_fd(waker)
     reports: dict[int, int] = {}
     while True:
-        ready = select.select([ours, wake], [], [])[0]
+        ready = select.select([ours.fileno(), wake], [], [])[0]
         if wake in ready:
             os.read(wake, 1024)
             _reap(reports)
-        if ours in ready:
+        if ours.fileno() in ready:
             data, fds, _, _ = socket.recv_fds(ours, _MESSAGE, 4)
             if not data:
                 return

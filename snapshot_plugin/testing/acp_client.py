@@ -1,4 +1,4 @@
-# ruff: noqa: S101, S603 — it is part of a test suite
+# ruff: noqa: S101 — it is part of a test suite
 """A small ACP client over the stdio of a real process: it sees every byte, and every wait is bounded."""
 
 from __future__ import annotations

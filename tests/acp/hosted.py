@@ -1,7 +1,7 @@
 """Our hosts as processes that speak ACP on stdin and stdout, for the host suite.
 
-``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE PATIENCE agent…``. With ``sdk-agent`` the scripted agent
-plays the author's code; with ``conductor`` this process conducts a proxy chain and the agent is the successor.
+``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE PATIENCE agent…``. With ``sdk-agent`` the scripted
+agent plays the author's code; with ``conductor`` this process conducts a proxy chain in front of the agent.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def conductor(place: str, command: list[str], patience: float) -> int:
     """The proxy as a link of a chain, between our client and the agent."""
     run = ["snapshot_plugin", "run", "--store", place, "--patience", str(patience)]
     (stdin, to_link), (out, stdout) = os.pipe(), os.pipe()
-    link = fork({"argv": run, "env": dict(os.environ), "cwd": os.getcwd()}, [stdin, stdout, 2], [0, to_link, out])
+    link = fork({"argv": run, "env": dict(os.environ), "cwd": "."}, [stdin, stdout, 2], [0, to_link, out])
     os.close(stdin)
     os.close(stdout)
     agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import anyio._core._sockets
-import anyio._core._streams
-import opentelemetry.metrics
-import pydantic.plugin._loader
+from importlib import import_module
 
-import snapshot_plugin.acp.hosts.chain
-import snapshot_plugin.acp.hosts.proxy
-import snapshot_plugin.cli.call
-import snapshot_plugin.cli.commands.run
-import snapshot_plugin.manager.config
-import tests.acp.hosted
 from snapshot_plugin.model.value import Value
+
+for name in (
+    "anyio._core._sockets",
+    "anyio._core._streams",
+    "opentelemetry.metrics",
+    "pydantic.plugin._loader",
+    "snapshot_plugin.acp.hosts.chain",
+    "snapshot_plugin.acp.hosts.proxy",
+    "snapshot_plugin.cli.call",
+    "snapshot_plugin.cli.commands.run",
+    "snapshot_plugin.manager.config",
+    "tests.acp.hosted",
+):
+    import_module(name)
 
 
 def build(kind: type[Value]) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(60)
 
 def orchestrator(*arguments: str) -> Any:
     command = [sys.executable, "-m", "tests.acp_sdk.killed", *arguments]
-    pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return Client.launch(command, **pipes, cwd=ROOT, env=os.environ)
 
 
