@@ -29,6 +29,7 @@ from snapshot_plugin.acp.events import (
     answered_by_agent,
     answered_by_client,
     asked_by_agent,
+    never_sent,
     prompted,
     with_note,
 )
@@ -389,6 +390,17 @@ class Core:
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
         return waiting, self._jobs.agent_gone()
+
+    def unsent(self, message: Message) -> Actions:
+        """A request could not be written to the agent: answer it. The model is not told of a prompt it never got."""
+        pending = self._from_client.pop(key_of(message.get("id")), None) if "method" in message else None
+        if pending is None:
+            return []
+        entry = never_sent("the agent had ended") if pending.method == "session/prompt" else None
+        text = f"the agent had ended: {pending.method} did not reach it; send it again"
+        data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
+        answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
+        return [*self._recorded(pending.session_id, entry), answer]
 
     def release_queue(self) -> Actions:
         """Take in the messages that waited for the agent."""
