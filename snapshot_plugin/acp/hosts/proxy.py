@@ -215,7 +215,7 @@ class Proxy:
                 self._carry_out(self._agent_ended)
 
     def _agent_ended(self) -> Actions:
-        """What was not written must not reach the next process of the agent. A write to a dead one fails at once."""
+        """What was not written must not reach the agent's next process. A write to a dead one fails at once."""
         lines = self._agent_out.reclaim(_SETTLE).splitlines()
         unsent = [message for line in lines if (message := parse(line)) is not None]
         answered = [action for message in unsent for action in self._core.unsent(message)]
