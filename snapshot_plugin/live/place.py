@@ -12,7 +12,8 @@ from snapshot_plugin.errors import Fenced, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.live.aside import set_aside
 from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
 from snapshot_plugin.live.owners import sessions_of
-from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore
+from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
+from snapshot_plugin.live.rows import RowPlace
 from snapshot_plugin.live.spool import Record, Spool, spool_has_records
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
@@ -29,6 +30,8 @@ def place_of(store: SnapshotStore) -> LivePlace | None:
     if own is not None:
         place: LivePlace = own
         return place
+    if isinstance(store, StoreWithRows):
+        return RowPlace(store.live_rows, store.session_keys)
     return FilePlace(store) if isinstance(store, PlacedStore) else None
 
 

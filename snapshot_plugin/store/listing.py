@@ -70,10 +70,10 @@ def _newest(
 
     None if the session was deleted meanwhile, or its first save never finished.
     """
-    session_id, size, problem = entry
+    session_id, size, problem, tail = entry
     if problem is None:
         try:
-            if frame := log.tail(session_id):
+            if frame := tail or log.tail(session_id):
                 return meta_of(*open_meta(frame, session_id=session_id, keys=keys_of(session_id)), size)
         except SnapshotNotFound:
             return None

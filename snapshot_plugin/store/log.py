@@ -62,6 +62,8 @@ class SessionEntry(NamedTuple):
     session_id: str
     size_bytes: int
     problem: str | None = None
+    tail: bytes | None = None
+    """Its newest frame, where finding that costs nothing extra; otherwise a list asks for it."""
 
 
 class FrameReader(Protocol):

@@ -39,7 +39,6 @@ class ObjectLog(TrashObjects):
     def __init__(self, bucket: Bucket, *, ledger_bytes: int = LEDGER_BYTES) -> None:
         super().__init__(bucket)
         self._ledger_bytes = ledger_bytes
-        self._tails: dict[str, bytes | None] = {}
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. A writer first takes its own last version for the present one: the write will tell."""
@@ -56,9 +55,7 @@ class ObjectLog(TrashObjects):
         return self._look(session_id).segments
 
     def tail(self, session_id: str) -> bytes | None:
-        """See `FrameLog`. What `sessions` has just found out is not asked for again."""
-        with contextlib.suppress(KeyError):
-            return self._tails.pop(session_id)
+        """See `FrameLog`."""
         return self._tail(session_id, self._look(session_id).ledger)
 
     def _tail(self, session_id: str, ledger: Ledger) -> bytes | None:
@@ -74,7 +71,6 @@ class ObjectLog(TrashObjects):
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`. Ledgers are read, many at once: only they know what is in the trash."""
-        tails: dict[str, bytes | None] = {}
 
         def look(name: str) -> SessionEntry | None:
             session_id = session_id_of(name)
@@ -85,14 +81,10 @@ class ObjectLog(TrashObjects):
             except (Damaged, InvalidSnapshotVersion) as error:
                 return SessionEntry(session_id, 0, error.message)
             size = sum(part.size for part in ledger.parts)
-            if size:
-                tails[session_id] = self._tail(session_id, ledger)
-            return SessionEntry(session_id, size) if size else None
+            return SessionEntry(session_id, size, tail=self._tail(session_id, ledger)) if size else None
 
         names = self._bucket.names("sessions") if only is None else [dirname_of(only)]
-        found = [entry for entry in many_at_once(look, names) if entry]
-        self._tails = tails
-        return found
+        return [entry for entry in many_at_once(look, names) if entry]
 
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: objects that no ledger names. `purge` removes them."""
