@@ -53,6 +53,12 @@ class Hold(Protocol):
     def is_fenced(self) -> bool:
         """Whether another owner has taken the session over, or it was deleted, as far as a cheap look can tell."""
 
+    def watch(self, overtaken: Callable[[], None]) -> None:
+        """Call *overtaken* once, from any thread, when another owner is found to have taken the session over.
+
+        It must be quick and must not raise. A place that cannot be overtaken never calls it.
+        """
+
     @property
     def last(self) -> int:
         """The number of the newest record; numbers grow by one and are never used twice."""

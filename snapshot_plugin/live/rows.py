@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,14 @@ from pydantic import ValidationError
 
 from snapshot_plugin.errors import (
     Damaged,
+    Fenced,
     SessionLocked,
     SnapshotCorrupted,
     SnapshotError,
     StoreUnavailable,
 )
 from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.owners import Ownership
 from snapshot_plugin.live.spool import Record
 from snapshot_plugin.live.spool_format import Bodies, RawRecord
 from snapshot_plugin.store.postgres.outcomes import Held, LostConnection, Taken
@@ -56,6 +58,15 @@ class RowPlace:
         """See `LivePlace`."""
         return {session_id: _owner(text) for session_id, text in self._rows.owners().items()}
 
+    def ownerships(self) -> dict[str, Ownership]:
+        """The sessions that are live, or ended without a proper stop: one query for a whole list."""
+        return {
+            session_id: Ownership(owner=_owner(text))
+            if is_alive
+            else Ownership(died=_owner(text), last_sign=datetime.fromtimestamp(sign, UTC))
+            for session_id, text, is_alive, sign in self._rows.leases()
+        }
+
     def abandoned(self) -> Sequence[str]:
         """See `LivePlace`."""
         return self._rows.abandoned()
@@ -72,8 +83,7 @@ class RowHold:
         self.epoch = taken.epoch
         self.previous = _owner(taken.previous) if taken.previous else None
         self.damage: str | None = None
-        self.fenced: Callable[[], None] = lambda: None
-        """Called, in another thread, when the lease is found to be another owner's."""
+        self._overtaken: Callable[[], None] = lambda: None
         self._session_id, self._rows, self._bodies = session_id, rows, bodies
         self._previous = taken.previous
         self._lock = threading.Lock()
@@ -87,8 +97,23 @@ class RowHold:
         """The lease is durable: renew it from now on."""
         self._rows.hold(self._session_id, self.epoch, self._on_fenced)
 
+    def watch(self, overtaken: Callable[[], None]) -> None:
+        """See `Hold`. Noticed at the next statement, or when the lease is renewed."""
+        self._overtaken = overtaken
+
     def _on_fenced(self) -> None:
-        self.fenced()
+        with contextlib.suppress(SnapshotError):
+            if self._rows.is_overtaken(self._session_id, self.epoch):
+                told, self._overtaken = self._overtaken, lambda: None
+                told()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except Fenced:
+            self._on_fenced()
+            raise
 
     def _opened(self, taken: Taken) -> tuple[Record, ...]:
         """The records up to the first that is missing or does not open; the rest is set aside."""
@@ -133,7 +158,8 @@ class RowHold:
                 return self._last
             numbered = [(n, self._bodies.seal(n, body)) for n, body in enumerate(bodies, self._last + 1)]
             try:
-                self._rows.append(self._session_id, self.epoch, self._last, numbered)
+                with self._telling():
+                    self._rows.append(self._session_id, self.epoch, self._last, numbered)
             except LostConnection:
                 self._last = numbered[-1][0]
                 raise
@@ -145,7 +171,8 @@ class RowHold:
         """See `Hold`."""
         unsynced, self._unsynced = self._unsynced, False
         try:
-            self._rows.flush(self._session_id, self.epoch)
+            with self._telling():
+                self._rows.flush(self._session_id, self.epoch)
         except BaseException:
             self._unsynced = unsynced
             raise
@@ -162,7 +189,7 @@ class RowHold:
 
     def truncate(self, upto: int) -> None:
         """See `Hold`."""
-        with self._lock:
+        with self._lock, self._telling():
             self._rows.truncate(self._session_id, self.epoch, upto)
             self._last = max(self._last, upto)
             self._found = ()

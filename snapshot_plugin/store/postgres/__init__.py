@@ -10,6 +10,7 @@ Needs ``pip install 'snapshot-plugin[postgres]'``.
 `frames`          `FrameLog` as rows: segments and their frames
 `trash`           deleted sessions
 `keyrows`         the keys of an encrypted store
+`line_rows`       what commands did, for undo
 `live_rows`       leases with epochs, and spools; `snapshot_plugin.live.rows` makes a `LivePlace` of them
 `store`           `PostgresStore`
 ================  =====================================================================================

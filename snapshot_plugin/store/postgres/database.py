@@ -29,7 +29,7 @@ _LOCK_SECONDS = 30
 IDLE_SECONDS = 60.0
 """How long a transaction may wait for its process, which may have much to compress."""
 _LONGEST = 300
-_TABLES = ("meta", "sessions", "segments", "frames", "quarantine", "keys", "live", "spool")
+_TABLES = ("meta", "sessions", "segments", "frames", "quarantine", "keys", "operations", "live", "spool")
 
 
 class Database:

@@ -2,7 +2,8 @@
 
 A lease is a row with an owner, an **epoch** and the time **until** which it counts, by the clock of the server.
 Every statement of an owner names its epoch; once another owner has the session, the statement finds no row, and the
-owner is fenced. A lease that is over still belongs to its owner until another one takes it.
+owner is fenced. A lease that is over still belongs to its owner until another one takes it. Deleting the session
+raises the epoch too; **taken** is the epoch of the last owner, which tells a deletion from a takeover.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class LiveRows:
                 yield Held(present, seconds)
                 return
             self._database.rows(
-                f"UPDATE {{live}} SET epoch = %s, owner = %s, until = {_PROLONGED} WHERE sid = %s",
-                epoch + 1, owner, self.lease, session_id,
+                f"UPDATE {{live}} SET epoch = %s, taken = %s, owner = %s, until = {_PROLONGED} WHERE sid = %s",
+                epoch + 1, epoch + 1, owner, self.lease, session_id,
             )  # fmt: skip
             records = self._database.rows(
                 "SELECT n, body FROM {spool} WHERE sid = %s AND token = '' AND n > %s ORDER BY n", session_id, base
@@ -147,11 +148,16 @@ class LiveRows:
             # Weak enough for appends to the spool, which change no key; strong enough to make `taking` wait.
             "SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s FOR KEY SHARE", session_id, held[0],
         ):  # fmt: skip
+            held[1]()
             raise fenced_error(session_id)
 
     def is_current(self, session_id: str, epoch: int) -> bool:
         """Whether the session still has this epoch."""
         return bool(self._database.rows("SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s", session_id, epoch))
+
+    def is_overtaken(self, session_id: str, epoch: int) -> bool:
+        """Whether another owner took the session after this epoch. A deletion is not counted."""
+        return bool(self._database.rows("SELECT 1 FROM {live} WHERE sid = %s AND taken > %s", session_id, epoch))
 
     def append(self, session_id: str, epoch: int, after: int, records: Sequence[tuple[int, bytes]]) -> None:
         """Add records behind the one numbered *after*, and prolong the lease: one statement.
@@ -199,6 +205,13 @@ class LiveRows:
             )
         return f"{len(moved)} rows of {self._database.address.table('spool')} with token {token}" if moved else None
 
+    def count(self, session_id: str) -> int:
+        """How many records the spool holds."""
+        query = (
+            "SELECT count(*) FROM {spool} s JOIN {live} l USING (sid) WHERE sid = %s AND token = '' AND n > base"
+        )
+        return int(self._database.rows(query, session_id)[0][0])
+
     def begin_after(self, session_id: str, last: int) -> None:
         """The spool is empty, and numbers continue behind *last*."""
         self._database.rows("UPDATE {live} SET base = %s, last = %s WHERE sid = %s", last, last, session_id)
@@ -219,6 +232,16 @@ class LiveRows:
         if session_id is None:
             return dict(self._database.rows(query))
         return dict(self._database.rows(f"{query} AND sid = %s", session_id))
+
+    def leases(self) -> list[tuple[str, str, bool, float]]:
+        """Every lease that was not released: session, owner, whether it counts, and when it last gave a sign."""
+        self._prepare()
+        rows = self._database.rows(
+            "SELECT sid, owner, until > clock_timestamp(),"
+            " CASE WHEN isfinite(until) THEN extract(epoch FROM until)::float8 ELSE 0 END"
+            " FROM {live} WHERE owner IS NOT NULL"
+        )
+        return [(sid, owner, is_alive, max(0.0, until - self.lease)) for sid, owner, is_alive, until in rows]
 
     def abandoned(self, session_id: str | None = None) -> list[str]:
         """The sessions without a living owner whose last one died, or that have records; or just one."""

@@ -51,9 +51,11 @@ CREATE TABLE {quarantine} (
 );
 CREATE INDEX ON {quarantine} (sid);
 CREATE TABLE {keys} (name text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
+CREATE TABLE {operations} (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, line bytea NOT NULL);
 CREATE TABLE {live} (
     sid text COLLATE "C" PRIMARY KEY,
     epoch bigint NOT NULL,
+    taken bigint NOT NULL DEFAULT 0,
     owner text,
     until timestamptz NOT NULL,
     base bigint NOT NULL DEFAULT 0,

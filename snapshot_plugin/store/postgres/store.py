@@ -22,6 +22,7 @@ except ImportError as error:
     ) from error
 from snapshot_plugin.store.postgres.frames import SEGMENT_BYTES, SEGMENT_FRAMES, RowLog
 from snapshot_plugin.store.postgres.keyrows import KeyRows
+from snapshot_plugin.store.postgres.line_rows import LineRows
 from snapshot_plugin.store.postgres.live_rows import LiveRows
 from snapshot_plugin.store.postgres.schema import read_marker_row
 
@@ -55,6 +56,8 @@ class PostgresStore(KeyedStore):
         self._database = Database(address)
         self.live_rows = LiveRows(self._database, self.prepare)
         """Leases and spools, for `snapshot_plugin.live`."""
+        self.operation_lines = LineRows(self._database, self.prepare)
+        """What commands did to the store, for undo."""
         frames = RowLog(
             self._database,
             fence=self.live_rows.must_not_be_fenced,
