@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from snapshot_plugin.errors import InvalidInput
 
@@ -61,7 +61,7 @@ class Address(NamedTuple):
         lease = _number(options.pop("lease", ""), LEASE_SECONDS, _SHORTEST_LEASE, "lease")
         connections = int(_number(options.pop("connections", ""), _CONNECTIONS, 1, "connections"))
         bare = parts._replace(scheme="postgresql", fragment="")
-        conninfo = urlunsplit(bare._replace(query=urlencode({**_DEFAULTS, **options})))
+        conninfo = urlunsplit(bare._replace(query=urlencode({**_DEFAULTS, **options}, quote_via=quote)))
         if not parts.netloc:  # urlunsplit drops the empty authority, which libpq wants
             conninfo = conninfo.replace("postgresql:", "postgresql://", 1)
         where = parts.netloc.rpartition("@")[2] or options.get("host", "")

@@ -162,8 +162,15 @@ class RowLog(TrashRows):
         data: bytes = rows[0][0] if rows else b""
         return data if last_frame(data) else None
 
-    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`. One query, which brings the newest frames along."""
+        return self._listed(only=only)
+
+    def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
+        """See `LabelledLog`."""
+        return self._listed(labels=labels)
+
+    def _listed(self, *, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
         query: str = _LIST
         values: list[Any] = [_LISTED_BYTES]
         if only is not None:
