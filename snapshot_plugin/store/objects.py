@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.scan import last_frame
+from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.bucket import Bucket
@@ -31,6 +31,10 @@ LEDGER_BYTES = 128 << 10
 _SMALL = 32 << 10
 """What was rewritten and has so few bytes stays in the ledger: most sessions are then one object."""
 _FIRST_LOOK = 64 << 10
+
+
+class _AlreadyThere(Exception):
+    """The frame that is to be added is stored already."""
 
 
 class ObjectLog(TrashObjects):
@@ -99,6 +103,8 @@ class ObjectLog(TrashObjects):
         def edit(seen: Seen) -> Ledger:
             nonlocal finished
             if seen.tip != expected:
+                if self._holds(seen, header.id):
+                    raise _AlreadyThere
                 raise overtaken(session_id, seen.tip)
             parts = list(seen.ledger.parts)
             # Our last save may be there, though we were never told. We do without it, unless others built on it.
@@ -114,8 +120,20 @@ class ObjectLog(TrashObjects):
                 parts.append(Part(unique_name(header.hi), header.hi, header.hi, False, len(frame), data=frame))
             return seen.ledger._replace(parts=tuple(parts))
 
-        self._change(session_id, edit)
+        try:
+            self._change(session_id, edit)
+        except _AlreadyThere:  # our answer got lost, and others have built on the frame since
+            return False
         return finished
+
+    @staticmethod
+    def _holds(seen: Seen, frame_id: str) -> bool:
+        """Whether a frame with this id is there, as far as headers tell."""
+        return any(
+            piece.header and piece.header.id == frame_id
+            for segment in seen.segments
+            for piece in scan(segment.read())
+        )
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """See `FrameLog`; `SessionLocked` if another writer changed one of *old* meanwhile."""
