@@ -77,11 +77,11 @@ class Node:
         self.process.wait(PATIENCE)
 
 
-def took_over(url: str, mutation: str = "") -> Node:
+def took_over(url: str, mutation: str = "", *, mode: str = "stream") -> Node:
     """A node that has the session: tried until the lease of the owner before is over."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        node = Node(url, "stream", mutation)
+        node = Node(url, mode, mutation)
         if node.hear(lambda kind: kind in ("has", "locked")) == "has":
             return node
         node.process.wait(PATIENCE)
@@ -133,8 +133,9 @@ def stopped_owner(server: Server, rounds: int, mutation: str = "", *, words: int
         first = took_over(url, mutation)
         first.hear_words(30)
         first.process.send_signal(signal.SIGSTOP)
-        second = took_over(url)
-        second.hear_words(words)
+        second = took_over(url, mode="stream" if words else "hold")
+        if words:
+            second.hear_words(words)
         second.kill()
         before = [*(second.has or []), *second.said]
         first.process.send_signal(signal.SIGCONT)

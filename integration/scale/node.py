@@ -1,9 +1,8 @@
 """One node: ``python -m integration.scale.node URL MODE [MUTATION]``. It says on stdout what it was promised.
 
-``stream``: take the session, print ``has`` and its words, then record a word after the other; ``said`` once a word
-is recorded, ``refused`` if it is not, ``fenced`` when another node has the session. ``save``: save snapshots;
-``acked`` once a word is durable.
-A mutation takes one protection away, to show that the proof notices.
+``hold``: take the session, print ``has`` and its words. ``stream``: the same, then record a word after the other;
+``said`` once a word is recorded, ``refused`` if it is not, ``fenced`` when another node has the session. ``save``:
+save snapshots; ``acked`` once a word is durable. A mutation takes one protection away: the proof must notice.
 """
 
 from __future__ import annotations
@@ -78,7 +77,11 @@ def mutate(name: str) -> None:
             setattr(live_rows.LiveRows, method, lambda *_given, answer=answer: answer)
 
 
-def stream(store: PostgresStore) -> None:
+def hold(store: PostgresStore) -> None:
+    stream(store, is_silent=True)
+
+
+def stream(store: PostgresStore, *, is_silent: bool = False) -> None:
     sessions = LiveSessions(store, Words, reducers={"words": reduce_words})
     fenced = threading.Event()
     sessions.overtaken = lambda _live: fenced.set()
@@ -87,6 +90,8 @@ def stream(store: PostgresStore) -> None:
         say("locked")
         return
     say("has", json.dumps(words_of(live.snapshot())))
+    if is_silent:
+        threading.Event().wait()
     for number in range(1_000_000):
         word = f"{os.getpid()}-{number}"
         is_recorded = live.record({"word": word}, durable=number % 7 == 0) and not fenced.is_set()
@@ -137,5 +142,5 @@ def _loaded(store: PostgresStore) -> SessionSnapshot:
 if __name__ == "__main__":
     logging.disable()
     mutate(sys.argv[3] if len(sys.argv) > 3 else "")
-    {"stream": stream, "save": save}[sys.argv[2]](PostgresStore(sys.argv[1]))
+    {"stream": stream, "hold": hold, "save": save}[sys.argv[2]](PostgresStore(sys.argv[1]))
     os._exit(0)

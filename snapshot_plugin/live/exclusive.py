@@ -11,7 +11,7 @@ from snapshot_plugin.live.lease import Lease, Owner, owner_of
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, StoreWithRows
 from snapshot_plugin.live.spool import read_spool
-from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.model.ids import dirname_of, short_id
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.hop import in_thread
 
@@ -97,7 +97,7 @@ async def must_be_recovered(store: SnapshotStore, session_id: str) -> None:
 
 def _check_spool(store: LocalStore | StoreWithRows, session_id: str) -> None:
     if isinstance(store, StoreWithRows):
-        count = store.live_rows.count(session_id)
+        count = store.live_rows.count(short_id(session_id))
     else:
         keys = store.session_keys(session_id)
         count = len(read_spool(store.session_dir(session_id), session_id=session_id, keys=keys).records)

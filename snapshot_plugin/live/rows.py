@@ -23,6 +23,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.owners import Ownership
 from snapshot_plugin.live.spool import Record
 from snapshot_plugin.live.spool_format import Bodies, RawRecord
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.postgres.outcomes import Held, LostConnection, Taken
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RowPlace:
     def take(self, session_id: str, owner: Owner) -> Hold:
         """See `LivePlace`."""
         bodies = Bodies(session_id, self._keys_of(session_id), os.urandom)
-        with self._rows.taking(session_id, owner.model_dump_json()) as found:
+        with self._rows.taking(short_id(session_id), owner.model_dump_json()) as found:
             if isinstance(found, Held):
                 raise _locked(session_id, found)
             hold = RowHold(session_id, self._rows, bodies, found)
@@ -51,7 +52,7 @@ class RowPlace:
 
     def owner(self, session_id: str) -> Owner | None:
         """See `LivePlace`."""
-        found = self._rows.owners(session_id).get(session_id)
+        found = self._rows.owners(short_id(session_id)).get(short_id(session_id))
         return None if found is None else _owner(found)
 
     def owners(self) -> Mapping[str, Owner]:
@@ -73,7 +74,7 @@ class RowPlace:
 
     def is_abandoned(self, session_id: str) -> bool:
         """See `LivePlace`."""
-        return bool(self._rows.abandoned(session_id))
+        return bool(self._rows.abandoned(short_id(session_id)))
 
 
 class RowHold:
@@ -85,6 +86,7 @@ class RowHold:
         self.damage: str | None = None
         self._overtaken: Callable[[], None] = lambda: None
         self._session_id, self._rows, self._bodies = session_id, rows, bodies
+        self._sid = short_id(session_id)
         self._previous = taken.previous
         self._lock = threading.Lock()
         """Guards the order of appends. Never held during a flush."""
@@ -95,7 +97,7 @@ class RowHold:
 
     def begin(self) -> None:
         """The lease is durable: renew it from now on."""
-        self._rows.hold(self._session_id, self.epoch, self._on_fenced)
+        self._rows.hold(self._sid, self.epoch, self._on_fenced)
 
     def watch(self, overtaken: Callable[[], None]) -> None:
         """See `Hold`. Noticed at the next statement, or when the lease is renewed."""
@@ -103,7 +105,7 @@ class RowHold:
 
     def _on_fenced(self) -> None:
         with contextlib.suppress(SnapshotError):
-            if self._rows.is_overtaken(self._session_id, self.epoch):
+            if self._rows.is_overtaken(self._sid, self.epoch):
                 told, self._overtaken = self._overtaken, lambda: None
                 told()
 
@@ -123,7 +125,7 @@ class RowHold:
                 records.append(self._record(n, body, records[-1].n if records else n - 1))
             except Damaged as error:
                 self._last = records[-1].n if records else n - 1
-                aside = self._rows.set_aside(self._session_id, first=n, last=self._last)
+                aside = self._rows.set_aside(self._sid, first=n, last=self._last)
                 self.damage = f"{error.message}; kept as {aside}"
                 break
         return tuple(records)
@@ -137,7 +139,7 @@ class RowHold:
     def is_fenced(self) -> bool:
         """See `Hold`. Asks the database; False while that does not answer."""
         try:
-            return not self._rows.is_current(self._session_id, self.epoch)
+            return not self._rows.is_current(self._sid, self.epoch)
         except SnapshotError:
             return False
 
@@ -159,7 +161,7 @@ class RowHold:
             numbered = [(n, self._bodies.seal(n, body)) for n, body in enumerate(bodies, self._last + 1)]
             try:
                 with self._telling():
-                    self._rows.append(self._session_id, self.epoch, self._last, numbered)
+                    self._rows.append(self._sid, self.epoch, self._last, numbered)
             except LostConnection:
                 self._last = numbered[-1][0]
                 raise
@@ -172,7 +174,7 @@ class RowHold:
         unsynced, self._unsynced = self._unsynced, False
         try:
             with self._telling():
-                self._rows.flush(self._session_id, self.epoch)
+                self._rows.flush(self._sid, self.epoch)
         except BaseException:
             self._unsynced = unsynced
             raise
@@ -190,7 +192,7 @@ class RowHold:
     def truncate(self, upto: int) -> None:
         """See `Hold`."""
         with self._lock, self._telling():
-            self._rows.truncate(self._session_id, self.epoch, upto)
+            self._rows.truncate(self._sid, self.epoch, upto)
             self._last = max(self._last, upto)
             self._found = ()
 
@@ -198,8 +200,8 @@ class RowHold:
         """See `Hold`."""
         with self._lock:
             self._last = max(after, self._last)
-            aside = self._rows.set_aside(self._session_id, first=0, last=self._last)
-            self._rows.begin_after(self._session_id, self._last)
+            aside = self._rows.set_aside(self._sid, first=0, last=self._last)
+            self._rows.begin_after(self._sid, self._last)
             self._found = ()
         return aside
 
@@ -217,12 +219,12 @@ class RowHold:
             is_over, self._is_over = self._is_over, True
         if is_over:
             return
-        self._rows.let_go(self._session_id, self.epoch)
+        self._rows.let_go(self._sid, self.epoch)
         with contextlib.suppress(SnapshotError):
             if self._unsynced:
-                self._rows.flush(self._session_id, self.epoch)
+                self._rows.flush(self._sid, self.epoch)
         with contextlib.suppress(SnapshotError):
-            self._rows.release(self._session_id, self.epoch, previous)
+            self._rows.release(self._sid, self.epoch, previous)
 
 
 def _owner(text: str) -> Owner:

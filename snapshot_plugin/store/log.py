@@ -106,8 +106,9 @@ class FrameLog(FrameReader, Protocol):
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """Add a frame at the end: durable on return, not there (or whole) if it raises.
 
-        With *fresh*, begin a new segment. Returns True when an older segment was thereby finished. `Conflict` if a
-        rewritten segment has that number already: it would hide the frame.
+        With *fresh*, begin a new segment: a frame with this number that is there already was never acknowledged,
+        and counts no more. Returns True when an older segment was thereby finished. `Conflict` if a rewritten
+        segment has that number already: it would hide the frame.
         """
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:

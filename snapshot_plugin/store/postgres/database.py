@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -61,10 +61,27 @@ class Database:
         with self._connection() as connection:
             return self._asked(connection, statement, values)
 
+    def later(self, statement: str, *values: Any) -> None:
+        """Run a statement that returns nothing, inside `transaction`, together with the next one or the commit."""
+        self._thread.waiting.append((self.sql(statement), values))
+
     def _asked(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Row]:
         with self.translated():
-            cursor = connection.cursor(binary=True).execute(self.sql(statement), values or None)
+            cursor = connection.cursor(binary=True)
+            self._send(connection, lambda: cursor.execute(self.sql(statement), values or None))
             return cursor.fetchall() if cursor.description else []
+
+    def _send(self, connection: Connection, last: Callable[[], object]) -> None:
+        """Send what waits, and *last*, in one round trip."""
+        waiting: list[tuple[bytes, Sequence[Any]]] = getattr(self._thread, "waiting", [])
+        if not waiting or connection is not self._pinned:
+            last()
+            return
+        statements, self._thread.waiting = waiting, []
+        with connection.pipeline():
+            for text, values in statements:
+                connection.execute(text, values or None)
+            last()
 
     def script(self, statements: str) -> None:
         """Run several statements, inside `transaction`. They return nothing."""
@@ -72,6 +89,7 @@ class Database:
         if pinned is None:
             raise RuntimeError("a script runs inside a transaction")
         with self.translated():
+            self._send(pinned, lambda: pinned.execute("SELECT"))
             pinned.execute(self.sql(statements))
 
     @contextlib.contextmanager
@@ -90,31 +108,30 @@ class Database:
             yield
             return
         with self._connection() as connection:
-            with self.translated():
-                connection.execute(self._begin(lock, wait=wait, idle=idle))
             self._thread.connection = connection
+            self._thread.waiting = [(text, ()) for text in self._begin(lock, wait=wait, idle=idle)]
             try:
                 if lock and not wait:
                     self._try(lock)
                 yield
+                with self.translated():
+                    self._send(connection, lambda: connection.execute("COMMIT"))
             except BaseException:
-                self._thread.connection = None
                 with contextlib.suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
                 raise
-            self._thread.connection = None
-            with self.translated():
-                connection.execute("COMMIT")
+            finally:
+                self._thread.connection, self._thread.waiting = None, []
 
-    def _begin(self, lock: str | None, *, wait: bool, idle: float) -> bytes:
-        """One round trip. Only numbers are put into the text."""
-        begin = (
-            f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_SECONDS}s';"
-            f"SET LOCAL idle_in_transaction_session_timeout = {int(idle * 1000)}"
+    def _begin(self, lock: str | None, *, wait: bool, idle: float) -> list[bytes]:
+        """How a transaction begins; sent with its first statement. Only numbers are put into the text."""
+        settings = (
+            f"SELECT set_config('lock_timeout', '{_LOCK_SECONDS}s', true),"
+            f" set_config('idle_in_transaction_session_timeout', '{int(idle * 1000)}', true)"
         )
         if lock and wait:
-            begin += f"; SELECT pg_advisory_xact_lock({self._number(lock)})"
-        return begin.encode()
+            settings += f", pg_advisory_xact_lock({self._number(lock)})"
+        return [b"BEGIN", settings.encode()]
 
     def _try(self, lock: str) -> None:
         ((is_ours,),) = self.rows(f"SELECT pg_try_advisory_xact_lock({self._number(lock)})")

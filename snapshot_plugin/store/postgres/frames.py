@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.trash import TrashRows
@@ -90,7 +92,7 @@ class _End(NamedTuple):
 
 
 class RowLog(TrashRows):
-    """Frames in a database.
+    """Frames in a database. Rows name a session by its `short_id`: an index takes no long text.
 
     Args:
         database: where the tables are.
@@ -113,10 +115,12 @@ class RowLog(TrashRows):
         self._fence, self._idle = fence, idle
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._grown: dict[str, int] = {}
+        self._ends = threading.local()
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """See `FrameLog`. What happens inside is one transaction, committed when it is left."""
-        return self._database.transaction(f"session {session_id}", idle=self._idle(session_id))
+        self._ends.session_id = None
+        return self._database.transaction(f"session {short_id(session_id)}", idle=self._idle(session_id))
 
     # Looking ---------------------------------------------------------------------------------------------
 
@@ -128,7 +132,7 @@ class RowLog(TrashRows):
         rows = self._database.rows(
             "SELECT g.segment, g.first, g.last, g.rewritten FROM {sessions} s JOIN {segments} g USING (place)"
             " WHERE s.sid = %s AND s.token = %s ORDER BY g.first, g.segment",
-            session_id, token,
+            short_id(session_id), token,
         )  # fmt: skip
         return [
             Segment(str(number), first, last if rewritten else first, rewritten, partial(self._read, number))
@@ -142,12 +146,23 @@ class RowLog(TrashRows):
         return b"".join(data for (data,) in rows)
 
     def _end(self, session_id: str) -> _End | None:
-        rows = self._database.rows(_END, _HEADER_BYTES, session_id)
+        rows = self._database.rows(_END, _HEADER_BYTES, short_id(session_id))
         return _End(*rows[0]) if rows else None
+
+    def _seen_end(self, session_id: str) -> _End | None:
+        """The end as `tip` has just seen it: nobody else writes while this thread has the session's lock."""
+        seen: _End | None
+        if getattr(self._ends, "session_id", None) == session_id:
+            seen = self._ends.session
+        else:
+            seen = self._end(session_id)
+        self._ends.session_id = None
+        return seen
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. One query, unless the last frame is damaged."""
-        end = self._end(session_id)
+        end = self._ends.session = self._end(session_id)
+        self._ends.session_id = session_id
         if end is None:
             return None
         try:
@@ -158,7 +173,7 @@ class RowLog(TrashRows):
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
-        rows = self._database.rows(_TAIL, session_id)
+        rows = self._database.rows(_TAIL, short_id(session_id))
         data: bytes = rows[0][0] if rows else b""
         return data if last_frame(data) else None
 
@@ -174,7 +189,7 @@ class RowLog(TrashRows):
         query: str = _LIST
         values: list[Any] = [_LISTED_BYTES]
         if only is not None:
-            query, values = f"{query} AND s.sid = %s", [*values, only]
+            query, values = f"{query} AND s.sid = %s", [*values, short_id(only)]
         if labels:
             query, values = f"{query} AND s.labels @> %s", [*values, _marks(labels)]
         rows = self._database.rows(query, *values)
@@ -185,7 +200,7 @@ class RowLog(TrashRows):
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
         self._fence(session_id)
-        end = self._end(session_id)
+        end = self._seen_end(session_id)
         labels = header.other.get("labels")
         finished = False
         if end is None:
@@ -198,7 +213,7 @@ class RowLog(TrashRows):
                 finished = not end.rewritten
                 self._put(end.place, header.hi, header.hi, [frame], rewritten=False)
             else:
-                self._database.rows(_EXTEND, len(frame), end.segment, frame)
+                self._database.later(_EXTEND, len(frame), end.segment, frame)
         if labels or (end and end.has_labels):
             self._label(session_id, labels)
         is_extended = end is not None and not finished and not end.rewritten
@@ -211,20 +226,26 @@ class RowLog(TrashRows):
             raise overtaken(session_id, Tip(end.last, ""))
 
     def _new_place(self, session_id: str) -> int:
-        ((place,),) = self._database.rows("INSERT INTO {sessions} (sid) VALUES (%s) RETURNING place", session_id)
+        ((place,),) = self._database.rows(
+            "INSERT INTO {sessions} (sid) VALUES (%s) RETURNING place", short_id(session_id)
+        )
         return int(place)
 
     def _put(self, place: int, first: int, last: int, frames: Sequence[bytes], *, rewritten: bool) -> None:
         size = sum(map(len, frames))
-        self._database.rows(_BEGIN_SEGMENT, place, first, last, rewritten, len(frames), size, list(frames))
+        self._database.later(_BEGIN_SEGMENT, place, first, last, rewritten, len(frames), size, list(frames))
 
     def _label(self, session_id: str, labels: object) -> None:
         marks = _marks(labels) if isinstance(labels, dict) and labels else None
-        self._database.rows("UPDATE {sessions} SET labels = %s WHERE sid = %s AND token = ''", marks, session_id)
+        self._database.rows(
+            "UPDATE {sessions} SET labels = %s WHERE sid = %s AND token = ''", marks, short_id(session_id)
+        )
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """See `FrameLog`. One transaction: readers see the old or the new."""
-        found = self._database.rows("SELECT place FROM {sessions} WHERE sid = %s AND token = ''", session_id)
+        found = self._database.rows(
+            "SELECT place FROM {sessions} WHERE sid = %s AND token = ''", short_id(session_id)
+        )
         if found and not old:
             raise Conflict(f"there is a session {session_id}", session_id=session_id)
         place = found[0][0] if found else self._new_place(session_id)
@@ -246,16 +267,15 @@ class RowLog(TrashRows):
         """See `FrameLog`."""
         ((number,),) = self._database.rows(
             "INSERT INTO {quarantine} (sid, first, data) VALUES (%s, %s, %s) RETURNING id",
-            session_id, segment.first, segment.read(),
+            short_id(session_id), segment.first, segment.read(),
         )  # fmt: skip
         return f"quarantine/{number}"
 
     def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
         """See `FrameLog`."""
-        rows = self._database.rows(
-            "SELECT sid, id, first, data FROM {quarantine} WHERE sid = %s OR %s::text IS NULL ORDER BY id",
-            session_id, session_id,
-        )  # fmt: skip
+        name = short_id(session_id) if session_id is not None else None
+        query = "SELECT sid, id, first, data FROM {quarantine} WHERE sid = %s OR %s::text IS NULL ORDER BY id"
+        rows = self._database.rows(query, name, name)
         return [
             (sid, Segment(f"quarantine/{number}", first, 1 << 62, rewritten=True, read=partial(bytes, data)))
             for sid, number, first, data in rows

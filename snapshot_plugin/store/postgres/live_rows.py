@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from snapshot_plugin.errors import Fenced, SnapshotError, StoreUnavailable
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.ids import new_id, short_id
 from snapshot_plugin.store.postgres.database import IDLE_SECONDS, Database
 from snapshot_plugin.store.postgres.outcomes import Held, Taken
 
@@ -54,7 +54,7 @@ SELECT sid FROM {live} l WHERE (l.owner IS NOT NULL AND l.until <= clock_timesta
 
 
 class LiveRows:
-    """Leases and spools of one store. While sessions are held, a thread renews their leases.
+    """Leases and spools of one store, by `short_id`. While sessions are held, a thread renews their leases.
 
     Args:
         database: where the tables are.
@@ -135,7 +135,7 @@ class LiveRows:
 
     def idle_seconds(self, session_id: str) -> float:
         """How long a transaction about the session may wait for this process: an owner that stops loses it."""
-        return self.lease if session_id in self._held else IDLE_SECONDS
+        return self.lease if short_id(session_id) in self._held else IDLE_SECONDS
 
     def must_not_be_fenced(self, session_id: str) -> None:
         """Called in the transaction of every save. Until that ends, no other process can take the session.
@@ -143,7 +143,7 @@ class LiveRows:
         Raises:
             Fenced: this process holds the session, and another owner has taken it over.
         """
-        held = self._held.get(session_id)
+        held = self._held.get(session_id := short_id(session_id))
         if held is not None and not self._database.rows(
             # Weak enough for appends to the spool, which change no key; strong enough to make `taking` wait.
             "SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s FOR KEY SHARE", session_id, held[0],

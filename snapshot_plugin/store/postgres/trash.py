@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.postgres.database import Database, Row
@@ -41,17 +42,17 @@ class TrashRows:
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
         """See `FrameLog`. Whoever owns the live session is fenced; its spool goes to the trash with the rest."""
+        sid = short_id(session_id)
         moved = self._database.rows(
             "UPDATE {sessions} SET token = %s, deleted_at = %s WHERE sid = %s AND token = '' RETURNING place",
-            token, now, session_id,
+            token, now, sid,
         )  # fmt: skip
         if not moved:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         self._database.rows(
-            "UPDATE {live} SET epoch = epoch + 1, owner = NULL, base = 0, last = 0 WHERE sid = %s",
-            session_id,
+            "UPDATE {live} SET epoch = epoch + 1, owner = NULL, base = 0, last = 0 WHERE sid = %s", sid
         )
-        self._database.rows("UPDATE {spool} SET token = %s WHERE sid = %s AND token = ''", token, session_id)
+        self._database.rows("UPDATE {spool} SET token = %s WHERE sid = %s AND token = ''", token, sid)
         return self._entry(token)
 
     def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
@@ -60,7 +61,7 @@ class TrashRows:
             copied = self._database.rows(
                 "INSERT INTO {sessions} (sid, token, deleted_at, labels)"
                 " SELECT sid, %s, %s, labels FROM {sessions} WHERE sid = %s AND token = '' RETURNING place",
-                token, now, session_id,
+                token, now, short_id(session_id),
             )  # fmt: skip
             if not copied:
                 raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)

@@ -87,6 +87,24 @@ class Values(Stage):
         assert [await opened().load("session", at=seq) for seq in range(1, 6)] == versions
         assert (await opened().check()).ok
 
+    async def test_an_id_may_be_long(self, opened: Opener) -> None:
+        one, other = "thread/" + "Ä" * 600, "thread/" + "Ä" * 599 + "B"
+        store = opened()
+        await store.save(make_snapshot("one", session_id=one))
+        await store.save(make_snapshot("other", session_id=other))
+        await store.save(make_snapshot("one", "more", session_id=one))
+
+        fresh = opened()
+        assert {meta.session_id for meta in await fresh.list()} == {one, other}
+        assert await fresh.load(one) == make_snapshot("one", "more", session_id=one)
+        assert (await fresh.walk(one, [1]))[0] == make_snapshot("one", session_id=one)
+        assert [meta.session_id for meta in await fresh.history(other)] == [other]
+        assert (await fresh.check()).ok
+        trashed = await fresh.delete(one)
+        assert {meta.session_id for meta in await opened().list()} == {other}
+        await opened().undelete(trashed.token)
+        assert await opened().load(one) == make_snapshot("one", "more", session_id=one)
+
     async def test_numbers_keep_their_kind(self, opened: Opener) -> None:
         store = opened()
         numbers = [1, 1.0, True, 0, 0.0, -0.0, False, None, 2**70, -(2**70), 1e308, 5e-324, 0.1]
