@@ -124,6 +124,15 @@ class Call:
         )
 
     @asynccontextmanager
+    async def live(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
+        """The same, for what only a store with leases and spools can do: on this disk, or in a database."""
+        from snapshot_plugin.live.place import required_place
+
+        async with self.opened(create=create, background=background) as store:
+            required_place(store)
+            yield store
+
+    @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
         """The same, for what only a store on this disk has: keys, spools, leases, files."""
         async with self.on_disk(create=create, background=background) as store:
@@ -145,8 +154,9 @@ class Call:
         from snapshot_plugin.manager.places import user_state_dir
 
         name: str = getattr(store, "store_id", "") or self.config.storage_path
+        place = getattr(store, "operation_lines", None) or log_path(user_state_dir(self.environ), name)
         keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
-        return OperationLog(log_path(user_state_dir(self.environ), name), keys=keys)
+        return OperationLog(place, keys=keys)
 
     async def record_deletion(self, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
         """Write down that a session was deleted from outside of the command line, so that undo knows of it."""

@@ -180,7 +180,7 @@ class StoreCore:
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
-        return with_labels(listed(self._log, self._store.session_keys), labels)
+        return with_labels(listed(self._log, self._store.session_keys, labels), labels)
 
     def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""

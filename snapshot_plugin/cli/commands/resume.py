@@ -31,7 +31,7 @@ from snapshot_plugin.inert import shell_line
 if TYPE_CHECKING:
     from snapshot_plugin.manager.command_trust import CommandTrust
     from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Resume", "command"]
 
@@ -149,7 +149,7 @@ async def command(
 
     Without REF: a picker with search on a terminal, elsewhere the newest whole session of this project.
     """
-    async with call.local() as store:
+    async with call.live() as store:
         await recover_first(call, store)
         row = await _wanted(call, store, ref, may_pick=not execute)
         _refuse_live(row, call.now)
@@ -177,7 +177,7 @@ async def command(
 # Which session -------------------------------------------------------------------------------------------
 
 
-async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pick: bool) -> SessionRow:
+async def _wanted(call: Call, store: SnapshotStore, ref: str | None, *, may_pick: bool) -> SessionRow:
     metas = await store.list()
     rows = await rows_of(store, metas)
     if ref is not None:
@@ -275,9 +275,11 @@ def _directory(given: str | None, row: SessionRow) -> str | None:
 
 def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | None) -> tuple[str, ...]:
     from snapshot_plugin.manager.places import default_storage_path
+    from snapshot_plugin.store import is_url
 
     place = call.config.storage_path
-    store = () if place == str(default_storage_path(call.environ)) else ("--store", os.path.abspath(place))  # noqa: PTH100 — as above
+    where = place if is_url(place) else os.path.abspath(place)  # noqa: PTH100 — as above
+    store = () if place == str(default_storage_path(call.environ)) else ("--store", where)
     demand = ("--require", require) if require else ()
     return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
 
