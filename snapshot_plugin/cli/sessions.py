@@ -31,8 +31,8 @@ __all__ = [
     "who_has",
 ]
 
-MEMORY = "+memory"
-"""How the id of a session ends that is only another one's working memory."""
+MEMORY = ("+memory", "+subgraphs")
+"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
 
 
 class Holder(Part):

@@ -155,7 +155,7 @@ async def command(
         _refuse_live(row, call.now)
         stored = await store.read(row.session_id)
     known = about(stored)
-    command_ = _agent_command(known, agent, row)
+    command_ = _agent_command(known, agent, row, call.config.storage_path)
     kind = PrintedResume if only_print else Resume
     resume = kind(
         session=row,
@@ -227,11 +227,18 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
 # How it goes on ------------------------------------------------------------------------------------------
 
 
-def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[str, ...]:
+def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:
+    from snapshot_plugin.frameworks.continuing import how_to_continue
+
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
     except ValueError as wrong:
         raise InvalidInput(f"--with {given!r} is no command: {wrong}") from wrong
+    if not words and (line := how_to_continue(row.provider_type, row.session_id, place)):
+        raise InvalidInput(
+            f"session {row.session_id} belongs to {row.provider_type}: it is continued in code, not by a command",
+            session_id=row.session_id, hint=f"continue it with: {line}",
+        )  # fmt: skip
     if not words:
         error = InvalidInput(
             f"how the agent of session {row.session_id} is started was not recorded",
