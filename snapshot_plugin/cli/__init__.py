@@ -144,13 +144,14 @@ def _run(words: list[str]) -> int:
 
 def _tell(out: Output, error: Exception) -> int:
     from snapshot_plugin.cli import failures
+    from snapshot_plugin.operations.failures import exit_code
 
     if isinstance(error, click.ClickException):
         failures.tell_usage(out, error)
         return error.exit_code
     if isinstance(error, SnapshotError):
         failures.tell(out, error)
-        return failures.exit_code(error)
+        return exit_code(error)
     failures.tell_bug(out, error)
     return 1
 

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 
-from snapshot_plugin.cli.about import About, about, context_line
+from snapshot_plugin.cli.about import context_line
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.document import Document
-from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.recovering import recover_first
-from snapshot_plugin.cli.refs import going_on, resolve
-from snapshot_plugin.cli.scope import Selection, here, select
-from snapshot_plugin.cli.sessions import SessionRow, rows_of
-from snapshot_plugin.cli.text import long_ago, plain, several, span
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
+from snapshot_plugin.operations.about import About, about
+from snapshot_plugin.operations.document import Document
+from snapshot_plugin.operations.failures import with_next
+from snapshot_plugin.operations.references import going_on, resolve
+from snapshot_plugin.operations.scope import Selection, here, select
+from snapshot_plugin.operations.session_rows import SessionRow, rows_of
+from snapshot_plugin.operations.text import long_ago, plain, several, span
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.command_trust import CommandTrust

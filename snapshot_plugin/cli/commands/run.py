@@ -127,7 +127,7 @@ def _serve(
             adopt=portal.call(_whole_id, kept, session) if session else None,
             only_stored=resume == "required",
             restores=resume != "off",
-            on_deleted=lambda trashed: portal.call(call.record_deletion, kept, [trashed]),
+            on_deleted=lambda trashed: portal.call(call.work.record_deletion, kept, [trashed]),
         )
         proxy = Proxy(
             agent,
@@ -185,7 +185,7 @@ async def _recovered(store: FilesystemStore) -> list[str]:
 
 
 async def _whole_id(store: FilesystemStore, ref: str) -> str:
-    from snapshot_plugin.cli.refs import find, going_on
+    from snapshot_plugin.operations.references import find, going_on
 
     return going_on(await find(store, ref)).session_id
 

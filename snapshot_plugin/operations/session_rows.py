@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.text import several
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,8 +109,8 @@ async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[S
 
 def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
     """The same in this thread, for a store in the directory *root*."""
-    from snapshot_plugin.cli.refs import short_ids
     from snapshot_plugin.live.owners import ownerships
+    from snapshot_plugin.operations.references import short_ids
 
     ids = [meta.session_id for meta in metas]
     short, present = short_ids(ids), ownerships(root, ids) if root else {}
