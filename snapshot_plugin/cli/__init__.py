@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("Find", "Every session there is."),
     "show": ("Find", "One session: summary, timeline, transcript."),
     "search": ("Find", "Full text over all sessions."),
+    "ui": ("Find", "Look at sessions in the browser, compare and manage them."),
     "stats": ("Find", "Tokens, cost, activity and topics over time."),
     "why": ("Find", "What triggered a snapshot, and why the policy keeps or drops it."),
     "diff": ("Find", "What differs between two sessions or snapshots."),

@@ -10,7 +10,7 @@ from snapshot_plugin.operations.document import Part
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["About", "Restore", "about"]
+__all__ = ["About", "PlanStep", "Restore", "about"]
 
 
 class Restore(Part):
@@ -21,6 +21,14 @@ class Restore(Part):
     tried: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+
+
+class PlanStep(Part):
+    """A step of the plan."""
+
+    content: str
+    status: str
+    priority: str
 
 
 class About(Part):
@@ -49,6 +57,7 @@ class About(Part):
     task: str | None = None
     plan_done: int = 0
     plan_total: int = 0
+    plan: tuple[PlanStep, ...] = ()
     note: str | None = None
     forked_at: int | None = None
     """How many messages of its parent it began with."""
@@ -97,6 +106,7 @@ def about(stored: StoredSnapshot) -> About:
         task=snapshot.current_task,
         plan_done=sum(entry.status == "completed" for entry in snapshot.plan),
         plan_total=len(snapshot.plan),
+        plan=tuple(PlanStep(content=e.content, status=e.status, priority=e.priority) for e in snapshot.plan),
         note=label_of(snapshot)["note"],
         forked_at=snapshot.parent.message_index if snapshot.parent else None,
         expected_grade=expected_grade(snapshot),

@@ -116,9 +116,7 @@ def search_ready(work: Work, asked: Asked) -> Searched | None:
 
     where = work.config.storage_path
     has_key = any(name.startswith(_KEYS) for name in work.environ)
-    if (
-        asked.earlier or "://" in where or has_key or work.config.encryption
-    ):
+    if asked.earlier or "://" in where or has_key or work.config.encryption:
         return None
     ready = answered(where, work.cache, functools.partial(_chosen, asked, _question(asked)))
     return _searched(asked.query, *ready, unreadable=(), as_of=work.now) if ready is not None else None
@@ -195,9 +193,7 @@ def _chosen(asked: Asked, question: Question, sessions: Sequence[SnapshotMeta]) 
     ids = [session.session_id for session in sessions]
     if asked.ref is not None:
         session, seq = _target(asked.ref, asked.query, sessions)
-        name = (
-            session.session_id if seq is None else f"{asked.ref}\0"
-        )
+        name = session.session_id if seq is None else f"{asked.ref}\0"
         return replace(question, sessions=[name]), _Chosen({name: (session, seq)}, {}, ids)
     selection = Selection(below=asked.cwd, agent=asked.agent, tags=asked.tags)
     kept, hidden = _filtered(sessions, selection)

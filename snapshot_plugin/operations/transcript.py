@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.content import Block, ToolCallBlock
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Piece", "Said", "said_of"]
+__all__ = ["Piece", "Said", "about_block", "said_of"]
 
 _BASE64 = 4 / 3
 
@@ -60,7 +60,7 @@ def _piece(block: Block, *, tools: bool) -> Piece:
     if isinstance(block, ToolCallBlock):
         title = block.title or block.kind or block.tool_call_id
         return Piece(kind="tool", text=title, status=block.status, detail=_detail(block) if tools else None)
-    return Piece(kind=block.type or "unknown", text=_about(block.raw()))
+    return Piece(kind=block.type or "unknown", text=about_block(block.raw()))
 
 
 def _detail(tool: ToolCallBlock) -> str:
@@ -94,7 +94,8 @@ def _diff(old: str, new: str) -> str:
     return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:])
 
 
-def _about(raw: dict[str, Any]) -> str:
+def about_block(raw: dict[str, Any]) -> str:
+    """What a block that is not text holds, in a few words: its type, its place, its size."""
     resource = raw.get("resource")
     uri = raw.get("uri") or (resource.get("uri") if isinstance(resource, dict) else None)
     data = raw.get("data")
