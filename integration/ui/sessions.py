@@ -16,9 +16,19 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 __all__ = ["LONG", "fill"]
 
 LONG = "long-session"
-_TITLES = ("fix the login redirect", "speed up the index", "dark mode for the dashboard", "upgrade pydantic to 2.14")
+_TITLES = (
+    "fix the login redirect",
+    "speed up the index",
+    "dark mode for the dashboard",
+    "upgrade pydantic to 2.14",
+)
 _AGENTS = ("claude-code", "codex", "gemini", "opencode")
 _PROJECTS = ("shop", "parser", "website", "billing")
+_PLAN = (
+    PlanEntry(content="find the cause", status="completed"),
+    PlanEntry(content="write a test", status="in_progress"),
+    PlanEntry(content="fix it"),
+)
 _HOSTILE = (
     "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>",
     "![x](http://127.0.0.1:9/leak.png) [click](javascript:window.hacked=1) <svg onload=window.hacked=1>",
@@ -27,7 +37,6 @@ _HOSTILE = (
 
 
 def _png(width: int = 96, height: int = 48) -> str:
-    rows = b"".join(b"\0" + bytes((x * 2, y * 5, 160)) * 1 for y in range(height) for x in [0] for _ in [0])
     rows = b"".join(b"\0" + b"".join(bytes((40 + x, 90 + y, 200)) for x in range(width)) for y in range(height))
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -41,7 +50,7 @@ def _png(width: int = 96, height: int = 48) -> str:
 def _turn(n: int, when: datetime) -> tuple[Message, Message]:
     path = f"src/module_{n % 17}/handler.py"
     old = "def handle(request):\n    user = find(request)\n    return redirect(user.home)\n"
-    new = "def handle(request):\n    user = find(request)\n    if user is None:\n        raise Forbidden\n    return redirect(user.home)\n"
+    new = old.replace("    return", "    if user is None:\n        raise Forbidden\n    return")
     answer = (
         f"I looked at `{path}`: the session is **lost** after the redirect.\n\n"
         f"- the cookie is set for the wrong path\n- turn {n} is covered by a test now\n\n"
@@ -64,9 +73,17 @@ def _turn(n: int, when: datetime) -> tuple[Message, Message]:
         raw_input={"command": "pytest -q tests/test_login.py"},
         content=[{"type": "content", "content": {"type": "text", "text": "....\n4 passed in 0.31s"}}],
     )
-    user = Message(role="user", content=(TextBlock(text=f"Why is the login lost in step {n}? Please fix it and add a test."),), timestamp=when)
+    user = Message(
+        role="user",
+        content=(TextBlock(text=f"Why is the login lost in step {n}? Please fix it and add a test."),),
+        timestamp=when,
+    )
     thought = ThoughtBlock(text="The cookie path looks wrong. I check the handler first.")
-    said = Message(role="assistant", content=(thought, TextBlock(text=answer), call, ran), timestamp=when + timedelta(seconds=40))
+    said = Message(
+        role="assistant",
+        content=(thought, TextBlock(text=answer), call, ran),
+        timestamp=when + timedelta(seconds=40),
+    )
     return user, said
 
 
@@ -77,14 +94,32 @@ def _session(name: str, turns: int, begin: datetime, **fields: Any) -> SessionSn
         "title": _TITLES[number % 4],
         "agent": AgentInfo(name=_AGENTS[number % 4], version="1.4.2", command=(_AGENTS[number % 4], "acp")),
         "config": SessionConfig(cwd=f"/home/me/{_PROJECTS[number // 7 % 4]}", model="sonnet", mode="code"),
-        "metrics": Metrics(turns=turns, input_tokens=turns * 900, output_tokens=turns * 250, total_tokens=turns * 1150, cost=turns * 0.004, currency="USD"),
-        "plan": (PlanEntry(content="find the cause", status="completed"), PlanEntry(content="write a test", status="in_progress"), PlanEntry(content="fix it")),
+        "metrics": Metrics(
+            turns=turns,
+            input_tokens=turns * 900,
+            output_tokens=turns * 250,
+            total_tokens=turns * 1150,
+            cost=turns * 0.004,
+            currency="USD",
+        ),
+        "plan": (
+            PlanEntry(content="find the cause", status="completed"),
+            PlanEntry(content="write a test", status="in_progress"),
+            PlanEntry(content="fix it"),
+        ),
         "tags": ("backend",) if number % 3 == 0 else (),
         "metadata": {"acp": {"capabilities": {"load": True}}},
         "agent_session_id": f"agent-{name}",
     }
     end = begin + timedelta(minutes=turns)
-    return SessionSnapshot(session_id=name, created_at=begin, updated_at=end, messages=tuple(messages), provider_type="acp", **{**defaults, **fields})
+    return SessionSnapshot(
+        session_id=name,
+        created_at=begin,
+        updated_at=end,
+        messages=tuple(messages),
+        provider_type="acp",
+        **{**defaults, **fields},
+    )
 
 
 async def fill(place: Path, *, sessions: int = 40, long_messages: int = 5000) -> None:
@@ -93,24 +128,43 @@ async def fill(place: Path, *, sessions: int = 40, long_messages: int = 5000) ->
     async with FilesystemStore(place, background=False) as store:
         for n in range(sessions):
             begin = now - timedelta(days=2 + n // 3, hours=n % 7)
-            snapshot = _session(f"session-{n:04}", 2 + n % 6, begin)
+            whole = _session(f"session-{n:04}", 2 + n % 6, begin)
             for turns in range(1, 3 + n % 6):
-                await store.save(snapshot.evolve(messages=snapshot.messages[: turns * 2]), trigger="turn_end", base=turns - 1)
-        picture = Message(role="user", content=(TextBlock(text="This is how it looks:"), ImageBlock(data=_png(), mime_type="image/png"), ImageBlock(data="AAAA", mime_type="image/png")))
-        tree = _session("pictures", 3, now - timedelta(days=1), title="a screenshot and a fork", tags=("review", "backend"), pinned=True)
-        await store.save(tree.evolve(messages=(*tree.messages, picture)), base=0, trigger="turn_end")
-        fork = tree.evolve(session_id="the-fork", title="a screenshot and a fork (other way)", parent=Parent(session_id="pictures", seq=1, message_index=4), messages=(*tree.messages[:4], *_turn(99, now - timedelta(hours=20))))
-        await store.save(fork, base=0, trigger="fork")
-        hostile = _session("hostile", 0, now - timedelta(hours=9), title=_HOSTILE[0], tags=("<b>x</b>",))
-        said = tuple(Message(role="assistant" if n % 2 else "user", content=(TextBlock(text=words),)) for n, words in enumerate(_HOSTILE))
-        await store.save(hostile.evolve(messages=said), base=0, trigger="turn_end")
-        damaged = _session("damaged", 2, now - timedelta(hours=8), title="damaged one")
-        await store.save(damaged, base=0, trigger="turn_end")
-        long = _session(LONG, long_messages // 2, now - timedelta(hours=6 + long_messages // 120), title=f"the long one: {long_messages:,} messages")
+                part = whole.evolve(messages=whole.messages[: turns * 2])
+                await store.save(part, trigger="turn_end", base=turns - 1)
+        for each in (*_branches(now), _hostile(now), _session("damaged", 2, now - timedelta(hours=8))):
+            await store.save(each, trigger="turn_end", base=0)
+        begin = now - timedelta(hours=6 + long_messages // 120)
+        long = _session(LONG, long_messages // 2, begin, title=f"the long one: {long_messages:,} messages")
         step = max(2, long_messages // 100)
         for seq, count in enumerate(range(step, long_messages + 1, step)):
             tags = ("before-refactor",) if seq % 30 == 20 else ()
-            await store.save(long.evolve(messages=long.messages[:count]), base=seq, trigger="turn_end", tags=tags)
+            part = long.evolve(messages=long.messages[:count])
+            await store.save(part, base=seq, trigger="turn_end", tags=tags)
+    _damage(place)
+
+
+def _branches(now: datetime) -> tuple[SessionSnapshot, SessionSnapshot]:
+    pictures = (ImageBlock(data=_png(), mime_type="image/png"), ImageBlock(data="AAAA", mime_type="image/png"))
+    shown = Message(role="user", content=(TextBlock(text="This is how it looks:"), *pictures))
+    title, tags = "a screenshot and a fork", ("review", "backend")
+    tree = _session("pictures", 3, now - timedelta(days=1), title=title, tags=tags, pinned=True)
+    fork = tree.evolve(
+        session_id="the-fork",
+        title=f"{title} (other way)",
+        parent=Parent(session_id="pictures", seq=1, message_index=4),
+        messages=(*tree.messages[:4], *_turn(99, now - timedelta(hours=20))),
+    )
+    return tree.evolve(messages=(*tree.messages, shown)), fork
+
+
+def _hostile(now: datetime) -> SessionSnapshot:
+    said = [Message(role="user", content=(TextBlock(text=words),)) for words in _HOSTILE]
+    begun = _session("hostile", 0, now - timedelta(hours=9), title=_HOSTILE[0], tags=("<b>x</b>",))
+    return begun.evolve(messages=tuple(said))
+
+
+def _damage(place: Path) -> None:
     for file in (place / "sessions").glob("*damaged*/*.snap.gz"):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 0xFF

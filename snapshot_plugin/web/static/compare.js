@@ -4,6 +4,9 @@ import {get} from "./api.js";
 import {count, fill, h, icon, money, several} from "./dom.js";
 import {app, go, problem} from "./app.js";
 import {address} from "./list.js";
+import {markdown} from "./markdown.js";
+
+const MOST = 200;
 
 export async function showCompare(main, a, b) {
   document.title = "Compare \u2013 asnap";
@@ -39,11 +42,16 @@ function shown(found) {
     section("Tools", found.tools.slice(0, 50).map((tool) => `${tool.title || tool.tool_call_id} ${tool.status || ""}`)),
     h("h2", {}, "Messages"),
     found.common_prefix > 0 && h("p", {class: "facts"}, `${several(found.common_prefix, "message")} the same at the beginning`),
-    h("div", {class: "sides branches"}, h("div", {}, found.removed.slice(0, 200).map((said) => card(said, "minus", found.before)), found.edited.map((each) => card(each.before, "minus", found.before))), h("div", {}, found.added.slice(0, 200).map((said) => card(said, "plus", found.after)), found.edited.map((each) => card(each.after, "plus", found.after)))),
+    h("div", {class: "sides branches"}, column(found.removed, found.edited.map((each) => each.before), "minus", found.before), column(found.added, found.edited.map((each) => each.after), "plus", found.after)),
   ];
+}
+
+function column(said, edited, kind, side) {
+  const all = [...said, ...edited].sort((one, other) => one.number - other.number);
+  return h("div", {}, all.slice(0, MOST).map((each) => card(each, kind, side)), all.length > MOST && h("p", {class: "facts"}, `${count(all.length - MOST)} more`));
 }
 
 function card(said, kind, side) {
   const link = address(side.session_id, {at: side.seq, m: said.number});
-  return h("article", {class: `card ${kind}`}, h("header", {}, h("strong", {}, said.role), h("span", {class: "grow"}), h("a", {href: link}, `#${said.number}`)), said.pieces.map((piece) => h("p", {class: piece.kind}, piece.kind === "tool" ? `${piece.status === "completed" ? "\u2713" : "\u2026"} ${piece.text}` : piece.text.length > 1500 ? `${piece.text.slice(0, 1500)}\u2026` : piece.text)));
+  return h("article", {class: `card ${kind}`}, h("header", {}, h("strong", {}, said.role), h("span", {class: "grow"}), h("a", {href: link}, `#${said.number}`)), said.pieces.map((piece) => h("div", {class: piece.kind}, piece.kind === "tool" ? [icon(piece.status === "completed" ? "check" : "dots", piece.status || ""), " ", piece.text] : h("div", {class: "prose"}, markdown(piece.text.slice(0, 1500)), piece.text.length > 1500 && "\u2026"))));
 }

@@ -31,8 +31,7 @@ export function fill(element, ...children) {
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu;
 
 export function text(words) {
-  HIDDEN.lastIndex = 0;
-  if (!HIDDEN.test(words)) return document.createTextNode(words);
+  if (words.search(HIDDEN) < 0) return document.createTextNode(words);
   const parts = document.createDocumentFragment();
   let from = 0;
   for (const match of words.matchAll(HIDDEN)) {
@@ -47,8 +46,6 @@ export function text(words) {
   parts.append(words.slice(from));
   return parts;
 }
-
-export const visible = (words) => words.replace(HIDDEN, (char) => `\u2039U+${char.codePointAt(0).toString(16)}\u203a`);
 
 const SVG = "http://www.w3.org/2000/svg";
 const PATHS = {

@@ -30,23 +30,26 @@ export class SessionView {
     this.transcript.onlink = (message) => go(address(this.id, {...(this.at ? {at: this.at} : {}), m: message}));
     const shown = get(path, {at: this.at}), past = get(`${path}/history`).catch(() => null);
     fill(this.main, this.headbox, this.scroller);
-    const known = await this.known();
-    const opening = this.transcript.open(number || (known && known > 1 ? null : null)).catch((error) => error);
+    const opening = this.transcript.open(number).catch((error) => error);
     this.info = await shown.catch((error) => { this.trouble = error; return null; });
     const wrong = await opening;
     if (this.closed) return;
     if (!this.info) throw this.trouble;
     this.history = (await past)?.history || [];
+    this.known0 = this.known;
+    this.fresh = this.known0 && !this.at ? this.transcript.total - this.known0 : 0;
     this.draw();
+    this.seen(1);
     if (wrong instanceof Error) fill(this.scroller, h("div", {class: "empty"}, h("p", {}, wrong.message), wrong.next && h("p", {}, "Next: ", h("code", {}, wrong.next))));
     document.title = `${this.info.session.title || "(untitled)"} \u2013 asnap`;
   }
 
-  async known() { return Number(localStorage.getItem(`seen ${this.id}`)) || null; }
+  // "New since you looked": where the conversation ended when its end was last on the screen.
+  get known() { return Number(localStorage.getItem(`seen ${this.id}`)) || 0; }
 
   seen(number) {
     const last = this.transcript.total;
-    if (!this.at && number && this.scroller.scrollTop + this.scroller.clientHeight > this.scroller.scrollHeight - 60) localStorage.setItem(`seen ${this.id}`, String(last));
+    if (!this.at && number && this.info && this.scroller.scrollTop + this.scroller.clientHeight > this.scroller.scrollHeight - 60) localStorage.setItem(`seen ${this.id}`, String(last));
   }
 
   async jump(number) { if (this.transcript) await this.transcript.jump(number || 1); }
@@ -87,7 +90,7 @@ export class SessionView {
 
   notes(session, about) {
     const told = [];
-    if (session.state === "damaged") told.push(["bad", `Damaged: ${session.problem || ""}. What is whole is shown; `, "asnap check", " says what is lost."]);
+    if (session.state === "damaged") told.push(["bad", `Damaged: ${session.problem || ""}. What can be read is shown; `, "asnap check", " says what is lost."]);
     else if (session.state !== "ok") told.push(["bad", `${session.state}: ${session.problem || ""}. `, "asnap keys status", " says which key it needs."]);
     for (const each of about?.skipped || []) told.push(["bad", `Skipped: ${each}.`]);
     if (session.live) told.push(["live", `Live: process ${session.live.pid} on ${session.live.host} has it, since ${clock(session.live.since)}. Changes made here go through that process.`]);
@@ -105,6 +108,7 @@ export class SessionView {
     const write = (label, act, name, extra = "") => app.about.read_only ? null : h("button", {class: extra, onclick: () => Promise.resolve(act()).catch(failed)}, name && icon(name), label);
     return h("div", {class: "buttons"},
       h("button", {class: "main", onclick: () => this.resume()}, icon("copy"), "Copy resume command"),
+      this.fresh > 0 && h("button", {onclick: () => this.transcript.jump(this.known0 + 1).catch(failed)}, `${several(this.fresh, "new message")} since you looked`),
       write("Fork", () => this.fork(), "fork"),
       write(session.pinned ? "Unpin" : "Pin", () => this.change({pinned: !session.pinned}), "pin"),
       write("Note", () => this.note()),
