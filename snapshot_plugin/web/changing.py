@@ -54,7 +54,10 @@ async def _relabel(request: Request) -> Response:
     """Rename, tag, pin or note: one of them at a time, so that each is one operation."""
     site = _site(request)
     asked = await _body(request, title=str, add_tags=list, remove_tags=list, pinned=bool, note=str)
-    session_id = (await site.target(request.path_params["id"])).session_id
+    row = await site.row(request.path_params["id"])
+    session_id = row.session_id
+    if row.live and not row.seq:  # a label is kept in a snapshot, and there is none yet
+        await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
     if not asked:
         raise InvalidInput("nothing is to change", hint="title, add_tags, remove_tags, pinned or note")
     done: Label | None = None
