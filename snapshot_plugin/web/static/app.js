@@ -47,7 +47,7 @@ async function route() {
     else {
       leave(null);
       document.title = "asnap";
-      fill(main, h("div", {class: "empty"}, h("p", {}, "Pick a session."), h("p", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous \u00b7 ", h("kbd", {}, "Enter"), " open \u00b7 ", h("kbd", {}, "/"), " search")));
+      fill(main, h("div", {class: "empty"}, h("h1", {}, "Pick a session"), h("p", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous \u00b7 ", h("kbd", {}, "Enter"), " open \u00b7 ", h("kbd", {}, "/"), " search")));
     }
   } catch (error) {
     if (error.name === "AbortError") return;

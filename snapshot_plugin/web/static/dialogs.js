@@ -11,7 +11,8 @@ function dialog(title, body, buttons) {
   return new Promise((resolve) => box.addEventListener("close", () => { box.remove(); resolve(box.returnValue); }));
 }
 
-const cancel = () => h("button", {type: "submit", value: "", formnovalidate: true}, "Cancel");
+// No submit button: Enter saves.
+const cancel = () => h("button", {type: "button", onclick: (event) => event.target.closest("dialog").close("")}, "Cancel");
 
 export async function ask(title, label, value = "", {long = false} = {}) {
   const field = h(long ? "textarea" : "input", {"aria-label": label, placeholder: label, autofocus: true, rows: "5", maxlength: "20000"});

@@ -13,6 +13,8 @@ const GRADES = {
   context: "A new session of the agent is told the conversation.",
 };
 
+let scrubbing = false; // whether the slider had the focus when another snapshot was asked for
+
 export class SessionView {
   constructor(main, id, at) {
     Object.assign(this, {main, id, at});
@@ -39,6 +41,8 @@ export class SessionView {
     this.known0 = this.known;
     this.fresh = this.known0 && !this.at ? this.transcript.total - this.known0 : 0;
     this.draw();
+    if (scrubbing) this.headbox.querySelector("input[type=range]")?.focus();
+    scrubbing = false;
     this.seen(1);
     if (wrong instanceof Error) fill(this.scroller, h("div", {class: "empty"}, h("p", {}, wrong.message), wrong.next && h("p", {}, "Next: ", h("code", {}, wrong.next))));
     document.title = `${this.info.session.title || "(untitled)"} \u2013 asnap`;
@@ -154,7 +158,10 @@ export class SessionView {
     }
     const words = h("output", {});
     const tell = (n) => { const row = past[n]; fill(words, `snapshot ${row.seq} (${n + 1} of ${past.length}) \u00b7 ${clock(row.saved_at)} \u00b7 ${row.trigger} \u00b7 ${several(row.messages, "message")}${row.state !== "ok" ? ` \u00b7 ${row.state}` : ""}`, row.tags.map((tag) => h("span", {class: "chip"}, tag))); };
-    const slider = h("input", {type: "range", min: "0", max: String(past.length - 1), value: String(at), "aria-label": "Snapshot", oninput: () => { tell(Number(slider.value)); [...bars.children].forEach((bar, n) => bar.classList.toggle("on", n * step <= Number(slider.value))); }, onchange: () => this.look(past[Number(slider.value)].seq)});
+    const slider = h("input", {type: "range", min: "0", max: String(past.length - 1), value: String(at), "aria-label": "Snapshot", oninput: () => { tell(Number(slider.value)); [...bars.children].forEach((bar, n) => bar.classList.toggle("on", n * step <= Number(slider.value))); }, onchange: () => {
+      clearTimeout(this.timer); // several steps by key are one
+      this.timer = setTimeout(() => { scrubbing = document.activeElement === slider; this.look(past[Number(slider.value)].seq); }, 250);
+    }});
     tell(at);
     return h("div", {class: "timeline"}, bars, slider, words);
   }

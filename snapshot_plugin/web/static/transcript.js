@@ -189,7 +189,7 @@ export class Transcript {
   row(message) {
     const link = h("a", {class: "number", href: `?${new URLSearchParams({...(this.at ? {at: this.at} : {}), m: message.number})}`, onclick: (event) => { event.preventDefault(); this.onlink?.(message.number); }}, `#${count(message.number)}`);
     const fork = this.onfork && h("button", {class: "quiet fork-here", onclick: () => this.onfork(message.number)}, icon("fork"), "Fork here");
-    const head = h("header", {}, h("strong", {}, message.role), h("time", {datetime: message.at || ""}, clock(message.at)), message.spooled && h("span", {class: "chip live"}, "not saved yet"), h("span", {class: "grow"}), fork, link);
+    const head = h("header", {}, h("strong", {}, message.role), h("time", {datetime: message.at || ""}, clock(message.at)), message.spooled && h("span", {class: "chip live"}, "not in a snapshot yet"), h("span", {class: "grow"}), fork, link);
     const row = h("article", {class: `message role-${message.role.replace(/\W/g, "")}`, tabindex: "-1", "aria-posinset": String(message.number), "aria-setsize": String(this.total), "aria-label": `${message.role}, message ${message.number}`, dataset: {number: message.number}}, head, message.content.map((each, place) => this.piece(message, each, place)));
     if (message.number === this.marked) row.classList.add("marked");
     if (message.content.some((each) => each.length)) row.append(h("button", {class: "whole", onclick: () => this.whole(message.number)}, `Show all ${several(Math.max(...message.content.map((each) => each.length || 0)), "character")}`));
