@@ -39,32 +39,6 @@ class Served:
         self.environ.update({f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in kinds})
 
     def __enter__(self) -> Self:
-        line = [
-            sys.executable,
-            "-m",
-            "snapshot_plugin",
-            "ui",
-            *self._words,
-            "--no-open",
-            "--store",
-            str(self.place),
-        ]
-        self.process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self.environ
-        )
-        assert self.process.stdout
-        self.address = self.process.stdout.readline().strip()
-        self.base = self.address.partition("/#")[0]
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(20)
-
-    def asnap(self, *words: str) -> Any:
-        """What a command answers in JSON."""
         line = [sys.executable, "-m", "snapshot_plugin", "ui", "--no-open", "--store", str(self.place)]
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
         self.process = subprocess.Popen([*line, *self._words], env=self.environ, **streams)
