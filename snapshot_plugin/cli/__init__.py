@@ -24,6 +24,7 @@ __all__ = ["COMMANDS", "every_command", "group", "load", "main"]
 INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run", "Run any ACP agent so that its sessions survive."),
+    "chat": ("Run", "Talk to any ACP agent in the terminal, recorded."),
     "resume": ("Run", "Go on with a session: pick it, see what will come back, start the agent."),
     "demo": ("Run", "Watch an agent be killed in mid-sentence and come back."),
     "mcp": ("Run", "Give an agent a memory over MCP."),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.content import Block, ToolCallBlock
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Piece", "Said", "about_block", "said_of"]
+__all__ = ["Piece", "Said", "about_block", "detail_of", "said_of"]
 
 _BASE64 = 4 / 3
 
@@ -59,11 +59,12 @@ def _piece(block: Block, *, tools: bool) -> Piece:
         return Piece(kind="thought", text=block.text)
     if isinstance(block, ToolCallBlock):
         title = block.title or block.kind or block.tool_call_id
-        return Piece(kind="tool", text=title, status=block.status, detail=_detail(block) if tools else None)
+        return Piece(kind="tool", text=title, status=block.status, detail=detail_of(block) if tools else None)
     return Piece(kind=block.type or "unknown", text=about_block(block.raw()))
 
 
-def _detail(tool: ToolCallBlock) -> str:
+def detail_of(tool: ToolCallBlock) -> str:
+    """What a tool was given and what it gave back, as text."""
     parts = [
         f"{name}: {_as_text(value)}" for name, value in (("in", tool.raw_input), ("out", tool.raw_output)) if value
     ]

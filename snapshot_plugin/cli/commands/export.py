@@ -15,7 +15,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.exporting import FORMS, Exported, Form, export
 from snapshot_plugin.operations.text import plain, size
 
-__all__ = ["command"]
+__all__ = ["command", "form_of"]
 
 _ENDINGS: dict[str, Form] = {
     "md": "markdown",
@@ -92,7 +92,7 @@ async def command(
     A bundle is exact and comes back whole with asnap import. Markdown and HTML are made to be shown to others:
     secrets are taken out, and nothing that was said can do anything there.
     """
-    chosen = form or _form_of(output)
+    chosen = form or form_of(output)
     clean = chosen in ("markdown", "html") if redact is None else redact
     _check_output(call, output, chosen)
     source = passphrase(call, secret, new=True)
@@ -112,7 +112,8 @@ async def command(
     return _Told.of(made.about)
 
 
-def _form_of(output: str | None) -> Form:
+def form_of(output: str | None) -> Form:
+    """The form that the ending of a file's name stands for; a bundle, if none."""
     name = (output or "").rsplit("/", 1)[-1]
     return _ENDINGS.get(name.rpartition(".")[2].lower(), "bundle") if "." in name else "bundle"
 
