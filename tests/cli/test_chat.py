@@ -114,7 +114,7 @@ def test_resume_goes_on_here_and_print_names_the_command(agent: tuple[str, ...],
         terminal.wait_for("restored: ")
         said(terminal, "say the last words", "the last words")
         terminal.send("/sessions" + ENTER)
-        terminal.wait_for("resume> ")
+        terminal.wait_for("Enter resume")
         terminal.send(ESC)
         terminal.wait_for(lambda: b"\x1b[?1049l" in terminal.received)
         said(terminal, "say after the picker", "after the picker")
