@@ -1,7 +1,7 @@
-"""What a command answers: one value with two faces, text for people and JSON for programs.
+"""What an operation answers: one value that the command line prints, as text or JSON, and the browser gets as JSON.
 
-A command computes its answer and returns it; it never prints data itself. So whatever a person can read, a script
-can have, and the JSON Schema of every answer comes from the same declaration.
+The JSON Schema of every answer comes from the same declaration. How a person sees it on a terminal is for the
+command line to say, in a subclass.
 
 Answers are dataclasses, which the type checker checks: pydantic, half of the start-up of a short command, is only
 loaded for the schema.
@@ -10,10 +10,7 @@ loaded for the schema.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
-
-if TYPE_CHECKING:
-    from snapshot_plugin.cli.output import Output
+from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = ["SCHEMA_VERSION", "Document", "Part"]
 
@@ -40,8 +37,13 @@ class Document(Part):
     rows: ClassVar[str | None] = None
     """The field whose entries ``--jsonl`` prints one by one; None prints the document as one line."""
 
-    def show(self, out: Output) -> None:
-        """Print it for a person. Data goes to ``out.line`` and ``out.table``, everything else to ``out.note``."""
+    @classmethod
+    def of(cls, answer: Document) -> Self:
+        """The same answer as a subclass that shows it in another way."""
+        return cls(**vars(answer))
+
+    def show(self, out: Any) -> None:
+        """Print it for a person: data to ``out.line`` and ``out.table``, everything else to ``out.note``."""
         raise NotImplementedError
 
     @property

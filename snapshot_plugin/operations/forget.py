@@ -1,30 +1,91 @@
-"""Forgetting as the command does it: first decided and shown, then done, and written down for undo."""
+"""Forgetting: first decided and shown with reasons, then done, and recorded for undo."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from snapshot_plugin.cli import refs as references
-from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.forgotten import Fate, Forgotten, ForgottenAsShown, SnapshotFate
-from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.operations import references
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.forgetting import SnapshotPlan
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.policy import RetentionPolicy
+    from snapshot_plugin.operations.work import Work
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["ForgetJob"]
+__all__ = ["Fate", "ForgetJob", "Forgotten", "SnapshotFate"]
+
+
+class SnapshotFate(Part):
+    """One snapshot: whether it stays, and why."""
+
+    snapshot: int
+    saved_at: datetime
+    size_bytes: int
+    keep: bool
+    reasons: tuple[str, ...]
+    """Why it stays; none if it goes."""
+
+
+class Fate(Part):
+    """One session: the whole of it goes, or some of its snapshots, or it was skipped."""
+
+    session_id: str
+    title: str | None
+    what: Literal["session", "snapshots", "skipped"]
+    why: str
+    code: str | None = None
+    """The error that made it be skipped."""
+    size_bytes: int = 0
+    snapshots: tuple[SnapshotFate, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """How many of its snapshots go."""
+        return sum(not each.keep for each in self.snapshots)
+
+
+class Forgotten(Document):
+    """What was forgotten, or would be."""
+
+    kind: ClassVar[str] = "forget"
+    rows: ClassVar[str] = "sessions"
+    sessions: tuple[Fate, ...]
+    """Those something happens to, and those that were skipped."""
+    untouched: int = 0
+    """How many sessions were looked at of which everything stays."""
+    single: bool
+    """Whether one session was named, and not several or all."""
+    dry_run: bool
+    operation: str | None = None
+    """What `asnap undo` calls it."""
+    as_of: datetime
+
+    @property
+    def exit_code(self) -> int:
+        """3 if something was skipped."""
+        return PARTIAL if any(fate.what == "skipped" for fate in self.sessions) else 0
+
+    @property
+    def counted(self) -> str:
+        """What goes, in numbers."""
+        whole = sum(fate.what == "session" for fate in self.sessions)
+        thinned = [fate.dropped for fate in self.sessions if fate.what == "snapshots"]
+        parts = [f"{whole} session(s)"] if whole else []
+        parts += [f"{sum(thinned)} snapshot(s) of {len(thinned)} session(s)"] if thinned else []
+        return " and ".join(parts) or "nothing"
 
 
 class ForgetJob:
     """What is to go, decided first and then done. A session that cannot be touched costs the others nothing."""
 
-    def __init__(self, call: Call, store: SnapshotStore, metas: Sequence[SnapshotMeta], *, single: bool) -> None:
-        self._call, self._store, self._metas, self._single = call, store, metas, single
+    def __init__(self, work: Work, store: SnapshotStore, metas: Sequence[SnapshotMeta], *, single: bool) -> None:
+        self._work, self._store, self._metas, self._single = work, store, metas, single
         self._by_id = {meta.session_id: meta for meta in metas}
         self._fates: dict[str, Fate] = {}
         self._plans: dict[str, SnapshotPlan] = {}
@@ -82,8 +143,8 @@ class ForgetJob:
         """What the settings do not keep of these sessions, or of all: whole sessions first, then snapshots."""
         from snapshot_plugin.manager.retention import surplus_of
 
-        config, named = self._call.config, frozenset(session_ids)
-        for meta, why in surplus_of(self._metas, config, lambda: self._call.now):
+        config, named = self._work.config, frozenset(session_ids)
+        for meta, why in surplus_of(self._metas, config, lambda: self._work.now):
             if not named or meta.session_id in named:
                 self._plan_session(meta.session_id, why)
         rest = [each for each in session_ids or self._by_id if each not in self._fates]
@@ -95,7 +156,7 @@ class ForgetJob:
         """What a policy does not keep."""
         from snapshot_plugin.manager.forgetting import plan_snapshots
 
-        with progress(self._call.out, "looking", len(session_ids)) as step:
+        with self._work.progress("looking", len(session_ids)) as step:
             for session_id in dict.fromkeys(session_ids):
                 step(session_id)
                 try:
@@ -137,27 +198,19 @@ class ForgetJob:
 
     # Doing -----------------------------------------------------------------------------------------------
 
-    async def run(self, *, dry_run: bool) -> Forgotten:
-        """Ask, and do it. A single session that cannot be touched is an error."""
+    def plan(self) -> Forgotten:
+        """What would go, and why. A single session that cannot be touched is an error."""
         if len(self._fates) == len(self._errors) == 1:
             raise self._errors[0]
-        plan = self._answer(dry_run=True)
-        if dry_run or plan.counted == "nothing":
-            return plan if dry_run else self._answer(dry_run=False)
-        asked = self._shown(plan)
-        self._call.confirm(f"Forget {plan.counted}? (asnap undo takes it back, until asnap purge)")
-        operation = await self._do(plan.counted)
-        if len(self._fates) == len(self._errors) == 1:
-            raise self._errors[0]
-        done = self._answer(dry_run=False, operation=operation)
-        return ForgottenAsShown(**vars(done)) if asked else done
+        return self._answer(dry_run=True)
 
-    def _shown(self, plan: Forgotten) -> bool:
-        """Show a person what will go before they are asked. Says whether it was shown."""
-        if self._call.assume_yes or not self._call.may_ask or not self._call.out.is_text:
-            return False
-        plan.show_table(self._call.out)
-        return True
+    async def carry_out(self) -> Forgotten:
+        """Do what was planned. A single session that cannot be touched is an error."""
+        counted = self.plan().counted
+        operation = await self._do(counted) if counted != "nothing" else None
+        if len(self._fates) == len(self._errors) == 1:
+            raise self._errors[0]
+        return self._answer(dry_run=False, operation=operation)
 
     def _answer(self, *, dry_run: bool, operation: str | None = None) -> Forgotten:
         return Forgotten(
@@ -166,7 +219,7 @@ class ForgetJob:
             single=self._single,
             dry_run=dry_run,
             operation=operation,
-            as_of=self._call.now,
+            as_of=self._work.now,
         )
 
     async def _do(self, counted: str) -> str | None:
@@ -174,7 +227,7 @@ class ForgetJob:
 
         todo = [fate for fate in self._fates.values() if fate.what != "skipped"]
         try:
-            with progress(self._call.out, "forgetting", len(todo)) as step:
+            with self._work.progress("forgetting", len(todo)) as step:
                 for fate in todo:
                     step(fate.session_id)
                     await self._forget(fate.session_id)
@@ -203,5 +256,5 @@ class ForgetJob:
         if not self._steps:
             return None
         named = ", ".join(list(self._fates)[:3]) + (", …" if len(self._fates) > 3 else "")  # noqa: PLR2004 — fits a line
-        log = self._call.operations(self._store)
+        log = self._work.operations(self._store)
         return (await log.record(kind="forget", summary=f"{counted}: {named}", steps=self._steps)).id

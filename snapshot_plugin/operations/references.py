@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from snapshot_plugin.cli.sessions import MEMORY
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.operations.session_rows import MEMORY
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

@@ -1,4 +1,4 @@
-"""Which sessions a command is about: those here, or all, narrowed by filters. What is left out is always counted.
+"""Which sessions an operation is about: those here, or all, narrowed by filters. What is hidden is always counted.
 
 Pure, but for finding out where *here* is. A session that never said where it ran belongs everywhere.
 """
@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import click
-
-from snapshot_plugin.cli.sessions import MEMORY, SessionRow
 from snapshot_plugin.errors import NotFound
+from snapshot_plugin.operations.session_rows import MEMORY, SessionRow
 
-__all__ = ["Hidden", "Selected", "Selection", "filter_options", "here", "reason", "select"]
+__all__ = ["Hidden", "Selected", "Selection", "here", "reason", "select"]
 
 
 @dataclass(frozen=True)
@@ -132,18 +130,3 @@ def here() -> str:
             return start
         directory = above
     return directory
-
-
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--agent", metavar="NAME", help="Only sessions of agents with this in their name."),
-    click.option("--since", metavar="WHEN", help="Only those changed since: 3d, 12h, yesterday, 2026-11-01."),
-    click.option("--until", metavar="WHEN", help="Only those last changed before or on it."),
-    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Only those with this tag; may be repeated."),
-)
-
-
-def filter_options(body: Any) -> Any:
-    """The filters every command that looks through sessions has: --agent, --since, --until, --tag."""
-    for option in reversed(_OPTIONS):
-        body = option(body)
-    return body

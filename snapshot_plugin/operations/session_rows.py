@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.text import several
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,8 +114,8 @@ def rows_at(
     root: Path | None, metas: Sequence[SnapshotMeta], present: dict[str, Ownership] | None = None
 ) -> list[SessionRow]:
     """The same in this thread, for a store in the directory *root*, or *present* telling who has a session."""
-    from snapshot_plugin.cli.refs import short_ids
     from snapshot_plugin.live.owners import ownerships
+    from snapshot_plugin.operations.references import short_ids
 
     ids = [meta.session_id for meta in metas]
     short = short_ids(ids)
