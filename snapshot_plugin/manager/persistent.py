@@ -13,6 +13,7 @@ from typing import Any, Self
 import anyio
 
 from snapshot_plugin.errors import Damaged, InvalidInput, InvalidSessionId, SnapshotNotFound
+from snapshot_plugin.live.place import refuse_shared_without_leases
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.context import AgentReader, Problem
@@ -109,6 +110,7 @@ class PersistentSession:
         self._load_on_enter = load_on_enter
         self._clock = clock
         self._store, self._owns_store = open_place(store)
+        refuse_shared_without_leases(self._store)
         self._reader = AgentReader(agent)
         self._plugins = PluginStates()
         self.memory = WorkingMemory(self._store, agent_id, clock=clock)

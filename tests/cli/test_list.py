@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import SessionSnapshot
-from snapshot_plugin.cli.commands.list import Listed
-from snapshot_plugin.cli.text import width
 from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.operations.listed import Listed
+from snapshot_plugin.operations.text import width
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal
@@ -125,6 +125,7 @@ def test_here_is_the_work_tree_and_what_is_elsewhere_is_counted(
 
 
 def test_an_empty_here_names_the_command_that_shows_the_others(asnap: Asnap, place: Path, home: Path) -> None:
+    (home / "work" / ".git").mkdir()  # the temporary directory itself may lie in a repository
     saved(place, session("far", cwd=home / "elsewhere"))
 
     done = asnap("list")

@@ -260,7 +260,7 @@ def test_exec_becomes_the_agent_with_the_session_back(
 def test_on_a_terminal_the_command_and_the_editors_settings_are_shown(place: Path) -> None:
     saved(place, session(title="fix auth"))
 
-    with Terminal("resume", "01jd", columns=300, lines=40) as terminal:
+    with Terminal("resume", "01jd", "--print", columns=300, lines=40) as terminal:
         assert terminal.end() == 0
         assert "asnap run --session 01jd -- codex-acp '--quiet mode'" in terminal.text
         assert '"agent_servers"' in terminal.text

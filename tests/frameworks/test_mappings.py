@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.cli.transcript import said_of
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
 from snapshot_plugin.exchange.html import to_html
 from snapshot_plugin.exchange.markdown import to_markdown
@@ -30,6 +29,7 @@ from snapshot_plugin.frameworks.conversations import (
 from snapshot_plugin.frameworks.sessions import new_session
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message
+from snapshot_plugin.operations.transcript import said_of
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

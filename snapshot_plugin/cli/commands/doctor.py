@@ -13,13 +13,14 @@ from snapshot_plugin.cli.diagnosis import (
     look_at_leftovers,
     look_at_machine,
     look_at_place,
+    look_at_quarantine,
     look_at_sessions,
 )
-from snapshot_plugin.cli.document import Document
-from snapshot_plugin.cli.failures import hint_of, next_command
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.operations.document import Document
+from snapshot_plugin.operations.failures import hint_of, next_command
+from snapshot_plugin.operations.text import plain
 
 __all__ = ["Diagnosis", "command"]
 
@@ -85,7 +86,7 @@ def _problem(area: str, error: SnapshotError, *, run: str) -> Finding:
 
 
 async def _inside(call: Call, place: Path) -> list[Finding]:
-    from snapshot_plugin.cli.sessions import session_rows
+    from snapshot_plugin.operations.session_rows import session_rows
     from snapshot_plugin.store.marker import is_store
 
     if not is_store(place):
@@ -94,10 +95,11 @@ async def _inside(call: Call, place: Path) -> list[Finding]:
         async with call.local() as store:
             rows = await session_rows(store)
             trashed = sum(entry.size_bytes for entry in await store.trash())
+            aside = await store.quarantined()
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
         return [_problem(area, error, run=next_command(error))]
-    return [*look_at_sessions(call, rows), *look_at_leftovers(place, trashed)]
+    return [*look_at_sessions(call, rows), *look_at_quarantine(aside), *look_at_leftovers(place, trashed)]
 
 
 def _next(call: Call, findings: list[Finding]) -> str:
