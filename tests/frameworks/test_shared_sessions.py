@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_the_session_as_it_was(tmp_path: Path, monkeypatch: p
     assert texts(tmp_path) == ["a", "b"]
 
 
-@pytest.mark.parametrize("name", ["x" * 500, "a\nb", "", "..", "bot+memory", f"t{COMPANION}", "x~" + "0" * 24])
+@pytest.mark.parametrize("name", ["a\nb", "", "..", "bot+memory", f"t{COMPANION}", "x~" + "0" * 24])
 def test_any_name_gets_an_id_of_its_own(name: str) -> None:
     found = session_id_for(name)
     assert found != name
