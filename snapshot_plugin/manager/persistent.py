@@ -14,6 +14,7 @@ import anyio
 
 from snapshot_plugin.errors import Damaged, InvalidInput, InvalidSessionId, SnapshotNotFound
 from snapshot_plugin.live.place import refuse_shared_without_leases
+from snapshot_plugin.manager.callable_store import CallableStore, Delete, Load, Save
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.context import AgentReader, Problem
@@ -51,7 +52,7 @@ def persistent_session(
     agent: object,
     *,
     agent_id: str,
-    store: SnapshotStore | str | Path | None = None,
+    store: SnapshotStore | str | Path | tuple[Save, Load, Delete] | None = None,
     auto_save_interval: float | None = 30.0,
     save_on_exit: bool = True,
     load_on_enter: bool = True,
@@ -67,7 +68,8 @@ def persistent_session(
     Args:
         agent: the agent. It is not changed in any other way, and works as before without this.
         agent_id: names what is kept. One process at a time can have it open.
-        store: a store, or a path or URL of one; default: the user's own (``ASNAP_STORE``, or the data directory).
+        store: a store, a path or URL of one, or three functions (save, load, delete) of a place of one's own, see
+            `CallableStore`; default: the user's own store (``ASNAP_STORE``, or the data directory).
         auto_save_interval: seconds between saves of a changed session; None or 0: only when told.
         save_on_exit: save when the block is left, even by an error or a cancellation.
         load_on_enter: give the agent what was kept when the block is entered.
@@ -77,7 +79,7 @@ def persistent_session(
     return PersistentSession(
         agent,
         agent_id=agent_id,
-        store=store,
+        store=CallableStore(*store) if isinstance(store, tuple) else store,
         auto_save_interval=auto_save_interval,
         save_on_exit=save_on_exit,
         load_on_enter=load_on_enter,

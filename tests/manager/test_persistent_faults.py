@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId, StoreUnavailable
 from snapshot_plugin.manager.events import PartNotKept
 from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
 from snapshot_plugin.manager.working_memory import memory_id
@@ -206,3 +207,47 @@ async def test_one_entry_is_read_without_the_others() -> None:
         assert await session.memory.get("e3") == 3
         assert await session.memory.get("absent", "no") == "no"
         assert not session.memory.is_loaded
+
+
+@anyio_both
+async def test_three_functions_are_enough_of_a_store() -> None:
+    table: dict[str, dict[str, Any]] = {}
+
+    def functions() -> Any:
+        return (lambda name, state: table.update({name: state}), table.get, table.pop)
+
+    agent = Agent()
+    async with kept(agent, functions()) as session:
+        agent.history.append({"role": "user", "content": "hello"})
+        await session.memory.set("k", 1)
+    assert set(table) == {"bot", "bot+memory"}
+    json.dumps(table)
+    fresh = Agent()
+    async with kept(fresh, functions()) as session:
+        assert fresh.history == agent.history
+        assert await session.memory.get("k") == 1
+        fresh.history.append({"role": "user", "content": "more"})
+    assert len(table["bot"]["messages"]) == 2
+    async with kept(Agent(), functions()) as session:
+        assert await session.delete()
+    assert table == {}
+
+
+@anyio_both
+async def test_what_a_function_refused_is_saved_with_the_next_save() -> None:
+    table: dict[str, dict[str, Any]] = {}
+    broken = True
+
+    def save(name: str, state: dict[str, Any]) -> None:
+        if broken:
+            raise OSError("no connection")
+        table[name] = state
+
+    agent = Agent()
+    async with kept(agent, (save, table.get, table.pop), auto_save_interval=None) as session:
+        agent.history.append({"role": "user", "content": "hello"})
+        with pytest.raises(StoreUnavailable, match="no connection"):
+            await session.save()
+        broken = False
+        await session.save()
+        assert len(table["bot"]["messages"]) == 1
