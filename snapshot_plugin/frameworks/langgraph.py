@@ -30,7 +30,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.frameworks.langgraph_checkpoints import Codec, core_of
-from snapshot_plugin.frameworks.langgraph_threads import Key, Thread, thread_ids
+from snapshot_plugin.frameworks.langgraph_threads import (
+    Key,
+    Thread,
+    ancestors,
+    loaded,
+    matches,
+    thread_ids,
+)
 from snapshot_plugin.frameworks.places import open_place
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -105,8 +112,8 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         while named and left > 0:
             size = min(left, _CHUNK) if not filter else _CHUNK
             chunk, named = named[:size], named[size:]
-            for thread, snapshot, head in _loaded([(key, thread) for _, key, thread in chunk]):
-                if left > 0 and _matches((core_of(snapshot) or {}).get("metadata", {}), filter):
+            for thread, snapshot, head in loaded([(key, thread) for _, key, thread in chunk]):
+                if left > 0 and matches((core_of(snapshot) or {}).get("metadata", {}), filter):
                     left -= 1
                     yield self._tuple(thread, snapshot, head)
 
@@ -116,7 +123,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         index, found = thread.index(), get_checkpoint_id(config) or thread.latest(ns)
         writes: dict[str, list[list[Any]]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
-        chain = _ancestors(index, ns, found)
+        chain = ancestors(index, ns, found)
         while chain and len(seeds) < len(writes):
             chunk, chain = chain[:_CHUNK], chain[_CHUNK:]
             for key, (snapshot, head) in zip(chunk, thread.load(chunk), strict=True):
@@ -202,7 +209,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         metadata = (core_of(snapshot) or {}).get("metadata", {})
         counted = metadata.get("counters_since_delta_snapshot") or {}
         missing = {channel for channel in counted if not self._codec.has_value(snapshot, channel)}
-        for each in _ancestors(thread.index(), *key):
+        for each in ancestors(thread.index(), *key):
             if not missing:
                 return
             yield each
@@ -310,28 +317,3 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
 
 def _config(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}
-
-
-def _loaded(keys: Sequence[tuple[Key, Thread]]) -> Iterator[tuple[Thread, SessionSnapshot, SessionSnapshot]]:
-    """The snapshots of checkpoints in several threads, in this order."""
-    by_thread: dict[int, list[Key]] = {}
-    for key, thread in keys:
-        by_thread.setdefault(id(thread), []).append(key)
-    threads = {id(thread): thread for _, thread in keys}
-    found = {name: iter(threads[name].load(each)) for name, each in by_thread.items()}
-    for _, thread in keys:
-        yield (thread, *next(found[id(thread)]))
-
-
-def _matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    return all(metadata.get(name) == value for name, value in (wanted or {}).items())
-
-
-def _ancestors(index: Mapping[Key, Any], ns: str, checkpoint_id: str | None) -> list[Key]:
-    """The checkpoints before one, nearest first, as far as they are there."""
-    out: dict[Key, None] = {}
-    entry = index.get((ns, checkpoint_id or ""))
-    while entry and entry.parent and (key := (ns, entry.parent)) in index and key not in out:
-        out[key] = None
-        entry = index[key]
-    return list(out)

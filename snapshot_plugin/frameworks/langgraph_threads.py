@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from snapshot_plugin.errors import SnapshotNotFound
@@ -25,7 +25,7 @@ from snapshot_plugin.frameworks.sessions import (
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.sync import SyncStore
 
-__all__ = ["Entry", "Key", "Thread", "thread_ids"]
+__all__ = ["Entry", "Key", "Thread", "ancestors", "loaded", "matches", "thread_ids"]
 
 Key = tuple[str, str]
 """The namespace and the id of a checkpoint."""
@@ -214,3 +214,29 @@ def thread_ids(store: SyncStore) -> set[str]:
         root, named = meta.session_id.removesuffix(COMPANION), about.get("thread")
         out.add(named if named and session_id_for(named) == root else root)  # a fork is a thread of its own
     return out
+
+
+def loaded(keys: Sequence[tuple[Key, Thread]]) -> Iterator[tuple[Thread, SessionSnapshot, SessionSnapshot]]:
+    """The snapshots of checkpoints in several threads, in this order."""
+    by_thread: dict[int, list[Key]] = {}
+    for key, thread in keys:
+        by_thread.setdefault(id(thread), []).append(key)
+    threads = {id(thread): thread for _, thread in keys}
+    found = {name: iter(threads[name].load(each)) for name, each in by_thread.items()}
+    for _, thread in keys:
+        yield (thread, *next(found[id(thread)]))
+
+
+def matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether the metadata of a checkpoint has these values."""
+    return all(metadata.get(name) == value for name, value in (wanted or {}).items())
+
+
+def ancestors(index: Mapping[Key, Any], ns: str, checkpoint_id: str | None) -> list[Key]:
+    """The checkpoints before one, nearest first, as far as they are there."""
+    out: dict[Key, None] = {}
+    entry = index.get((ns, checkpoint_id or ""))
+    while entry and entry.parent and (key := (ns, entry.parent)) in index and key not in out:
+        out[key] = None
+        entry = index[key]
+    return list(out)
