@@ -1,4 +1,4 @@
-"""The picture in the README; ``python -m integration.demo_picture`` runs ``asnap demo`` on a terminal and draws it."""
+"""The picture in the README; ``python -m integration.demo_picture`` runs ``asnap demo`` on a terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ import pyte
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"
 COLUMNS, ROWS = 96, 60
 _WIDE, _HIGH, _MARGIN = 8.4, 18, 16
-_COLOURS = {
-    "default": "#d8dee9", "green": "#7fd18b", "red": "#ef8a80", "brown": "#e6c07b", "blue": "#8ab4f8", "cyan": "#7fd1d1"
-}  # fmt: skip
+_COLOURS = {"default": "#d8dee9", "green": "#7fd18b", "red": "#ef8a80", "brown": "#e6c07b", "blue": "#8ab4f8"}
 
 
 def screen_of_demo() -> pyte.Screen:
@@ -39,8 +37,8 @@ def drawn(screen: pyte.Screen) -> str:
     last = max(row for row, line in enumerate(screen.display) if line.strip())
     high = (last + 1) * _HIGH + 2 * _MARGIN
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {COLUMNS * _WIDE + 2 * _MARGIN:.0f} {high}" '
-        'font-family="ui-monospace,Menlo,Consolas,monospace" font-size="14">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {COLUMNS * _WIDE + 2 * _MARGIN:.0f} {high}"',
+        ' font-family="ui-monospace,Menlo,Consolas,monospace" font-size="14">',
         '<rect width="100%" height="100%" rx="8" fill="#20242c"/>',
         *(_line(screen, row) for row in range(last + 1)),
         "</svg>",
