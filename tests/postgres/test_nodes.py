@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import PATIENCE, Client
@@ -70,17 +75,27 @@ class TestTakeover:
             assert second.prompt(session_id, "say on") == "on"
 
     def test_a_killed_node_keeps_the_session_for_the_time_of_its_lease_and_no_longer(
-        self, postgres_url: str, tmp_path: Path
+        self, postgres_url: str
     ) -> None:
-        url = f"{postgres_url}&lease=2"
+        url = f"{postgres_url}&lease=4"
         with node(url) as first:
             session_id = begun(first)
             first.kill()
-        killed = time.monotonic()
-        assert asnap(url, "resume", session_id, "--print", home=tmp_path).returncode != 0
-        while asnap(url, "resume", session_id, "--print", home=tmp_path).returncode:
-            assert time.monotonic() < killed + PATIENCE
-        assert told(url, "show", session_id, home=tmp_path)["session"]["messages"] >= 3
+        store = PostgresStore(url, background=False)
+        place, us = place_of(store), Owner.this_process(since=datetime.now(UTC))
+        assert place is not None
+        with pytest.raises(SessionLocked, match=f"{first.process.pid}"):
+            place.take(session_id, us)
+        deadline = time.monotonic() + PATIENCE
+        hold = None
+        while hold is None:
+            assert time.monotonic() < deadline
+            with contextlib.suppress(SessionLocked):
+                hold = place.take(session_id, us)
+        assert hold.previous is not None
+        assert hold.previous.pid == first.process.pid
+        hold.hand_back()
+        store.close()
 
     def test_a_stopped_node_that_wakes_after_a_takeover_is_fenced_and_its_agent_killed(
         self, postgres_url: str
