@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -63,9 +64,12 @@ def _seaweed(weed: Path, port: int, directory: Path) -> list[str]:
 
 
 def _free() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A free port below 50,000: SeaweedFS also uses the one 10,000 higher."""
+    for port in random.sample(range(20_000, 50_000), 100):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise TimeoutError("no port is free")
 
 
 def _wait_for_bucket(port: int) -> None:
