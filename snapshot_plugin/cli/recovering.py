@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.text import plain, several
+from snapshot_plugin.operations.text import plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore

@@ -80,6 +80,13 @@ class Message(Value):
         __init__.__pydantic_base_init__ = True  # as in Value
 
     @property
+    def is_opaque(self) -> bool:
+        """Whether it is an entry that a framework keeps (`frameworks.conversations`) and people cannot read."""
+        return not self.content and any(
+            type(kept) is FrozenDict and "raw" in kept for kept in self.metadata.values()
+        )
+
+    @property
     def text(self) -> str:
         """The words of the message, without thoughts and tools."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))

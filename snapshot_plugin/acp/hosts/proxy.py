@@ -43,6 +43,7 @@ __all__ = ["Proxy"]
 
 _READ = 1 << 20
 _SOONER = 0.005
+_SETTLE = 0.5
 Agent = AgentProcess | ChainLink
 
 
@@ -209,10 +210,17 @@ class Proxy:
             if self.closing.is_set() or isinstance(agent, ChainLink):
                 return
             if self._restart is None:
-                self._carry_out(self._supervision.agent_ended)
+                self._carry_out(self._agent_ended)
             agent.end(patience=0.2)
             while self._restart is not None and not self._start_again():
-                self._carry_out(self._supervision.agent_ended)
+                self._carry_out(self._agent_ended)
+
+    def _agent_ended(self) -> Actions:
+        """What was not written must not reach the agent's next process. A write to a dead one fails at once."""
+        lines = self._agent_out.reclaim(_SETTLE).splitlines()
+        unsent = [message for line in lines if (message := parse(line)) is not None]
+        answered = [action for message in unsent for action in self._core.unsent(message)]
+        return answered + self._supervision.agent_ended()
 
     def _start_again(self) -> bool:
         delay, self._restart = self._restart or 0.0, None
@@ -339,18 +347,18 @@ class Proxy:
         if side is self._client_out:
             side.drain_elsewhere()
 
-    def _write_client(self, data: bytes) -> None:
+    def _write_client(self, data: bytes) -> bytes:
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._out, view) :]
         except OSError:
             self.closing.set()
+        return b""
 
-    def _write_agent(self, data: bytes) -> None:
+    def _write_agent(self, data: bytes) -> bytes:
         agent = self._agent
-        if agent is not None:
-            agent.send(data)  # if it is gone, its pump notices
+        return agent.send(data) if agent is not None else b""  # if it is gone, its pump notices
 
     def _say(self, text: str) -> None:
         """A line for the person who watches: on stderr, never on stdout."""

@@ -93,6 +93,11 @@ class SnapshotAgentMixin:
         """Whether the agent has a `history` of its own."""
         return type(self).history is not SnapshotAgentMixin.history
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether the agent has a `take_back` of its own."""
+        return type(self).take_back is not SnapshotAgentMixin.take_back
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # Agents keep their connection in an on_connect of their own, and seldom call the one above.
@@ -138,6 +143,7 @@ class AgentHost:
             methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
             gives_back=_given_back,
             only_known=True,
+            remembers=author.keeps_history or author.takes_back,
             name=type(author).__name__,
         )
         self.host = TaskHost(self.core, self._opened, to_client=inner.send, to_agent=self._to_author)

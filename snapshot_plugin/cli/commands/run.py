@@ -137,7 +137,7 @@ def _serve(
             adopt=portal.call(_whole_id, kept, session) if session else None,
             only_stored=resume == "required",
             restores=resume != "off",
-            on_deleted=lambda trashed: portal.call(call.record_deletion, kept, [trashed]),
+            on_deleted=lambda trashed: portal.call(call.work.record_deletion, kept, [trashed]),
         )
         proxy = Proxy(
             agent,
@@ -195,7 +195,7 @@ async def _recovered(store: SnapshotStore) -> list[str]:
 
 
 async def _whole_id(store: SnapshotStore, ref: str) -> str:
-    from snapshot_plugin.cli.refs import find, going_on
+    from snapshot_plugin.operations.references import find, going_on
 
     return going_on(await find(store, ref)).session_id
 

@@ -10,12 +10,12 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.markdown import markdown_table
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.sessions import Holder, holder_of
-from snapshot_plugin.cli.text import clock_time, plain
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.session_rows import Holder, holder_of
+from snapshot_plugin.operations.text import clock_time, plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.outcome import Outcome
@@ -145,10 +145,10 @@ async def _saved(
     """What became of the sessions named, or of all; and those that were listed before."""
     import anyio.to_thread
 
-    from snapshot_plugin.cli.refs import resolve
     from snapshot_plugin.live.outcome import Outcome
     from snapshot_plugin.live.place import required_place
     from snapshot_plugin.manager.predeploy import ask_everyone
+    from snapshot_plugin.operations.references import resolve
 
     metas = await store.list()
     # A live session may have no snapshot yet.
