@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, LimitExceeded, MemoryStore, Message
+from snapshot_plugin import FilesystemStore, LimitExceeded, MemoryStore, Message, SessionSnapshot
 from snapshot_plugin.cli.commands.import_ import Imported
 from snapshot_plugin.exchange.bundle import pack, unpack
 from snapshot_plugin.exchange.carrying import bring
@@ -226,7 +226,7 @@ def test_a_file_that_is_larger_than_all_reason_is_not_read(
 
 def test_files_that_cannot_be_read_are_said(asnap: Asnap, tmp_path: Path) -> None:
     assert asnap("import", "nowhere.asnap").code == 4
-    assert asnap("import", tmp_path).code == 1
+    assert asnap("import", tmp_path).code == 4
 
 
 def test_hostile_names_do_not_steer_the_terminal(asnap: Asnap, tmp_path: Path) -> None:
@@ -363,3 +363,47 @@ def test_many_small_steps_do_not_add_up_to_a_million_messages(monkeypatch: pytes
                 await bring(target, [await source.take_out("bomb")])
 
     anyio.run(bring_steps)
+
+
+def test_the_directory_of_an_oneringai_agent_comes_with_memory_plugins_and_instructions(
+    asnap: Asnap, tmp_path: Path, place: Path
+) -> None:
+    agent = oneringai_directory(tmp_path / "bot")
+    (agent / "plugins" / "link.json").symlink_to(tmp_path / "elsewhere.json")
+    (tmp_path / "elsewhere.json").write_text('"outside"')
+    ran = asnap("import", agent, "--json")
+    assert ran.code == 0
+    assert [row["session_id"] for row in valid(Imported, ran.json)["sessions"]] == ["bot"]
+
+    async def found() -> SessionSnapshot:
+        async with FilesystemStore(place) as store:
+            return await store.load("bot")
+
+    session_ = anyio.run(found)
+    assert [message.text for message in session_.messages] == ["hello"]
+    assert session_.memory["preferences"]["value"] == {"theme": "dark"}
+    assert session_.plugins == {"in_context_memory": {"notes": [1]}}
+    assert "Be brief." in str(session_.config.raw())
+
+
+def test_a_directory_that_is_no_agents_is_refused(asnap: Asnap, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "without a session.json" in asnap("import", tmp_path / "empty", "--json").error["message"]
+    broken = oneringai_directory(tmp_path / "broken")
+    (broken / "memory.json").write_text("{")
+    ran = asnap("import", broken, "--json")
+    assert ran.code != 0
+    assert "memory.json" in ran.error["message"]
+
+
+def oneringai_directory(place: Path) -> Path:
+    (place / "plugins").mkdir(parents=True)
+    times = {"createdAt": "2026-01-01T00:00:00Z", "lastActiveAt": "2026-01-01T00:00:00Z"}
+    core = {"history": [{"role": "user", "content": "hello", "timestamp": "2026-01-01T00:00:00Z"}], "toolCalls": []}
+    document = {"version": 1, "agentId": "bot", "agentType": "agent", **times, "metadata": {}, "plugins": {}}
+    (place / "session.json").write_text(json.dumps({**document, "context": {"version": 1, "core": core}}))
+    entries = [{"key": "preferences", "value": {"theme": "dark"}, "description": "likes"}]
+    (place / "memory.json").write_text(json.dumps({"version": 1, "entries": entries}))
+    (place / "plugins" / "in_context_memory.json").write_text('{"notes": [1]}')
+    (place / "custom_instructions.md").write_text("Be brief.")
+    return place

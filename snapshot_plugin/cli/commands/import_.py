@@ -95,6 +95,7 @@ class Imported(Document):
         ("asnap import session.asnap", "a bundle, with all of its history"),
         ("asnap import b.asnap --map /home/ann=/home/bob", "where the directories are others here"),
         ("asnap import ~/.claude/projects/-work/1b2c….jsonl", "a session of Claude Code"),
+        ("asnap import ~/.oneringai/agents/bot/", "an oneringai agent: session, memory, plugins, instructions"),
         ("ssh there asnap export latest | asnap import -", "from another machine"),
     ),
     exits=(4, 5, 6, 7, 8),
@@ -164,6 +165,7 @@ async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
 
 
 async def _read(file: str) -> bytes:
+    import os
     import sys
 
     import anyio
@@ -172,6 +174,10 @@ async def _read(file: str) -> bytes:
     def read() -> bytes:
         if file == "-":
             return _bounded(sys.stdin.buffer)
+        if os.path.isdir(file):  # noqa: PTH112 — text
+            from snapshot_plugin.exchange.foreign.oneringai_directory import read_directory
+
+            return read_directory(file, limit=_MAX_FILE)
         with open(file, "rb") as stream:  # noqa: PTH123 — no pathlib needed for one read
             return _bounded(stream)
 
