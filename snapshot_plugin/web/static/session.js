@@ -30,14 +30,13 @@ export class SessionView {
     const path = `sessions/${named(this.id)}`;
     this.transcript = new Transcript(this.scroller, {id: this.id, at: this.at, failed, onvisible: (seen) => this.seen(seen), onfork: app.about.read_only ? null : (message) => this.fork(message)});
     this.transcript.onlink = (message) => go(address(this.id, {...(this.at ? {at: this.at} : {}), m: message}));
-    const shown = get(path, {at: this.at}), past = get(`${path}/history`).catch(() => null);
     fill(this.main, this.headbox, this.scroller);
-    const opening = this.transcript.open(number).catch((error) => error);
-    this.info = await shown.catch((error) => { this.trouble = error; return null; });
-    const wrong = await opening;
+    const known = app.sessions.rows.find((row) => row.session_id === this.id);
+    if (known) { this.info = {session: known, about: null}; this.history = []; this.draw(); }
+    const wrong = await this.transcript.open(number).catch((error) => error); // the conversation first
     if (this.closed) return;
-    if (!this.info) throw this.trouble;
-    this.history = (await past)?.history || [];
+    [this.info, this.history] = await Promise.all([get(path, {at: this.at}), get(`${path}/history`).then((past) => past.history, () => [])]);
+    if (this.closed) return;
     this.known0 = this.known;
     this.fresh = this.known0 && !this.at ? this.transcript.total - this.known0 : 0;
     this.draw();
