@@ -1,9 +1,8 @@
-"""How many lines of the package the tests run: ``python -m integration.coverage [--record] [pytest arguments]``.
+"""How many lines of the package the tests run: ``python -m integration.coverage [pytest arguments]``.
 
 Runs the tests under coverage.py, every process they start included, in an environment of its own in the user's
 cache. Prints the modules with the most lines that were not run, and the whole; exits with 1 unless over 90 % were.
-It takes several times as long as the tests alone, so CI does not: ``--record`` writes down what was counted, and
-`tests/meta/test_coverage.py` holds the package against that in every run.
+It takes several times as long as the tests alone, so CI does not run it.
 
 One event loop is enough here: the other one runs the same lines. Tests of how much processor time something takes
 may fail under a tracer; what fails is printed, and does not change the count.
@@ -11,7 +10,6 @@ may fail under a tracer; what fails is printed, and does not change the count.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -19,14 +17,10 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-__all__ = ["GOAL", "Counted", "statements_in"]
+from typing import Any, Final
 
 GOAL: Final = 0.9
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "snapshot_plugin"
-RECORD = ROOT / "tests" / "meta" / "coverage.json"
 _TOOL = "coverage>=7.10"  # the first one that follows processes by itself
 _SETTINGS = """\
 [run]
@@ -39,41 +33,13 @@ disable_warnings = no-data-collected, module-not-measured
 _SHOWN = 20
 
 
-class Counted(NamedTuple):
-    """What one run has shown. `statements` is the size of the package then, by `statements_in`."""
-
-    lines: int
-    covered: int
-    statements: int
-
-    def at_least(self, statements: int) -> float:
-        """The part that is covered in a package of that size, should no test run what was written since."""
-        return self.covered / self.lines * min(1.0, self.statements / statements)
-
-
-def statements_in(package: Path) -> int:
-    """How many statements there are, docstrings aside: a size that needs no tool."""
-    return sum(_statements(file.read_text("utf-8")) for file in sorted(package.rglob("*.py")))
-
-
-def _statements(source: str) -> int:
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
-    return sum(not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in nodes)
-
-
 def main() -> int:
-    arguments = sys.argv[1:]
-    record = "--record" in arguments
     with tempfile.TemporaryDirectory(prefix="asnap-coverage-") as place:
-        report = _measured(_environment(), Path(place), [each for each in arguments if each != "--record"])
-    totals = report["totals"]
-    counted = Counted(totals["num_statements"], totals["covered_lines"], statements_in(PACKAGE))
+        report = _measured(_environment(), Path(place), sys.argv[1:])
+    lines, covered = report["totals"]["num_statements"], report["totals"]["covered_lines"]
     print("\n".join(_table(report["files"])))
-    share = counted.covered / counted.lines
-    print(f"\n{counted.covered} of {counted.lines} lines are run: {share:.2%}; the goal is over {GOAL:.0%}")
-    if record:
-        RECORD.write_text(json.dumps(counted._asdict(), indent=2) + "\n", "utf-8")
-    return 0 if share > GOAL else 1
+    print(f"\n{covered} of {lines} lines are run: {covered / lines:.2%}; the goal is over {GOAL:.0%}")
+    return 0 if covered > GOAL * lines else 1
 
 
 def _environment() -> Path:

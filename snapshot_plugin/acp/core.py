@@ -29,6 +29,7 @@ from snapshot_plugin.acp.events import (
     answered_by_agent,
     answered_by_client,
     asked_by_agent,
+    never_sent,
     prompted,
     with_note,
 )
@@ -72,6 +73,7 @@ class Core:
         note_limit: characters of what the model is told after a restore.
         gives_back: brings a session back instead of the ladder in `restore`.
         only_known: the agent is asked only about sessions that are open here, and never to load one by itself.
+        remembers: whether an agent that is *only_known* can be given its memory of a session back.
         name: of an agent that does not say its own.
         now: a monotonic clock.
     """
@@ -87,12 +89,13 @@ class Core:
         note_limit: int = NOTE_LIMIT,
         gives_back: GivesBack | None = None,
         only_known: bool = False,
+        remembers: bool = False,
         name: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.view, self.now, self.gives_back = view, now, gives_back
         self.patience, self.require, self.note_limit = patience, require, note_limit
-        self.only_known = only_known
+        self.only_known, self._remembers = only_known, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
@@ -302,7 +305,7 @@ class Core:
         capabilities, info = result.get("agentCapabilities"), result.get("agentInfo")
         self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
         if self.only_known:
-            self.capabilities = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
+            self.capabilities = {"loadSession": self._remembers, "sessionCapabilities": {"close": {}}}
         names = info if isinstance(info, dict) else {}
         known = {key: names[key] for key in ("name", "version") if isinstance(names.get(key), str)}
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
@@ -389,6 +392,17 @@ class Core:
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
         return waiting, self._jobs.agent_gone()
+
+    def unsent(self, message: Message) -> Actions:
+        """Answer a request that could not be written to the agent. The model is not told of such a prompt."""
+        pending = self._from_client.pop(key_of(message.get("id")), None) if "method" in message else None
+        if pending is None:
+            return []
+        entry = never_sent("the agent had ended") if pending.method == "session/prompt" else None
+        text = f"the agent had ended: {pending.method} did not reach it; send it again"
+        data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
+        answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
+        return [*self._recorded(pending.session_id, entry), answer]
 
     def release_queue(self) -> Actions:
         """Take in the messages that waited for the agent."""

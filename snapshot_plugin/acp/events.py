@@ -20,6 +20,7 @@ __all__ = [
     "asked_by_agent",
     "is_echoed_note",
     "is_note_title",
+    "never_sent",
     "prompted",
     "stamp",
     "with_note",
@@ -36,6 +37,11 @@ class Entry(NamedTuple):
 def prompted(params: Message) -> Entry:
     """The user's prompt, before the agent gets it."""
     return Entry({"prompt": params.get("prompt") or [], "t": stamp()}, durable=True)
+
+
+def never_sent(why: str) -> Entry:
+    """The prompt that was recorded last did not reach the agent."""
+    return Entry({"unsent": why, "t": stamp()}, durable=True)
 
 
 def with_note(params: Message, note: str) -> Message:

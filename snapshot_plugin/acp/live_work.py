@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,10 @@ from snapshot_plugin.store.base import Trashed
 if TYPE_CHECKING:
     from snapshot_plugin.live.sessions import LiveSessions
 
-__all__ = ["PROVIDER", "begin", "begun", "deleted", "ensure_recorded", "names_of"]
+__all__ = ["PROVIDER", "begin", "begun", "deleted", "deleted_names", "ensure_recorded", "names_of"]
 
 PROVIDER = "acp"
+_NAMES = "acp.names"
 
 
 def begin(sessions: LiveSessions, session_id: str, first: Message) -> str | None:
@@ -52,10 +55,17 @@ def ensure_recorded(live: Any) -> None:
         raise live.trouble
 
 
-def deleted(sessions: LiveSessions, session_id: str) -> Trashed | None:
-    """Move a session to the trash; None if there is none."""
+def deleted(sessions: LiveSessions, session_id: str, names: Sequence[str]) -> Trashed | None:
+    """Move a session to the trash, with the agent's *names* of it; None if there is none."""
     sessions.finish(session_id)  # with its last save: what is in the trash can be undone
-    return sessions.delete(session_id)
+    others = [name for name in names if name != session_id]
+    return sessions.delete(session_id, {_NAMES: json.dumps(others)} if others else None)
+
+
+def deleted_names(sessions: LiveSessions) -> frozenset[str]:
+    """The ids of deleted sessions, ours and the agent's."""
+    names = [json.loads(labels[_NAMES]) for labels in sessions.labels_in_trash() if _NAMES in labels]
+    return sessions.deleted().union(*names)
 
 
 def names_of(sessions: LiveSessions, session_id: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from snapshot_plugin.acp.actions import (
     Wait,
 )
 from snapshot_plugin.acp.core import Core, Method
-from snapshot_plugin.acp.live_work import PROVIDER, begin, begun, deleted, ensure_recorded, names_of
+from snapshot_plugin.acp.live_work import PROVIDER, begin, begun, deleted, deleted_names, ensure_recorded, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, notification
 from snapshot_plugin.acp.offers import merged_list, page
 from snapshot_plugin.acp.replay import TOOL_BYTES, replay
@@ -217,7 +217,7 @@ class SessionMethods:
         if session_id in core.open and session_id not in core.lost and core.can("close"):
             with suppress(AgentRefused):  # some agents do not delete what is open
                 yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
-        trashed = yield Do(lambda sessions: deleted(sessions, session_id))
+        trashed = yield Do(lambda sessions: deleted(sessions, session_id, names))
         _forget(core, session_id)
         if trashed is not None:
             yield Do(lambda _sessions: self._on_deleted(trashed))
@@ -237,19 +237,26 @@ class SessionMethods:
             raise InvalidInput("cwd is not text")
         own: list[Message] = [] if self._only_own else (yield from _agents_own(core, cwd))
         name = core.agent.name if self._only_own else None
-        sessions = yield Do(lambda live: self._merged(live, own, cwd, name))
+        sessions, gone = yield Do(lambda live: self._merged(live, own, cwd, name))
+        for agent_id in gone if core.can("delete") else ():  # some agents write a session again after deleting it
+            with suppress(AgentRefused):
+                yield Ask("session/delete", {"sessionId": agent_id})
         return page(sessions, cursor)
 
     def _merged(
         self, live: LiveSessions, own: Sequence[Message], cwd: str | None, name: str | None
-    ) -> Sequence[Message]:
+    ) -> tuple[Sequence[Message], Sequence[str]]:
+        """The list, and the ids under which the agent still has what was deleted."""
         metas = [meta for meta in live.list() if meta.provider_type == PROVIDER and name in (None, meta.agent)]
         stored = {meta.session_id for meta in metas}
-        known = {}
-        if any(info.get("sessionId") not in stored for info in own):  # the agent may have ids of its own for ours
+        listed = {str(info.get("sessionId")) for info in own}
+        known: dict[str, str] = {}
+        if not listed <= stored:  # the agent may have ids of its own for ours
             for meta in metas:
                 known.update(dict.fromkeys(self._names_of(live, meta.session_id, meta.seq), meta.session_id))
-        return merged_list(metas, own, known, cwd, deleted=live.deleted())
+        gone = listed - stored - known.keys()
+        gone &= deleted_names(live) if gone else frozenset()
+        return merged_list(metas, own, known, cwd, deleted=gone), sorted(gone)
 
     def _names_of(self, live: LiveSessions, session_id: str, seq: int) -> tuple[str, ...]:
         if (session_id, seq) not in self._aliases:

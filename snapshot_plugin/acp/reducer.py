@@ -11,6 +11,7 @@ a snapshot may be taken anywhere between two events: a recording that goes on fr
 ``update``            one ``session/update``, as received
 ``stop``              the prompt's answer: stop reason, usage
 ``interrupted``       the turn ended without an answer: why
+``unsent``            the prompt did not reach the agent: why
 ``permission``        what was asked before a tool ran; ``outcome`` is what was answered
 ``terminal``          the output of a terminal that a tool call shows: its id dies with the client
 ``config``            modes and options that a response brought
@@ -207,6 +208,9 @@ class Recording:
 
     def _on_interrupted(self, value: Any, event: Mapping[str, Any]) -> None:
         self._end({"interrupted": value}, event)
+
+    def _on_unsent(self, value: Any, event: Mapping[str, Any]) -> None:
+        self._end({"unsent": value}, event)
 
     def _end(self, note: dict[str, Any], event: Mapping[str, Any]) -> None:
         """The turn is over. What is known of its end stands at the assistant's message, be it an empty one."""

@@ -27,8 +27,9 @@ class Turn(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether the agent refused it: the protocol drops such a turn from the model's context."""
-        return any(_acp(message).get("stopReason") == "refusal" for message in self.messages)
+        """Whether the model does not have it: the agent refused it, or it never reached the agent."""
+        ends = [_acp(message) for message in self.messages]
+        return any(end.get("stopReason") == "refusal" or "unsent" in end for end in ends)
 
 
 def turns(messages: Sequence[Message]) -> Iterator[Turn]:
@@ -68,7 +69,7 @@ def _is_done(call: ToolCallBlock) -> bool:
 def was_cut_off(answer: Message) -> bool:
     """Whether an answer ended before its time: a crash, an error, a refusal, or the user's wish."""
     end = _acp(answer)
-    if "interrupted" in end or "error" in end:
+    if not end.keys().isdisjoint(("interrupted", "error", "unsent")):
         return True
     return "stopReason" in end and end["stopReason"] not in _WELL
 

@@ -124,6 +124,15 @@ class Call:
         )
 
     @asynccontextmanager
+    async def live(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
+        """The same, for what only a store with leases and spools can do: on this disk, or in a database."""
+        from snapshot_plugin.live.place import required_place
+
+        async with self.opened(create=create, background=background) as store:
+            required_place(store)
+            yield store
+
+    @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
         """The same, for what only a store on this disk has: keys, spools, leases, files."""
         async with self.on_disk(create=create, background=background) as store:

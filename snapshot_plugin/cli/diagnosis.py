@@ -20,6 +20,7 @@ from snapshot_plugin.operations.text import long_ago, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.operations.session_rows import SessionRow
+    from snapshot_plugin.store.base import Finding as StoreFinding
 
 __all__ = [
     "AGENTS",
@@ -28,6 +29,7 @@ __all__ = [
     "look_at_leftovers",
     "look_at_machine",
     "look_at_place",
+    "look_at_quarantine",
     "look_at_sessions",
 ]
 
@@ -120,6 +122,14 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Finding
     live = sum(row.live is not None for row in rows)
     if not damaged:
         yield Finding(area="sessions", level="ok", what=f"{len(rows)} session(s), {live} live")
+
+
+def look_at_quarantine(aside: Sequence[StoreFinding]) -> Iterator[Finding]:
+    """What repairs set aside: it is kept until somebody removes it."""
+    sessions = sorted({each.session_id for each in aside})
+    if sessions:
+        what = f"damaged files of {len(sessions)} session(s) in quarantine: {', '.join(sessions[:3])}"
+        yield Finding(area="quarantine", level="hint", what=what, run=f"asnap check --salvage {sessions[0]}")
 
 
 def look_at_leftovers(path: Path, trashed: int) -> Iterator[Finding]:

@@ -61,8 +61,16 @@ def parsed(line: bytes) -> Any:
     """The JSON value of a line. Raises ValueError if it is none."""
     try:
         return from_json(line, cache_strings="keys")
-    except ValueError:  # escaped lone surrogates, which only the standard library takes
-        return json.loads(line)
+    except ValueError:  # escaped lone surrogates, which only the standard library takes; very long integers
+        return json.loads(line, parse_int=_integer)
+
+
+def _integer(digits: str) -> int | str:
+    """The number; its digits as text where Python refuses to convert them. Release 0.1.0 stored such numbers."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def message_line(message: Message) -> bytes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Keyset, hkdf
 from snapshot_plugin.errors import SnapshotTampered, WrongKey
+from snapshot_plugin.model.ids import short_id
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -27,7 +28,7 @@ class SessionKeys:
         self.primary = keyset.primary
         self._keyset = keyset
         self._salt = store_id.encode()
-        self._session_id = session_id
+        self._session_id = short_id(session_id)
         self._ciphers: dict[str, AESGCM] = {}
 
     def seal(self, nonce: bytes, data: bytes, aad: bytes) -> bytes:

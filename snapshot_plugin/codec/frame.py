@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start, stored, stored_size
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered
+from snapshot_plugin.model.ids import short_id
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -246,7 +247,7 @@ def _verified(frame: bytes, session_id: str, keys: SessionKeys | None) -> tuple[
         raise SnapshotTampered("a plain frame stands in an encrypted store", session_id=session_id)
     else:
         content, length = _checked(frame, header, body), _declared(frame)
-    if header.sid != session_id:
+    if header.sid != session_id and short_id(header.sid) != session_id:
         raise SnapshotCorrupted(
             f"a frame of session {header.sid} stands in session {session_id}", session_id=session_id
         )

@@ -21,6 +21,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -148,12 +149,18 @@ class _Scrypt:
         return self.n * self.r * self.p
 
     def derive(self, secret: bytes) -> bytes:
-        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt  # noqa: PLC0415 — plain stores never load it
-
-        return Scrypt(salt=self.salt, length=KEY_BYTES, n=self.n, r=self.r, p=self.p).derive(_composed(secret))
+        return _stretched(self, _composed(secret))
 
     def raw(self) -> dict[str, Any]:
         return {"name": "scrypt", "n": self.n, "r": self.r, "p": self.p, "salt": _base64(self.salt)}
+
+
+@lru_cache(maxsize=16)
+def _stretched(how: _Scrypt, secret: bytes) -> bytes:
+    """The key that *secret* gives: a process that opens a store again does not stretch its words again."""
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt  # noqa: PLC0415 — plain stores never load it
+
+    return Scrypt(salt=how.salt, length=KEY_BYTES, n=how.n, r=how.r, p=how.p).derive(secret)
 
 
 @dataclass(frozen=True)

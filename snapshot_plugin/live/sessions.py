@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.context import LiveContext, LogReports, utc_now
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
@@ -66,10 +66,13 @@ class LiveSessions:
         """The sessions that are live here, by id."""
         self.control: str | None = None
         """The path of the socket where other processes can ask about these sessions; see `asked`."""
+        self.overtaken: Callable[[LiveSession], None] = lambda _session: None
+        """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self._reducer = reducer
         self._program = program
         self._clock = clock
         self._lock = threading.RLock()
+        self._labels_in_trash: dict[str, Mapping[str, str]] = {}
         self._saves = SaveThread()
         self._flushes = FlushThread(self.flush, interval=flush_interval)
         self._store = sync_face(store, portal)
@@ -82,8 +85,12 @@ class LiveSessions:
             reducers=reducers or {},
             recorded=self._flushes.wake,
             touch=self._saves.touch,
+            overtaken=self._overtaken,
             forget=self._saves.forget,
         )
+
+    def _overtaken(self, live: LiveSession) -> None:
+        self.overtaken(live)
 
     def _owner(self) -> Owner:
         return Owner.this_process(since=self._clock(), control=self.control, program=self._program)
@@ -189,8 +196,12 @@ class LiveSessions:
             live.save()
         return self._store.list()
 
-    def delete(self, session_id: str) -> Trashed | None:
+    def delete(self, session_id: str, labels: Mapping[str, str] | None = None) -> Trashed | None:
         """Move a session to the trash; None if there is none. One that is live here is given up first.
+
+        Args:
+            session_id: the session.
+            labels: what `labels_in_trash` shall tell about it.
 
         Raises:
             SessionLocked: another process owns it; nothing was deleted.
@@ -204,9 +215,21 @@ class LiveSessions:
                 hint="end that process first, then delete the session",
             )  # fmt: skip
         with contextlib.suppress(SnapshotNotFound, InvalidInput):
+            if labels:
+                stored = self._store.read(session_id)
+                self._store.save(stored.snapshot, trigger="delete", base=stored.ref.seq, labels=labels)
             return self._store.delete(session_id)
         return None
 
     def deleted(self) -> frozenset[str]:
         """The sessions in the trash."""
         return frozenset(trashed.session_id for trashed in self._store.trash())
+
+    def labels_in_trash(self) -> Sequence[Mapping[str, str]]:
+        """The labels of each session in the trash; each is read once."""
+        for entry in self._store.trash():
+            if entry.token not in self._labels_in_trash:
+                self._labels_in_trash[entry.token] = {}
+                with contextlib.suppress(SnapshotError, OSError, AttributeError):  # stores may know no labels there
+                    self._labels_in_trash[entry.token] = self._store.trashed_labels(entry)
+        return tuple(self._labels_in_trash.values())

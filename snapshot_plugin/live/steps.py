@@ -22,7 +22,13 @@ class SyncStore(Protocol):
     """What live sessions ask of a store, without an event loop; any thread may call it."""
 
     def save(
-        self, snapshot: SessionSnapshot, *, trigger: str = ..., tags: Sequence[str] = ..., base: int | None = ...
+        self,
+        snapshot: SessionSnapshot,
+        *,
+        trigger: str = ...,
+        tags: Sequence[str] = ...,
+        base: int | None = ...,
+        labels: Mapping[str, str] | None = ...,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
 
@@ -40,6 +46,9 @@ class SyncStore(Protocol):
 
     def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
+
+    def trashed_labels(self, entry: Trashed) -> Mapping[str, str]:
+        """The labels of the newest snapshot of a session in the trash."""
 
 
 class Ask(NamedTuple):

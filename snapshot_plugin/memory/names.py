@@ -87,7 +87,8 @@ def _checked(what: str, name: str) -> str:
     if name in _RESERVED:
         raise InvalidInput(f"the {what} {name!r} is reserved", hint="choose another name")
     try:
-        dirname_of(name)
+        if session_id_of(dirname_of(name)) != name:
+            raise InvalidInput(f"the {what} {name:.60}… is too long for a file name", hint="choose a shorter one")
     except InvalidSessionId as error:
         reason = error.message.partition(": ")[2]
         raise InvalidInput(f"the {what} {name!r:.60} cannot be a file name: {reason}", hint=error.hint) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -14,10 +15,21 @@ from snapshot_plugin.errors import InvalidSessionId
 if TYPE_CHECKING:
     from ulid import ULID
 
-__all__ = ["MAX_ID_BYTES", "check_session_id", "dated", "dirname_of", "new_id", "session_id_of", "time_of"]
+__all__ = [
+    "MAX_ID_BYTES",
+    "check_session_id",
+    "dated",
+    "dirname_of",
+    "new_id",
+    "session_id_of",
+    "short_id",
+    "time_of",
+]
 
 MAX_ID_BYTES = 200
-"""The longest encoded session id, in bytes. File systems end at 255; suffixes need the rest."""
+"""The longest directory name of a session, in bytes. File systems end at 255; suffixes need the rest."""
+_MAX_ID = 1 << 14
+_READABLE = 80
 
 _AS_IT_IS = re.compile(r"[a-z0-9_-][a-z0-9._-]*")
 _BASE32 = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -57,15 +69,34 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+def short_id(session_id: str) -> str:
+    """The name that a session goes by in file names, locks and the trash; a store finds it under both.
+
+    It is the id itself, unless that is too long for a file name: then its readable beginning and a digest of it.
+    """
+    return session_id if len(_encoded(session_id)) <= MAX_ID_BYTES else _shortened(session_id)
+
+
 def dirname_of(session_id: str) -> str:
     """The directory name of a session: percent-encoded so that two ids never meet, not even by case.
 
-    Only ``a-z 0-9 . _ -`` stand for themselves; a leading dot is encoded, so no session is a hidden file.
+    Only ``a-z 0-9 . _ -`` stand for themselves; a leading dot is encoded, so no session is a hidden file. The name
+    of a long id is that of its `short_id`.
     """
+    name = _encoded(session_id)
+    return name if len(name) <= MAX_ID_BYTES else _encoded(_shortened(session_id))
+
+
+def _shortened(session_id: str) -> str:
+    beginning = re.sub(r"[^a-z0-9._-]+", "-", session_id[:_READABLE].lower()).lstrip(".")
+    return f"{beginning}~{hashlib.sha256(session_id.encode()).hexdigest()[:40]}"
+
+
+def _encoded(session_id: str) -> str:
     if not isinstance(session_id, str):
         raise _bad(session_id, "it is not text")
-    if len(session_id) <= MAX_ID_BYTES and _AS_IT_IS.fullmatch(session_id):
-        return session_id
+    if _AS_IT_IS.fullmatch(session_id):
+        return _bounded(session_id)
     if session_id in ("", ".", ".."):
         raise _bad(session_id, "it is empty or names a directory")
     if _CONTROL.search(session_id):
@@ -78,13 +109,17 @@ def dirname_of(session_id: str) -> str:
     name = _UPPER.sub(lambda m: f"%{ord(m[0]):02x}", escaped)
     if name.startswith("."):
         name = "%2e" + name[1:]
-    if len(name) > MAX_ID_BYTES:
-        raise _bad(session_id, f"its encoded form has {len(name)} bytes, over {MAX_ID_BYTES}")
+    return _bounded(name)
+
+
+def _bounded(name: str) -> str:
+    if len(name) > _MAX_ID:
+        raise _bad(name, f"it has {len(name)} bytes, over {_MAX_ID}")
     return name
 
 
 def session_id_of(dirname: str) -> str | None:
-    """The session id a directory name stands for, or None where no session id gives that name."""
+    """The session id (or `short_id`) a directory name stands for, or None where no session id gives that name."""
     try:
         session_id = unquote(dirname, errors="strict")
         return session_id if dirname_of(session_id) == dirname else None

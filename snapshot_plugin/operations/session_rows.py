@@ -31,8 +31,8 @@ __all__ = [
     "who_has",
 ]
 
-MEMORY = "+memory"
-"""How the id of a session ends that is only another one's working memory."""
+MEMORY = ("+memory", "+subgraphs")
+"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
 
 
 class Holder(Part):
@@ -103,17 +103,23 @@ async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[S
     """The same for sessions that were listed already; short ids are unique among them."""
     import anyio.to_thread
 
-    # Elsewhere than on this disk nobody can see who has a session.
-    return await anyio.to_thread.run_sync(rows_at, getattr(store, "path", None), metas)
+    from snapshot_plugin.live.place import ownerships_elsewhere
+
+    root = getattr(store, "path", None)
+    present = None if root else await anyio.to_thread.run_sync(ownerships_elsewhere, store)
+    return await anyio.to_thread.run_sync(rows_at, root, metas, present)
 
 
-def rows_at(root: Path | None, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
-    """The same in this thread, for a store in the directory *root*."""
+def rows_at(
+    root: Path | None, metas: Sequence[SnapshotMeta], present: dict[str, Ownership] | None = None
+) -> list[SessionRow]:
+    """The same in this thread, for a store in the directory *root*, or *present* telling who has a session."""
     from snapshot_plugin.live.owners import ownerships
     from snapshot_plugin.operations.references import short_ids
 
     ids = [meta.session_id for meta in metas]
-    short, present = short_ids(ids), ownerships(root, ids) if root else {}
+    short = short_ids(ids)
+    present = ownerships(root, ids) if root else present or {}
     return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
 
 

@@ -40,13 +40,23 @@ class Said(Part):
 
 
 def said_of(snapshot: SessionSnapshot, *, tools: bool, first: int = 1, last: int | None = None) -> Iterator[Said]:
-    """The messages from number *first* to *last*, counted from 1; with *tools*, what they were given and gave."""
-    for number, message in enumerate(snapshot.messages[first - 1 : last], first):
-        yield _said(number, message, tools=tools)
+    """The messages from number *first* to *last*, counted from 1; with *tools*, what they were given and gave.
+
+    Entries that a framework keeps and people cannot read are there with *tools* only.
+    """
+    from snapshot_plugin.model.repair import readable
+
+    messages = snapshot.messages[first - 1 : last]
+    shown = dict(readable(messages, snapshot.messages))
+    for index, message in enumerate(messages):
+        if tools or index in shown:
+            yield _said(first + index, shown.get(index, message), tools=tools)
 
 
 def _said(number: int, message: Message, *, tools: bool) -> Said:
     pieces = tuple(_piece(block, tools=tools) for block in message.content)
+    if message.is_opaque:
+        pieces = (Piece(kind="entry", text=f"kept for {', '.join(message.metadata)}"),)
     return Said(number=number, role=message.role, at=message.timestamp, pieces=pieces)
 
 

@@ -42,7 +42,9 @@ class Work:
         from snapshot_plugin.manager.places import user_state_dir
 
         keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
-        return OperationLog(log_path(user_state_dir(self.environ), self.name(store)), keys=keys)
+        # A store that several machines share keeps the log itself, so that undo works from each of them.
+        place = getattr(store, "operation_lines", None) or log_path(user_state_dir(self.environ), self.name(store))
+        return OperationLog(place, keys=keys)
 
     async def record_deletion(self, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
         """Record that a session was deleted by another program's request, so that undo knows of it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_url", "open_store", "require_encryption"]
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|$)")
 """Two letters at least: one is a drive."""
 
 
@@ -77,8 +77,8 @@ def require_encryption(store: SnapshotStore) -> None:
 
 
 def is_url(place: str) -> bool:
-    """Whether *place* names a store by URL. A path may contain a colon, but does not begin with ``scheme:/``."""
-    return "://" in place or place in ("memory:", "file:") or _SCHEME.match(place) is not None
+    """Whether *place* names a store by URL: it is ``scheme:`` or begins with ``scheme:/``, which no path does."""
+    return "://" in place or _SCHEME.match(place) is not None
 
 
 def _opener(url: str) -> Callable[..., SnapshotStore]:

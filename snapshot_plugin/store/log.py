@@ -7,10 +7,10 @@ synchronous: the store calls it from worker threads, one hop for a whole save. I
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import Piece, scan
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FrameLog",
     "FrameReader",
+    "LabelledLog",
     "Segment",
     "SessionEntry",
     "Tip",
@@ -62,6 +63,8 @@ class SessionEntry(NamedTuple):
     session_id: str
     size_bytes: int
     problem: str | None = None
+    tail: bytes | None = None
+    """Its newest frame, where finding that costs nothing extra; otherwise a list asks for it."""
 
 
 class FrameReader(Protocol):
@@ -80,6 +83,14 @@ class FrameReader(Protocol):
         """The newest frame, found without reading the whole log; None when the end is not a frame."""
 
 
+@runtime_checkable
+class LabelledLog(Protocol):
+    """A log with an index of labels. Others are listed whole, and what does not fit is left out."""
+
+    def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
+        """The sessions whose newest snapshot has all these labels."""
+
+
 class FrameLog(FrameReader, Protocol):
     """Where frames are kept, and found."""
 
@@ -95,8 +106,9 @@ class FrameLog(FrameReader, Protocol):
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """Add a frame at the end: durable on return, not there (or whole) if it raises.
 
-        With *fresh*, begin a new segment. Returns True when an older segment was thereby finished. `Conflict` if a
-        rewritten segment has that number already: it would hide the frame.
+        With *fresh*, begin a new segment: a frame with this number that is there already was never acknowledged,
+        and counts no more. Returns True when an older segment was thereby finished. `Conflict` if a rewritten
+        segment has that number already: it would hide the frame.
         """
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from snapshot_plugin.codec.frame import Header
+from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
@@ -57,8 +57,10 @@ class MemoryLog:
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
-        _ = fresh
-        self._frames[session_id] = (*self._frames.get(session_id, ()), frame)
+        before = self._frames.get(session_id, ())
+        if fresh:
+            before = tuple(each for each in before if read_header(each)[0].hi < header.hi)
+        self._frames[session_id] = (*before, frame)
         self._last[session_id] = header.hi
         return False
 

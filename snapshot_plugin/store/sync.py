@@ -14,6 +14,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.trashed import copies_in_trash
 from snapshot_plugin.store.views import Changes, Page
 
 if TYPE_CHECKING:
@@ -105,6 +106,13 @@ class SyncStore:
     def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
         return self._run(self._core.trash)
+
+    def trashed_labels(self, entry: Trashed) -> Mapping[str, str]:
+        """The labels of the newest snapshot of a session in the trash."""
+        keys = self._store.session_keys(entry.session_id)
+        newest = self._run(copies_in_trash, self._store.frames, entry, keys)[-1]
+        labels: Mapping[str, str] = newest.header.other.get("labels") or {}
+        return labels
 
     def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `SnapshotStore.undelete`."""

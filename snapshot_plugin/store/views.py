@@ -131,7 +131,7 @@ class Views:
                 document.take(header, lines)
                 before = header
                 if header.hi in wanted:
-                    out[header.hi] = header.id, load_document(document.raw(session_id))
+                    out[header.hi] = header.id, load_document(document.raw(header.sid))
                 if header.hi >= last:
                     return out
         return out

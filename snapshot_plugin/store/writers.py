@@ -55,8 +55,8 @@ class Writers:
         if found.skipped and strict:
             raise error_of(found.skipped[0], f"session {session_id}")
         tip = found.tip if at is None else Tip(found.header.hi, found.header.id)
-        origin = Origin(session_id, tip.seq, tip.id, self._place())
-        loaded = Loaded(found, with_origin(load_document(found.document.raw(session_id)), origin))
+        origin = Origin(found.header.sid, tip.seq, tip.id, self._place())
+        loaded = Loaded(found, with_origin(load_document(found.document.raw(found.header.sid)), origin))
         if at is None:
             self._read.put(session_id, loaded)
         return loaded
@@ -120,7 +120,7 @@ class Writers:
         tip = self._log.tip(session_id)  # first: what is saved while we look is then noticed
         try:
             found = find(self._log, session_id, keys)
-            return Loaded(found, load_document(found.document.raw(session_id))).writer(keys)
+            return Loaded(found, load_document(found.document.raw(found.header.sid))).writer(keys)
         except (SnapshotNotFound, Damaged) as error:
             if isinstance(error, SnapshotNotFound) and tip and tip.id:  # it was deleted while we looked
                 raise overtaken(session_id, None) from error

@@ -1,4 +1,4 @@
-# ruff: noqa: S101, S603 — it is part of a test suite
+# ruff: noqa: S101 — it is part of a test suite
 """A small ACP client over the stdio of a real process: it sees every byte, and every wait is bounded."""
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class Client:
     returns None leaves the request open, to be answered with `respond`. Methods not named get ``-32601``.
     """
 
+    launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+    """Starts the process."""
+
     def __init__(
         self,
         command: Sequence[str],
@@ -81,7 +84,7 @@ class Client:
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._ended = False
-        self.process = subprocess.Popen(
+        self.process = self.launch(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """Our hosts as processes that speak ACP on stdin and stdout, for the host suite.
 
-``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE -- agent…``. With ``sdk-agent`` the scripted agent
-plays the author's code; with ``conductor`` this process conducts a proxy chain and the agent is the successor.
+``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE PATIENCE agent…``. With ``sdk-agent`` the scripted
+agent plays the author's code; with ``conductor`` this process conducts a proxy chain in front of the agent.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from snapshot_plugin.acp.reducer import Recording
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore
+from tests.forkserver import fork
 
 Json = dict[str, Any]
 
@@ -63,7 +64,7 @@ async def between(left: Transport, right: Any) -> None:
         task.cancel()
 
 
-async def sdk_client(place: str, command: list[str]) -> int:
+async def sdk_client(place: str, command: list[str], patience: float) -> int:
     async with FilesystemStore(place) as store, SnapshotManager(store) as manager:
         await manager.recover()
         agent = await StdioAgent.start(command)
@@ -72,13 +73,13 @@ async def sdk_client(place: str, command: list[str]) -> int:
         async def opened() -> LiveSessions:
             return sessions
 
-        host = ClientHost(agent, opened, command=command, patience=patience())
+        host = ClientHost(agent, opened, command=command, patience=patience)
         await between(Stdio(), host)
         await host.close()
         return said(host.host.unsaved)
 
 
-async def sdk_agent(place: str, command: list[str]) -> int:
+async def sdk_agent(place: str, command: list[str], _patience: float) -> int:
     author = SnapshotAgentMixin()
     author.snapshot_store = place
     agent, stdio = await StdioAgent.start(command), Stdio()
@@ -89,22 +90,21 @@ async def sdk_agent(place: str, command: list[str]) -> int:
     return said(host.host.unsaved)
 
 
-def patience() -> float:
-    return float(os.environ.get("PATIENCE", "60"))
-
-
 def said(unsaved: Any) -> int:
     for outcome in unsaved:
         sys.stderr.write(f"{outcome}\n")
     return 1 if unsaved else 0
 
 
-def conductor(place: str, command: list[str]) -> int:
+def conductor(place: str, command: list[str], patience: float) -> int:
     """The proxy as a link of a chain, between our client and the agent."""
-    run = [sys.executable, "-m", "snapshot_plugin", "run", "--store", place, "--patience", str(patience())]
-    link = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    run = ["snapshot_plugin", "run", "--store", place, "--patience", str(patience)]
+    (stdin, to_link), (out, stdout) = os.pipe(), os.pipe()
+    link = fork({"argv": run, "env": dict(os.environ), "cwd": "."}, [stdin, stdout, 2], [0, to_link, out])
+    os.close(stdin)
+    os.close(stdout)
     agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-    to_link, to_agent = link.stdin.fileno(), agent.stdin.fileno()  # type: ignore[union-attr]
+    to_agent = agent.stdin.fileno()  # type: ignore[union-attr]
     asked: set[str] = set()
 
     def from_client(message: Json) -> None:
@@ -130,12 +130,12 @@ def conductor(place: str, command: list[str]) -> int:
         asked.update(map(str, rest.values()))
         write(to_link, encode({"jsonrpc": "2.0", **rest, "method": "_proxy/successor", "params": inner}))
 
-    pump(link.stdout.fileno(), from_link)  # type: ignore[union-attr]
+    pump(out, from_link)
     pump(agent.stdout.fileno(), from_agent)  # type: ignore[union-attr]
     for message in messages(0):
         from_client(message)
-    link.stdin.close()  # type: ignore[union-attr]
-    status = link.wait(20)
+    os.close(to_link)
+    status = os.waitstatus_to_exitcode(os.waitpid(link, 0)[1])
     agent.kill()
     agent.wait()
     return status
@@ -168,11 +168,12 @@ def write(fd: int, data: bytes) -> None:
 
 
 def main() -> None:
-    kind, place, _, *command = sys.argv[1:]
+    kind, place, patience, *command = sys.argv[1:]
     if kind == "conductor":
-        status = conductor(place, command)
+        status = conductor(place, command, float(patience))
     else:
-        status = asyncio.run({"sdk-client": sdk_client, "sdk-agent": sdk_agent}[kind](place, command))
+        run = {"sdk-client": sdk_client, "sdk-agent": sdk_agent}[kind]
+        status = asyncio.run(run(place, command, float(patience)))
     sys.stderr.flush()
     os._exit(status)
 

@@ -21,9 +21,12 @@ from snapshot_plugin.acp.actions import (
     ToClient,
     Work,
 )
+from snapshot_plugin.acp.compare import compare
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, Pending
 from snapshot_plugin.acp.methods import SessionMethods
+from snapshot_plugin.acp.notes import transcript_note
+from snapshot_plugin.acp.reducer import reduce_events
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -79,6 +82,22 @@ def test_a_prompt_is_recorded_durably_before_it_is_passed_on() -> None:
     assert isinstance(record, Record)
     assert (record.session_id, record.event["prompt"], record.durable) == ("s", [{"type": "text"}], True)
     assert passed is PASS
+
+
+def test_a_prompt_that_could_not_be_written_is_answered_and_not_told() -> None:
+    core = started()
+    prompt_ = asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "lost"}])
+    sent_first = core.from_client(prompt_)
+    record, answer = core.unsent(prompt_)
+    assert isinstance(record, Record)
+    assert answers([answer])[0]["error"]["data"]["asnap"]["sent"] is False
+    assert Supervision(core, restarts=True).agent_ended()[-1] == Restart(0.0)
+    after = reduce_events(RECORD, [sent_first[0].event, record.event], RECORD.updated_at)  # type: ignore[union-attr]
+    assert "lost" in after.messages[2].text
+    assert "lost" not in transcript_note(after)
+    assert compare(after, [{"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "one"}},
+                           {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "ONE"}}]
+                   ).missing == ()  # fmt: skip
 
 
 def test_the_model_is_told_once_and_behind_the_users_own_words() -> None:

@@ -39,8 +39,7 @@ class Hosted(HostStage):
     def command(
         self, store: Path, agent: Sequence[str], *, session: str | None = None, patience: float | None = None
     ) -> Sequence[str]:
-        env = ["env", f"PATIENCE={patience or 60}"]
-        return [*env, sys.executable, "-m", "tests.acp.hosted", self.kind, str(store), "--", *agent]
+        return [sys.executable, "-m", "tests.acp.hosted", self.kind, str(store), str(patience or 60), *agent]
 
 
 class TestChain(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):

@@ -46,7 +46,7 @@ def test_killed_as_the_answer_is_read_nothing_is_lost(tmp_path: Path, agent: str
         assert joined(updates) == seen
         heard = client.prompt(session_id, "three")
         assert heard.count("one two") == (2 if agent == "echo" else 1)  # the echo is told both sides of it
-        assert heard.endswith("three ")
+        assert "three <restoration-note" in heard if agent == "echo" else heard.endswith("three ")
         assert result["_meta"]["asnap"]["restored"]["grade"] == ("context" if agent == "echo" else "native-load")
 
 
@@ -128,7 +128,7 @@ def test_two_sessions_come_back_each_with_its_own(tmp_path: Path) -> None:
         assert third not in (one, two)
         assert joined(history(client, two)[1]) == [("user", "second"), ("agent", "[ask] you said: second")]
         assert joined(history(client, one)[1]) == [("user", "first"), ("agent", "[ask] you said: first")]
-        assert client.prompt(two, "go on").endswith("[code] you said: go on")
+        assert client.prompt(two, "go on").startswith("[code] you said: go on")
         assert client.prompt(third, "new") == "[ask] you said: new"
 
 

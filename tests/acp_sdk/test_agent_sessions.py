@@ -317,7 +317,7 @@ class TestFork:
             fork = await peer.about("session/fork", session_id, _meta={"asnap": {"at": 2}})
             assert len(agent.given) == 1
             await peer.prompt(fork["sessionId"], "three")
-            note = agent.heard()[-1][0]
+            note = agent.heard()[-1][-1]
             assert "one" in note
             assert "two" not in note
 

@@ -23,6 +23,7 @@ from snapshot_plugin.errors import (
     SnapshotNotFound,
 )
 from snapshot_plugin.live.lease import Lease, Owner, owner_of
+from snapshot_plugin.manager.events import SessionRestored
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -76,8 +77,11 @@ async def test_a_session_comes_back_as_well_as_the_agent_can(
     before = await manager.store.load(session_id)
     client = Orchestrator()
     command = [*AGENT, *state, *flags]
+    events: list[Any] = []
+    manager.events.subscribe(events.append)
     async with resume_agent(command, session_id, manager, client=client) as (connection, report):
         happened = (*report.tried, report.grade)
+        assert [event.grade for event in events if isinstance(event, SessionRestored)] == [report.grade]
         assert [step[: len(begins)] for step, begins in zip(happened, steps, strict=True)] == list(steps)
         assert list(report.transcript) == shown(before)
         assert report.session_id == session_id

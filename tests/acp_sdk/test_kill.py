@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from snapshot_plugin.live.lease import ended_without_stop
 from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.testing.acp_client import Client
 from tests.acp_sdk.orchestrator import AGENT, ROOT
 
 Json = dict[str, Any]
@@ -20,16 +22,16 @@ UNABLE = ("--no-load", "--no-resume")
 pytestmark = pytest.mark.timeout(60)
 
 
-def orchestrator(*arguments: str) -> subprocess.Popen[str]:
+def orchestrator(*arguments: str) -> Any:
     command = [sys.executable, "-m", "tests.acp_sdk.killed", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return Client.launch(command, **pipes, cwd=ROOT, env=os.environ)
 
 
 def killed_when(done: Callable[[Json], bool], *arguments: str) -> list[Json]:
     """What the user was shown until it was killed."""
     seen: list[Json] = []
     with orchestrator(*arguments) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             seen.append(json.loads(line))
             if done(seen[-1]):
@@ -42,11 +44,10 @@ def killed_when(done: Callable[[Json], bool], *arguments: str) -> list[Json]:
 
 def resumed(*arguments: str) -> Json:
     with orchestrator(*arguments) as process:
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
-    facts: Json = {}
-    for line in out.splitlines():
-        facts |= json.loads(line)
+        facts: Json = {}
+        for line in process.stdout:
+            facts |= json.loads(line)
+        assert process.wait(30) == 0
     return facts
 
 

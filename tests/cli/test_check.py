@@ -50,6 +50,24 @@ def test_one_flipped_bit_is_found_explained_and_set_aside(asnap: Asnap, place: P
     assert asnap("check").code == 0
 
 
+def test_salvage_saves_what_is_whole_and_doctor_names_what_is_set_aside(asnap: Asnap, place: Path) -> None:
+    saved(place, *(session("one", *(f"word-{n}" for n in range(count))) for count in range(2, 12)))
+    data = bytearray((file := segment(place, "one")).read_bytes())
+    data[len(data) // 4] ^= 1
+    file.write_bytes(data)
+    assert asnap("check").code == 5
+
+    done = asnap("check", "--salvage", "one", "--json")
+
+    assert any("snapshot 11" in line for line in done.json["repaired"])
+    shown = asnap("show", "one", "--json").json
+    assert "word-10" in str(shown)
+    assert "salvaged" in str(asnap("show", "one", "--history", "--json").json["history"][0])
+    assert asnap("check", "--repair", "--yes").code == 0
+    aside = [each for each in asnap("doctor", "--json").json["findings"] if each["area"] == "quarantine"]
+    assert [each["run"] for each in aside] == ["asnap check --salvage one"]
+
+
 def test_repair_in_a_script_needs_yes(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
 

@@ -125,6 +125,7 @@ def test_here_is_the_work_tree_and_what_is_elsewhere_is_counted(
 
 
 def test_an_empty_here_names_the_command_that_shows_the_others(asnap: Asnap, place: Path, home: Path) -> None:
+    (home / "work" / ".git").mkdir()  # the temporary directory itself may lie in a repository
     saved(place, session("far", cwd=home / "elsewhere"))
 
     done = asnap("list")

@@ -16,6 +16,7 @@ from snapshot_plugin.codec.document import (
     Document,
     message_line,
     meta_line,
+    parsed,
     plain_digest,
     removed,
     section_key,
@@ -129,3 +130,12 @@ def test_a_section_that_is_not_the_json_it_should_be_is_damage(line: bytes) -> N
 
     with pytest.raises(SnapshotCorrupted):
         document.raw("session")
+
+
+def test_an_integer_too_long_for_python_that_0_1_0_stored_is_read_as_its_digits() -> None:
+    digits = "7" * 5000
+
+    assert parsed(b'{"section":["metadata"],"value":{"big":' + digits.encode() + b',"small":-3}}') == {
+        "section": ["metadata"],
+        "value": {"big": digits, "small": -3},
+    }

@@ -245,7 +245,7 @@ async def test_sessions_that_old_releases_wrote_round_trip(tmp_path: Path, kind:
         assert (await new.check()).findings == ()
 
 
-@pytest.mark.parametrize("name", ["..", "", "a\x00b", "x" * 300])
+@pytest.mark.parametrize("name", ["..", "", "a\x00b", "x" * 20_000])
 async def test_a_name_that_is_none_is_refused(name: str) -> None:
     async with memory_store() as store:
         await fill(store, memory=False)

@@ -604,7 +604,7 @@ def test_an_agent_with_nothing_to_keep_is_refused() -> None:
 
 
 @pytest.mark.requirement("ONERING-CARE-AGENT-ID")
-@pytest.mark.parametrize("agent_id", ["", "..", "x" * 300, "x" * 195])
+@pytest.mark.parametrize("agent_id", ["", "..", "x" * 20_000])
 def test_an_agent_id_that_cannot_be_kept_is_refused(agent_id: str) -> None:
     with pytest.raises(InvalidSessionId):
         persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())

@@ -100,7 +100,7 @@ def test_a_position_outside_the_conversation_is_refused(at: int) -> None:
         fork(ORIGINAL, session_id="fork", seq=9, messages=at, now=NOW)
 
 
-@pytest.mark.parametrize("session_id", ["original", "", "..", "x" * 300])
+@pytest.mark.parametrize("session_id", ["original", "", "..", "x" * 20_000])
 def test_a_fork_needs_an_id_of_its_own(session_id: str) -> None:
     with pytest.raises(InvalidSessionId):
         fork(ORIGINAL, session_id=session_id, seq=9, now=NOW)

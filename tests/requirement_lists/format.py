@@ -22,7 +22,10 @@ _DIRECTORY = section(
     done("FORMAT-NAME-EMPTY", "An empty id is refused."),
     done("FORMAT-NAME-DOTS", "The ids . and .. are refused."),
     done("FORMAT-NAME-CONTROL", "An id with a control character is refused."),
-    done("FORMAT-NAME-LONG", "An id that takes over 200 bytes encoded is refused."),
+    done(
+        "FORMAT-NAME-LONG",
+        "A name over 200 bytes is shortened by a digest; frames hold the whole id.",
+    ),
     done("FORMAT-SEGMENT-NAME", "A segment is named after its first sequence number, in at least ten digits."),
     done("FORMAT-SEGMENT-RANGE", "A rewritten range replaces the files of lower generation that begin in it."),
 )

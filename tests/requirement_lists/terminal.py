@@ -173,7 +173,7 @@ _PERFORMANCE = section(
     to_do(
         "TERMINAL-QUALITY-COVERAGE",
         "Over 90 % of the lines are covered by tests.",
-        "the test run compares a recorded count; python -m integration.coverage counts",
+        "python -m integration.coverage counts it, and no test run does",
     ),
     done("TERMINAL-QUALITY-INTEGRITY", "What is loaded is what was saved, in every byte."),
     done("TERMINAL-QUALITY-TRANSPARENT", "Nobody has to do anything for sessions to be saved."),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.kdf import scrypt
 
 from snapshot_plugin import FilesystemStore, MemoryStore, open_store
 from snapshot_plugin.codec.keys import generate_key
@@ -125,3 +127,22 @@ async def test_another_package_adds_a_scheme_by_entry_point(
             assert (await store.save(make_snapshot("a"))).seq == 1
     finally:
         sys.modules.pop("their_backend", None)
+
+
+def test_a_process_stretches_a_passphrase_once_for_all_its_store_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stretched = []
+
+    def counted(**how: Any) -> scrypt.Scrypt:
+        stretched.append(how)
+        return real(**how)
+
+    real = scrypt.Scrypt
+    with FilesystemStore(tmp_path / "store", key="correct horse").sync as store:
+        store.save(make_snapshot("a"))
+    monkeypatch.setattr(scrypt, "Scrypt", counted)
+    for _ in range(3):
+        with FilesystemStore(tmp_path / "store", key="correct horse").sync as store:
+            assert store.load("session") == make_snapshot("a")
+    assert not stretched

@@ -35,7 +35,7 @@ class ChainLink:
 
     # What the proxy sends to "the agent" ------------------------------------------------------------------
 
-    def send(self, data: bytes) -> bool:
+    def send(self, data: bytes) -> bytes:
         """Pass lines on to the successor, each in an envelope; answers to its requests go as they are.
 
         Nothing is written here that could block: `to_conductor` only adds to the client's outbox.
@@ -44,7 +44,7 @@ class ChainLink:
             message = parse(line)
             if message is not None:
                 self.to_conductor(encode(self._wrapped(message)))
-        return True
+        return b""
 
     def _wrapped(self, message: Message) -> Message:
         if "method" not in message:

@@ -24,14 +24,18 @@ class Outbox:
     """Adding never blocks; writing does, and happens in the thread that calls `drain`, or in one of its own.
 
     Two pumps that each wrote to the other's side while holding a lock could wait for each other for ever.
+
+    Args:
+        write: writes everything, and returns what it could not write.
+        name: of the side, for threads.
     """
 
-    def __init__(self, write: Callable[[bytes], object], name: str) -> None:
+    def __init__(self, write: Callable[[bytes], bytes], name: str) -> None:
         self._write, self._name = write, name
         self._slots: deque[Slot] = deque()
         self._changed = threading.Condition()
         self._is_writing = self._is_started = self._is_over = False
-        self._size = 0
+        self._size, self._failed = 0, b""
 
     def add(self, data: bytes, *, is_ready: bool) -> Slot:
         """Put *data* behind what is there; to be written once it is ready."""
@@ -44,10 +48,12 @@ class Outbox:
     def drain(self) -> None:
         """Write what is ready, unless another thread does so already. Blocks while the other side does not read."""
         while (batch := self._taken()) is not None:
+            lost = b""
             try:
-                self._write(batch)
+                lost = self._write(batch)
             finally:
                 with self._changed:
+                    self._failed += lost
                     self._is_writing = False
                     self._size -= len(batch)
                     self._changed.notify_all()
@@ -61,6 +67,16 @@ class Outbox:
             while self._slots and self._slots[0].is_ready:
                 batch.append(self._slots.popleft().data)
             return b"".join(batch) if len(batch) > 1 else batch[0]
+
+    def reclaim(self, seconds: float) -> bytes:
+        """Take out what was not written; waits, bounded, for the write that is under way."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_writing, seconds)
+            unwritten = b"".join(slot.data for slot in self._slots)
+            self._slots.clear()
+            self._size -= len(unwritten)
+            failed, self._failed = self._failed, b""
+            return failed + unwritten
 
     def drain_elsewhere(self) -> None:
         """Have a thread of its own write: the caller must not block."""

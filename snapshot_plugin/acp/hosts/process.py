@@ -63,15 +63,16 @@ class AgentProcess:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         self.pid = self._process.pid
 
-    def send(self, data: bytes) -> bool:
-        """Write everything; False when the agent is gone."""
+    def send(self, data: bytes) -> bytes:
+        """Write everything; returns the lines that did not reach an agent that is gone."""
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._in, view) :]
         except OSError:
-            return False
-        return True
+            written = len(data) - len(view)
+            return data[data.rfind(b"\n", 0, written) + 1 :]
+        return b""
 
     def read(self) -> bytes:
         """What it has said; empty once it is gone."""

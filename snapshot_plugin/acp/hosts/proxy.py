@@ -35,7 +35,7 @@ from snapshot_plugin.acp.messages import Lines, Message, encode, notification, p
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.acp.supervise import Supervision
-from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, InvalidInput
+from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -43,6 +43,7 @@ __all__ = ["Proxy"]
 
 _READ = 1 << 20
 _SOONER = 0.005
+_SETTLE = 0.5
 Agent = AgentProcess | ChainLink
 
 
@@ -113,6 +114,7 @@ class Proxy:
             patience=patience,
         )
         self._supervision = Supervision(self._core, restarts=bool(command))
+        sessions.overtaken = self._stop
         self._in, self._out = client_in, client_out
         self._agent: Agent | None = None
         self._restart: float | None = None
@@ -208,10 +210,17 @@ class Proxy:
             if self.closing.is_set() or isinstance(agent, ChainLink):
                 return
             if self._restart is None:
-                self._carry_out(self._supervision.agent_ended)
+                self._carry_out(self._agent_ended)
             agent.end(patience=0.2)
             while self._restart is not None and not self._start_again():
-                self._carry_out(self._supervision.agent_ended)
+                self._carry_out(self._agent_ended)
+
+    def _agent_ended(self) -> Actions:
+        """What was not written must not reach the agent's next process. A write to a dead one fails at once."""
+        lines = self._agent_out.reclaim(_SETTLE).splitlines()
+        unsent = [message for line in lines if (message := parse(line)) is not None]
+        answered = [action for message in unsent for action in self._core.unsent(message)]
+        return answered + self._supervision.agent_ended()
 
     def _start_again(self) -> bool:
         delay, self._restart = self._restart or 0.0, None
@@ -306,8 +315,20 @@ class Proxy:
                 self._agent.signal(9)  # it does not answer; its pump sees that it ended
         else:
             self._say(action.text)
-            self._status = EXIT_CODES[AgentUnavailable.code]
+            self._status = self._status or EXIT_CODES[AgentUnavailable.code]
             self._client_out.drain()
+            self.closing.set()
+
+    def _stop(self, live: LiveSession) -> None:
+        """Another process took the session over. Kill the agent, so that no tool runs in both, and end.
+
+        What the client waits for is answered when the agent's pump sees that the agent ended.
+        """
+        self._status = EXIT_CODES[Fenced.code]
+        self._supervision.stopped = f"another process took session {live.session_id} over; the agent was stopped"
+        if isinstance(self._agent, AgentProcess):
+            self._agent.signal(9)
+        else:
             self.closing.set()
 
     def _work(self, number: int, run: Callable[[LiveSessions], Any]) -> None:
@@ -326,18 +347,18 @@ class Proxy:
         if side is self._client_out:
             side.drain_elsewhere()
 
-    def _write_client(self, data: bytes) -> None:
+    def _write_client(self, data: bytes) -> bytes:
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._out, view) :]
         except OSError:
             self.closing.set()
+        return b""
 
-    def _write_agent(self, data: bytes) -> None:
+    def _write_agent(self, data: bytes) -> bytes:
         agent = self._agent
-        if agent is not None:
-            agent.send(data)  # if it is gone, its pump notices
+        return agent.send(data) if agent is not None else b""  # if it is gone, its pump notices
 
     def _say(self, text: str) -> None:
         """A line for the person who watches: on stderr, never on stdout."""

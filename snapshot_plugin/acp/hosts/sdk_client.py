@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps
+from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps, ToClient
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message
@@ -155,16 +155,10 @@ class ClientHost:
         for each in sent:
             try:
                 await asyncio.shield(each)
-            except (OSError, RuntimeError) as error:
-                self._unsent(message, error)
+            except (OSError, RuntimeError):  # which is the caller's answer
+                actions = self.core.unsent(message)
+                self.host.take([action for action in actions if not isinstance(action, ToClient)])
                 raise
-
-    def _unsent(self, message: Message, error: Exception) -> None:
-        params = message.get("params")
-        session_id = params.get("sessionId") if isinstance(params, dict) else None
-        live = self.host.sessions.open.get(str(session_id)) if self.host.sessions else None
-        if live is not None and message.get("method") == "session/prompt":
-            live.interrupt(f"the prompt could not be sent: {error}")
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message the client is to get."""

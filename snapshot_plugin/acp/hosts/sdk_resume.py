@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import anyio
 import anyio.to_thread
@@ -20,6 +20,7 @@ from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SessionLocked
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.store.base import StoredSnapshot
 
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
@@ -67,8 +68,8 @@ async def resume_agent(
     """
     _check_require(require)
     async with AsyncExitStack() as stack:
-        sessions, live = await _taken(stack, session_id, manager)
-        workplace = cwd if cwd is not None else live.snapshot().config.cwd
+        taken = await _Taken.from_(stack, session_id, manager)
+        workplace = cwd if cwd is not None else taken.live.snapshot().config.cwd
         agents: list[StdioAgent] = []
 
         async def start() -> Transport:
@@ -77,12 +78,12 @@ async def resume_agent(
             return agents[-1]
 
         hands = handshake or Handshake()
-        make = partial(_host, sessions=sessions, command=command, patience=hands.patience, restart=start)
+        make = partial(_host, sessions=taken.sessions, command=command, patience=hands.patience, restart=start)
         connection, host = connect(await start(), client, make, unstable=use_unstable_protocol)
         stack.push_async_callback(connection.close)
         try:
             await host.shake_hands(hands)
-            report = await _brought_back(host, live, _params(workplace, mcp_servers), require, hands)
+            report = await taken.brought_back(host, _params(workplace, mcp_servers), require, hands)
         except AgentUnavailable as error:
             if words := await agents[-1].last_words():
                 error.add_note(f"the agent's last words:\n{words}")
@@ -110,32 +111,40 @@ async def resume_over(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(transport.close)
         _check_require(require)
-        sessions, live = await _taken(stack, session_id, manager)
+        taken = await _Taken.from_(stack, session_id, manager)
         hands = handshake or Handshake()
-        make = partial(_host, sessions=sessions, patience=hands.patience)
+        make = partial(_host, sessions=taken.sessions, patience=hands.patience)
         connection, host = connect(transport, client, make, unstable=use_unstable_protocol)
         stack.push_async_callback(connection.close)
         await host.shake_hands(hands)
-        yield connection, await _brought_back(host, live, _params(cwd, mcp_servers), require, hands)
+        yield connection, await taken.brought_back(host, _params(cwd, mcp_servers), require, hands)
 
 
-async def _taken(
-    stack: AsyncExitStack, session_id: str, manager: SnapshotManager
-) -> tuple[LiveSessions, LiveSession]:
-    """The stored session, ours until the stack is closed."""
-    if session_id in manager.live:
-        raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
-    sessions = manager.recording(Recording)
-    live = await anyio.to_thread.run_sync(sessions.resume, session_id)
-    stack.push_async_callback(anyio.to_thread.run_sync, sessions.close)
-    return sessions, live
+class _Taken(NamedTuple):
+    """A stored session that is ours until a stack is closed."""
 
+    manager: SnapshotManager
+    sessions: LiveSessions
+    live: LiveSession
+    found: StoredSnapshot
 
-async def _brought_back(
-    host: ClientHost, live: LiveSession, params: Message, require: str, hands: Handshake
-) -> Restoration:
-    restored = await host.bring_back(live.session_id, params, require=require)
-    return Restoration.of(restored, live.snapshot(), hands.capabilities)
+    @classmethod
+    async def from_(cls, stack: AsyncExitStack, session_id: str, manager: SnapshotManager) -> _Taken:
+        if session_id in manager.live:
+            raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
+        sessions = manager.recording(Recording)
+        live = await anyio.to_thread.run_sync(sessions.resume, session_id)
+        stack.push_async_callback(anyio.to_thread.run_sync, sessions.close)
+        return cls(manager, sessions, live, await anyio.to_thread.run_sync(sessions.newest, session_id))
+
+    async def brought_back(self, host: ClientHost, params: Message, require: str, hands: Handshake) -> Restoration:
+        """Report, event, metric and log carry the same grade."""
+        started = anyio.current_time()
+        restored = await host.bring_back(self.live.session_id, params, require=require)
+        took = anyio.current_time() - started
+        fell_back = None if restored.grade.startswith("native") else "; ".join(restored.tried)
+        self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=fell_back)
+        return Restoration.of(restored, self.live.snapshot(), hands.capabilities)
 
 
 def _host(inner: Transport, *, sessions: LiveSessions, **options: Any) -> ClientHost:

@@ -13,6 +13,7 @@ from snapshot_plugin.cli.diagnosis import (
     look_at_leftovers,
     look_at_machine,
     look_at_place,
+    look_at_quarantine,
     look_at_sessions,
 )
 from snapshot_plugin.cli.output import Output
@@ -94,10 +95,11 @@ async def _inside(call: Call, place: Path) -> list[Finding]:
         async with call.local() as store:
             rows = await session_rows(store)
             trashed = sum(entry.size_bytes for entry in await store.trash())
+            aside = await store.quarantined()
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
         return [_problem(area, error, run=next_command(error))]
-    return [*look_at_sessions(call, rows), *look_at_leftovers(place, trashed)]
+    return [*look_at_sessions(call, rows), *look_at_quarantine(aside), *look_at_leftovers(place, trashed)]
 
 
 def _next(call: Call, findings: list[Finding]) -> str:

@@ -109,7 +109,7 @@ async def command(call: Call, *, form: str) -> Recovery:
     """
     from snapshot_plugin.live.recovery import recover
 
-    async with call.local() as store:
+    async with call.live() as store:
         found = await recover(store, now=call.now)
         titles = {meta.session_id: meta.title for meta in await store.list()} if found else {}
     kind = MarkdownRecovery if form == "markdown" else Recovery

@@ -32,7 +32,7 @@ from snapshot_plugin.operations.text import long_ago, plain, several, span
 if TYPE_CHECKING:
     from snapshot_plugin.manager.command_trust import CommandTrust
     from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Resume", "command"]
 
@@ -155,13 +155,13 @@ async def command(
     editor is printed. Without REF: a picker with search on a terminal, elsewhere the newest whole session of this
     project.
     """
-    async with call.local() as store:
+    async with call.live() as store:
         await recover_first(call, store)
         row = await _wanted(call, store, ref, may_pick=not execute)
         _refuse_live(row, call.now)
         stored = await store.read(row.session_id)
     known = about(stored)
-    command_ = _agent_command(known, agent, row)
+    command_ = _agent_command(known, agent, row, call.config.storage_path)
     kind = PrintedResume if only_print else Resume
     resume = kind(
         session=row,
@@ -207,7 +207,7 @@ async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str 
 # Which session -------------------------------------------------------------------------------------------
 
 
-async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pick: bool) -> SessionRow:
+async def _wanted(call: Call, store: SnapshotStore, ref: str | None, *, may_pick: bool) -> SessionRow:
     metas = await store.list()
     rows = await rows_of(store, metas)
     if ref is not None:
@@ -257,11 +257,18 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
 # How it goes on ------------------------------------------------------------------------------------------
 
 
-def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[str, ...]:
+def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:
+    from snapshot_plugin.frameworks.continuing import how_to_continue
+
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
     except ValueError as wrong:
         raise InvalidInput(f"--with {given!r} is no command: {wrong}") from wrong
+    if not words and (line := how_to_continue(row.provider_type, row.session_id, place)):
+        raise InvalidInput(
+            f"session {row.session_id} belongs to {row.provider_type}: it is continued in code, not by a command",
+            session_id=row.session_id, hint=f"continue it with: {line}",
+        )  # fmt: skip
     if not words:
         error = InvalidInput(
             f"how the agent of session {row.session_id} is started was not recorded",
@@ -305,9 +312,11 @@ def _directory(given: str | None, row: SessionRow) -> str | None:
 
 def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | None) -> tuple[str, ...]:
     from snapshot_plugin.manager.places import default_storage_path
+    from snapshot_plugin.store import is_url
 
     place = call.config.storage_path
-    store = () if place == str(default_storage_path(call.environ)) else ("--store", os.path.abspath(place))  # noqa: PTH100 — as above
+    where = place if is_url(place) else os.path.abspath(place)  # noqa: PTH100 — as above
+    store = () if place == str(default_storage_path(call.environ)) else ("--store", where)
     demand = ("--require", require) if require else ()
     return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
 

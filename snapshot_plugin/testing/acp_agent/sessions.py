@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-import uuid
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ __all__ = ["Session", "Sessions", "Turn"]
 _TEXT_OF_A_TURN = ("agent_message_chunk", "agent_thought_chunk")
 
 
-@dataclass
 class Turn:
     """One prompt and what was done about it; `updates` are as a replay sends them."""
 
-    prompt: list[Any]
-    updates: list[dict[str, Any]] = field(default_factory=list)
-    stop: str | None = None
+    def __init__(
+        self, prompt: list[Any], updates: list[dict[str, Any]] | None = None, stop: str | None = None
+    ) -> None:
+        self.prompt, self.updates, self.stop = prompt, updates if updates is not None else [], stop
 
     def on_disk(self, *, keep_words: bool = False) -> Turn:
         """The turn as far as an agent that is killed now would know it afterwards."""
@@ -30,13 +29,11 @@ class Turn:
         return Turn(self.prompt, kept)
 
 
-@dataclass
 class Session:
     """One conversation."""
 
-    id: str
-    cwd: str
-    turns: list[Turn] = field(default_factory=list)
+    def __init__(self, session_id: str, cwd: str, turns: list[Turn]) -> None:
+        self.id, self.cwd, self.turns = session_id, cwd, turns
 
     def replay(self) -> list[dict[str, Any]]:
         """The updates that show the conversation again."""
@@ -64,7 +61,7 @@ class Sessions:
 
     def new(self, cwd: str, turns: list[Turn] | None = None) -> Session:
         """Begin a session, perhaps with turns of another."""
-        name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else uuid.uuid4().hex
+        name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else os.urandom(16).hex()
         session = Session(name, cwd, turns or [])
         self.known[session.id] = session
         self.save()
@@ -77,7 +74,7 @@ class Sessions:
         with self._lock:
             keep = "shows-cut-off" in self._misbehaves
             sessions = [
-                {"id": s.id, "cwd": s.cwd, "turns": [asdict(turn.on_disk(keep_words=keep)) for turn in s.turns]}
+                {"id": s.id, "cwd": s.cwd, "turns": [vars(turn.on_disk(keep_words=keep)) for turn in s.turns]}
                 for s in list(self.known.values())
             ]
             draft = self._path.with_suffix(".new")

@@ -10,9 +10,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from snapshot_plugin.errors import Conflict, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import Conflict, SnapshotError, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.store.base import SnapshotStore
+from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing.build import make_snapshot
 from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage
 
@@ -87,8 +88,31 @@ class Races(Stage):
             count = 2 if outcome["saved"] else 1
             assert len((await opened().load(session_id)).messages) == count
 
-    async def test_a_save_whose_answer_got_lost_can_be_repeated(self, opened: Opener) -> None:
-        """The caller was told of an error; the frame may be there. Saving again is one snapshot, not a conflict."""
+    async def test_a_save_is_repeated_after_its_answer_got_lost(
+        self, opened: Opener, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The service did it and the connection broke: saving again is no conflict with oneself."""
+        store = opened()
+        if not isinstance(store, LogStore):
+            pytest.skip("only a store over a FrameLog is given a log that loses answers")
+        await store.save(make_snapshot("a"))
+        append = store.frames.append
+
+        def append_unheard(*args: Any, **options: Any) -> bool:
+            append(*args, **options)
+            raise StoreUnavailable("the connection broke before the answer came")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store.frames, "append", append_unheard)
+            with pytest.raises(StoreUnavailable):
+                await store.save(make_snapshot("a", "b"))
+        again = await store.save(make_snapshot("a", "b"))
+        assert await opened().load("session") == make_snapshot("a", "b")
+        assert again.seq in {2, 3}
+        assert (await store.save(make_snapshot("a", "b", "c"))).seq == again.seq + 1
+        assert (await opened().check()).ok
+
+    async def test_a_save_that_was_cancelled_can_be_repeated(self, opened: Opener) -> None:
         store = opened()
         await store.save(make_snapshot("a"))
         moments = (1, 2, 4, 8, 16, 64)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from snapshot_plugin.acp.report import expected_grade
 from snapshot_plugin.testing.acp_client import Client, RpcError
 from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
-from snapshot_plugin.testing.hosts.stage import HostStage, brought_back, load, stored, words
+from snapshot_plugin.testing.hosts.stage import (
+    HostStage,
+    brought_back,
+    descendants,
+    grade,
+    is_alive,
+    linux,
+    load,
+    stored,
+    wait_until,
+    words,
+)
 
 __all__ = ["Adopting", "Loading"]
 
@@ -100,6 +113,16 @@ class Loading(HostStage):
             assert words(client.updates(session_id)) == []
             assert "say one" in client.prompt(session_id, "echo-blocks")
 
+    @pytest.mark.parametrize("cannot", [(), ("--no-load",), ("--no-load", "--no-resume")], ids=len)
+    def test_the_record_foretells_how_the_session_comes_back(self, tmp_path: Path, cannot: tuple[str, ...]) -> None:
+        flags = (*self.remembering(tmp_path), *cannot)
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        expected = expected_grade(stored(tmp_path, session_id))
+        with self.start(tmp_path, *flags) as client:
+            assert grade(load(client, session_id)[0]) == expected
+
     def test_everything_that_was_said_is_replayed_before_the_answer(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:
             session_id = client.new_session()
@@ -144,6 +167,20 @@ class Adopting(HostStage):
             assert client.new_session() == session_id
             client.prompt(session_id, "say two")
         assert [message.text for message in stored(tmp_path, session_id).messages][-1] == "two"
+
+    @linux
+    def test_an_unknown_session_is_refused_and_no_agent_is_left(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "outlives-stdin", session="nope", initialize=False) as client:
+            if client.process.poll() is None:
+                with suppress(OSError, AssertionError, RpcError):  # it may have ended by now
+                    client.initialize()
+                    client.new_session()
+            pids = descendants(client.process.pid)
+            with suppress(OSError):
+                client.hang_up()
+            client.exit_status()
+            wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent ends with the host")
+            assert "nope" in client.stderr
 
 
 def load_or_raise(client: Client, session_id: str) -> None:

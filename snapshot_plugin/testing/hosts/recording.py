@@ -92,8 +92,11 @@ class Recording(HostStage):
             listed = client.request("session/list", {})["sessions"]
             assert {info["sessionId"] for info in listed} == {old, new}
 
-    def test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them(self, tmp_path: Path) -> None:
-        flags = (*self.remembering(tmp_path), "--no-load", "--no-resume")
+    @pytest.mark.parametrize("more", [(), ("--no-delete",)], ids=["can delete", "cannot delete"])
+    def test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them(
+        self, tmp_path: Path, more: tuple[str, ...]
+    ) -> None:
+        flags = (*self.remembering(tmp_path), "--no-load", "--no-resume", *more)
         with self.start(tmp_path, *flags) as client:
             parent = client.new_session()
             client.prompt(parent, "say one")

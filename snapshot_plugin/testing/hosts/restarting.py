@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,27 @@ class Restarting(HostStage):
             assert "before" in told
             assert "part-005." in told
             assert len(answers(client, running)) == 1
+
+    @linux
+    def test_a_prompt_that_never_reached_the_agent_is_not_told_as_cut_off(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            agent = self.agent_pid(client)
+            client.process.send_signal(signal.SIGSTOP)
+            self.kill_agent(client)
+            wait_until(lambda: not is_alive(agent), "the death of the agent")
+            request_id = client.begin_prompt(session_id, "say never sent")
+            client.process.send_signal(signal.SIGCONT)
+            answer = client.answer_to(request_id)
+            told = client.prompt(session_id, "echo-blocks")
+            assert "cut off" not in told
+            if "error" in answer:
+                assert answer["error"]["data"]["asnap"]["sent"] is False
+                assert "never sent" not in told
+            else:  # the host saw the death first, and the next process got the prompt
+                assert "never sent" in client.said(session_id)
+        assert [m.text for m in stored(tmp_path, session_id).messages][2] == "say never sent"
 
     @linux
     def test_requests_around_the_death_of_the_agent_get_one_answer_each(self, tmp_path: Path) -> None:

@@ -43,10 +43,11 @@ class RememberingAgent(SnapshotAgentMixin, Agent):
 
     async def prompt(self, session_id: str, prompt: list[Any], **kwargs: Any) -> PromptResponse:
         memory = self._memories[session_id]
-        memory += [block.text for block in prompt]
+        told = [block.text for block in prompt]
+        memory += told
         for text in memory:
             for word in text.split(" "):
-                if word == "(wait)" and text is memory[-1]:
+                if word == "(wait)" and text is told[0]:  # not where a note quotes it
                     await asyncio.Event().wait()
                 await self._client.session_update(session_id, agent_says(f"{word} "))
         return PromptResponse(stop_reason="end_turn")
