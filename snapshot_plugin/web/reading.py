@@ -175,7 +175,10 @@ async def _search(request: Request) -> Response:
         until=_moment(request, "until", work.now, end=True),
         limit=max(1, _number(request, "limit", 50) or 50),
     )
-    return answer(await search(work, site.store, wanted))
+    found = await search(work, site.store, wanted, at_once=True)
+    if found.unindexed:
+        site.index_soon()
+    return answer(found)
 
 
 async def _stats(request: Request) -> Response:

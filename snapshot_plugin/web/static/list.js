@@ -135,7 +135,9 @@ export class Sessions {
     try {
       const found = await get("search", {q: this.search.value, agent: this.selects.agent.value, project: this.selects.project.value, tag: this.selects.tag.value}, this.asking.signal);
       this.found = found;
-      this.info.textContent = `${several(found.total_hits, "hit")} in ${several(found.total_sessions, "session")}`;
+      const partly = found.unindexed ? ` \u00b7 ${several(found.unindexed, "session")} not indexed yet` : "";
+      this.info.textContent = `${several(found.total_hits, "hit")} in ${several(found.total_sessions, "session")}${partly}`;
+      if (found.unindexed) this.timer = setTimeout(() => this.search.value.trim() && this.ask(), 1500);
       fill(this.list, found.sessions.map((session) => this.hits(session, found)));
       this.list.scrollTop = 0;
     } catch (error) {
