@@ -15,7 +15,6 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -124,7 +123,7 @@ class ClientHost:
     def __init__(
         self,
         inner: Transport,
-        sessions: Callable[[], Awaitable[LiveSessions]],
+        sessions: LiveSessions,
         *,
         command: Sequence[str] = (),
         patience: float = 60.0,
@@ -274,7 +273,7 @@ class ClientHost:
 
         def steps() -> Steps[Restored]:
             restored = yield from restore(self.core, Wish(session_id, params, require))
-            yield from told(self.core, restored)
+            yield from told(restored)
             return restored
 
         try:
@@ -314,12 +313,8 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
         InvalidInput: the manager is not open, or the connection is no client's or is recorded already.
         MissingExtra: the installed SDK has no message transports.
     """
-    sessions = partial(_recording, manager, manager.recording(Recording))
+    sessions = manager.recording(Recording)
     return Recorder(tap_connection(connection, lambda inner: ClientHost(inner, sessions, command=command)))
-
-
-async def _recording(_manager: SnapshotManager, sessions: LiveSessions) -> LiveSessions:
-    return sessions
 
 
 # With the SDK ---------------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ async def resume_agent(
             return agents[-1]
 
         hands = handshake or Handshake()
-        make = partial(_host, sessions=taken.sessions, command=command, patience=hands.patience, restart=start)
+        sessions, patience = taken.sessions, hands.patience
+        make = partial(ClientHost, sessions=sessions, command=command, patience=patience, restart=start)
         connection, host = connect(await start(), client, make, unstable=use_unstable_protocol)
         stack.push_async_callback(connection.close)
         try:
@@ -113,7 +114,7 @@ async def resume_over(
         _check_require(require)
         taken = await _Taken.from_(stack, session_id, manager)
         hands = handshake or Handshake()
-        make = partial(_host, sessions=taken.sessions, patience=hands.patience)
+        make = partial(ClientHost, sessions=taken.sessions, patience=hands.patience)
         connection, host = connect(transport, client, make, unstable=use_unstable_protocol)
         stack.push_async_callback(connection.close)
         await host.shake_hands(hands)
@@ -145,15 +146,6 @@ class _Taken(NamedTuple):
         fell_back = None if restored.grade.startswith("native") else "; ".join(restored.tried)
         self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=fell_back)
         return Restoration.of(restored, self.live.snapshot(), hands.capabilities)
-
-
-def _host(inner: Transport, *, sessions: LiveSessions, **options: Any) -> ClientHost:
-    async def opened() -> LiveSessions:
-        return sessions
-
-    host = ClientHost(inner, opened, **options)
-    host.host.sessions = sessions
-    return host
 
 
 def _check_require(require: str) -> None:

@@ -59,9 +59,7 @@ class Lane:
 
     def __init__(self, send: Callable[[Message], Awaitable[object]], name: str) -> None:
         self._send, self._name = send, name
-        self._queue: asyncio.Queue[tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]] = (
-            asyncio.Queue()
-        )
+        self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, message: Message, after: asyncio.Future[Any] | None = None) -> asyncio.Future[None]:
@@ -104,20 +102,20 @@ class TaskHost:
 
     Args:
         core: decides.
-        sessions: opens the live sessions when they are first needed.
+        sessions: the live sessions, or opens them when they are first needed.
         to_client, to_agent: send a message.
     """
 
     def __init__(
         self,
         core: Core,
-        sessions: Callable[[], Awaitable[LiveSessions]],
+        sessions: LiveSessions | Callable[[], Awaitable[LiveSessions]],
         *,
         to_client: Callable[[Message], Awaitable[object]],
         to_agent: Callable[[Message], Awaitable[object]],
     ) -> None:
-        self.core, self._open_sessions = core, sessions
-        self.sessions: LiveSessions | None = None
+        self.core, self._opening = core, sessions
+        self.sessions = None if callable(sessions) else sessions
         self.to_client, self.to_agent = Lane(to_client, "to client"), Lane(to_agent, "to agent")
         self.unsaved: list[Outcome] = []
         """What `end` could not save."""
@@ -178,18 +176,17 @@ class TaskHost:
             if live is None:
                 continue
             try:
-                await self.made_durable(live)
+                await self._made_durable(live)
             except Exception:
                 log.exception("session %s: something is not durable", session_id)
 
-    async def made_durable(self, live: Any) -> None:
-        """Have what was recorded last on disk on return."""
-
+    async def _made_durable(self, live: Any) -> None:
         def sync() -> None:
             if not live.flush() and not live.is_recorded:
                 live.save()
 
-        await self.in_thread(sync)
+        own = getattr(live, "make_durable", None)  # of a session that its manager keeps
+        await (own() if own is not None else self.in_thread(sync))
 
     def _do(self, action: Any) -> None:
         if isinstance(action, Checkpoint):
@@ -214,8 +211,9 @@ class TaskHost:
 
     async def opened(self) -> LiveSessions:
         """The live sessions, opened if they are not."""
-        if self.sessions is None:
-            self.sessions = await self._open_sessions()
+        if self.sessions is None and callable(self._opening):
+            self.sessions = await self._opening()
+        assert self.sessions is not None  # noqa: S101 — they were given, or are opened now
         return self.sessions
 
     async def in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
