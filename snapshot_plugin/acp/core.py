@@ -102,9 +102,7 @@ class Core:
         self.login: Message | None = None  # the client's own, for a restarted agent; never stored
         self.ids = IdMap()
         # Sessions that are recorded here; those of them that the present process of the agent does not have.
-        self.open: set[str] = set()
-        self.lost: set[str] = set()
-        self.closed: set[str] = set()
+        self.open, self.lost, self.closed = set[str](), set[str](), set[str]()
         self.notes: dict[str, str] = {}
         """What the model must be told with the next prompt, by session."""
         self.setups: dict[str, Message] = {}  # servers as the client named them; never stored: secrets
@@ -118,8 +116,7 @@ class Core:
         jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
         self._jobs = jobs
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
-        self._queue: list[Message] = []
-        self._making = 0
+        self._queue, self._making = list[Message](), 0
         self._held: dict[str, list[Message]] = {}
         self._strays: dict[str, list[Message]] = {}
         self._repeating: dict[str, SessionSnapshot] = {}

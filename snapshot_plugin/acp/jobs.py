@@ -11,9 +11,9 @@ from snapshot_plugin.acp.actions import (
     Actions,
     AgentGone,
     AgentRefused,
-    Answer,
     Ask,
     Do,
+    EarlyAnswer,
     Steps,
     ToAgent,
     ToClient,
@@ -154,7 +154,7 @@ class Jobs:
                 if isinstance(step, Wait):
                     self._waits.append(_Waiting(job, step, self._now() + step.at_most))
                     return actions
-                if isinstance(step, Answer):
+                if isinstance(step, EarlyAnswer):
                     actions += self._answer(job, step.result)
                 else:
                     actions.append(step)

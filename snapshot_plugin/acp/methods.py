@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from snapshot_plugin.acp.actions import (
     AgentRefused,
-    Answer,
     Ask,
     Checkpoint,
     Do,
+    EarlyAnswer,
     Record,
     Say,
     Steps,
@@ -108,7 +108,7 @@ class SessionMethods:
             core.setups[session_id] = _setup(pending.params)
             self._named.add(session_id)
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
-            yield Answer({**result, "sessionId": session_id, **meta})
+            yield EarlyAnswer({**result, "sessionId": session_id, **meta})
             if problem is not None:
                 yield Say(f"session {session_id} is NOT recorded: {problem}")
             yield from core.bind(session_id, agent_id, is_new=True)
@@ -116,7 +116,7 @@ class SessionMethods:
 
     def _continued(self, core: Core, pending: Pending, session_id: str) -> Steps[Message]:
         restored = yield from _opened(core, session_id, _setup(pending.params))
-        yield Answer({"sessionId": session_id, **restored.answer()})
+        yield EarlyAnswer({"sessionId": session_id, **restored.answer()})
         yield from _replayed(core, session_id)  # after the answer: clients drop updates of unknown sessions
         return {}
 
@@ -145,7 +145,7 @@ class SessionMethods:
             restored = yield from _opened(core, session_id, _setup(pending.params))
         except SnapshotNotFound:
             return (yield from _from_the_agent(core, pending, session_id))
-        yield Answer(self._name(session_id) | restored.answer())
+        yield EarlyAnswer(self._name(session_id) | restored.answer())
         if restored.news:
             yield shown(session_id, chunk(restored.news))
         return {}

@@ -23,7 +23,7 @@ from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message, success
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
 from snapshot_plugin.errors import InvalidInput, MissingExtra, SnapshotError
 from snapshot_plugin.live.recovery import recover
@@ -268,7 +268,7 @@ class AgentHost:
                             log.warning("session %s was not all recovered: %s", found.session_id, found.problem)
                 except (SnapshotError, OSError) as error:
                     log.warning("sessions that were killed could not be looked for: %s", error)
-                self.host.sessions = LiveSessions(store, Recording)
+                self.host.sessions = LiveSessions(store, AcpReducer)
             return self.host.sessions
 
 

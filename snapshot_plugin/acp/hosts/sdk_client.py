@@ -24,7 +24,7 @@ from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import SessionMethods, told
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
 from snapshot_plugin.acp.supervise import Supervision
@@ -313,7 +313,7 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
         InvalidInput: the manager is not open, or the connection is no client's or is recorded already.
         MissingExtra: the installed SDK has no message transports.
     """
-    sessions = manager.recording(Recording)
+    sessions = manager.recording(AcpReducer)
     return Recorder(tap_connection(connection, lambda inner: ClientHost(inner, sessions, command=command)))
 
 

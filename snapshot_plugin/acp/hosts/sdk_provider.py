@@ -15,7 +15,7 @@ from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import PROVIDER
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import AgentNoLoadSupport, InvalidInput, SnapshotError
 from snapshot_plugin.manager.managed import ManagedSession
@@ -67,7 +67,7 @@ class _Provided:
         self.session_id = base.session_id
         self.face: Any = self
         self._manager, self._managed = manager, managed
-        self._recording = Recording(base)
+        self._recording = AcpReducer(base)
         self._taken: SessionSnapshot | None = base
         self.is_recorded = True
 

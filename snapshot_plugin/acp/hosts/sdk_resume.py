@@ -15,7 +15,7 @@ from snapshot_plugin.acp.hosts.sdk_client import ClientHost, Handshake, Require,
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SessionLocked
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
@@ -133,7 +133,7 @@ class _Taken(NamedTuple):
     async def from_(cls, stack: AsyncExitStack, session_id: str, manager: SnapshotManager) -> _Taken:
         if session_id in manager.live:
             raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
-        sessions = manager.recording(Recording)
+        sessions = manager.recording(AcpReducer)
         live = await anyio.to_thread.run_sync(sessions.resume, session_id)
         stack.push_async_callback(anyio.to_thread.run_sync, sessions.close)
         return cls(manager, sessions, live, await anyio.to_thread.run_sync(sessions.newest, session_id))
