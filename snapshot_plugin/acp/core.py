@@ -34,7 +34,7 @@ from snapshot_plugin.acp.events import (
     with_note,
 )
 from snapshot_plugin.acp.ids import IdMap
-from snapshot_plugin.acp.jobs import Job, Jobs
+from snapshot_plugin.acp.jobs import Job, Jobs, no_method, refusal
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     RESOURCE_NOT_FOUND,
@@ -46,7 +46,6 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
-from snapshot_plugin.acp.refusals import no_method, refusal
 from snapshot_plugin.acp.showing import is_late_replay, is_withheld, show, show_state
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 

@@ -31,9 +31,10 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.sessions import LiveSessions
 
-__all__ = ["Lane", "TaskHost", "Transport"]
+__all__ = ["HostTransport", "Lane", "TaskHost", "Transport"]
 
 _THREADS = 8
+_FULL = 1000
 _T = TypeVar("_T")
 log = logging.getLogger("snapshot_plugin.acp")
 
@@ -275,3 +276,55 @@ class TaskHost:
         self.unsaved = [outcome for outcome in sessions.close() if outcome.status == "failed"]
         for outcome in self.unsaved:
             log.warning("session %s is not saved: %s. Its spool is kept.", outcome.session_id, outcome.problem)
+
+
+class HostTransport:
+    """A transport in front of another: how the SDK's connections see a host. Subclasses read the inner one."""
+
+    host: TaskHost
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
+        self._has_room = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message for the connection; None at the end."""
+        self._start()
+        message = await self._inbox.get()
+        self._has_room.set()
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    async def close(self) -> None:
+        """Let go of the sessions, then of the other side; even when cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._pump is not None:
+                self._pump.cancel()
+            try:
+                await self._let_go()
+            finally:
+                await self._inner.close()
+        self._inbox.put_nowait(None)
+
+    def _start(self) -> None:
+        if self._pump is None and not self._closed:
+            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin pump")
+
+    async def _room(self) -> None:
+        """Wait while the connection is far behind."""
+        while self._inbox.qsize() > _FULL:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def _read(self) -> None:
+        raise NotImplementedError
+
+    async def _let_go(self) -> None:
+        raise NotImplementedError
