@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from snapshot_plugin.model.ids import new_id
+from tests.postgres_server import drop_schema, server_url
 from tests.proofs import Proofs, claims_of
 from tests.requirements import REQUIREMENTS, report
 
 _STRICT = "ASNAP_PROVE_ALL"
-_KEPT = ("ASNAP_ACP_SCHEMA", "ASNAP_AGENTS", _STRICT)
+_KEPT = ("ASNAP_ACP_SCHEMA", "ASNAP_AGENTS", "ASNAP_TEST_POSTGRES", _STRICT)
 _proofs = Proofs(REQUIREMENTS)
 
 
@@ -42,6 +45,21 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in list(os.environ):
         if name.startswith(("ASNAP_", "XDG_")) and name not in _KEPT:
             del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a running PostgreSQL server, shared by all workers of a run."""
+    with server_url() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a store of the test's own: a schema that does not exist yet."""
+    schema = f"test_{new_id()}"
+    yield f"{postgres_server}&schema={schema}"
+    drop_schema(postgres_server, schema)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -44,6 +44,8 @@ class Supervision:
 
     def __init__(self, core: Core, *, restarts: bool) -> None:
         self._core, self.restarts = core, restarts
+        self.stopped = ""
+        """Why the agent was stopped for good; set before it is killed, so that it is not started again."""
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
         core.bring = bring
 
@@ -73,8 +75,8 @@ class Supervision:
 
     def _fate(self) -> tuple[str, bool]:
         core = self._core
-        if not self.restarts:
-            return "the agent ended", False
+        if self.stopped or not self.restarts:
+            return self.stopped or "the agent ended", False
         now = core.now()
         self._deaths.append(now)
         if len(self._deaths) < _DEATHS or now - self._deaths[0] >= _WITHIN:

@@ -24,6 +24,7 @@ __all__ = ["COMMANDS", "every_command", "group", "load", "main"]
 INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run", "Run any ACP agent so that its sessions survive."),
+    "chat": ("Run", "Talk to any ACP agent in the terminal, recorded."),
     "resume": ("Run", "Go on with a session: pick it, see what will come back, start the agent."),
     "demo": ("Run", "Watch an agent be killed in mid-sentence and come back."),
     "mcp": ("Run", "Give an agent a memory over MCP."),
@@ -31,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("Find", "Every session there is."),
     "show": ("Find", "One session: summary, timeline, transcript."),
     "search": ("Find", "Full text over all sessions."),
+    "ui": ("Find", "Look at sessions in the browser, compare and manage them."),
     "stats": ("Find", "Tokens, cost, activity and topics over time."),
     "why": ("Find", "What triggered a snapshot, and why the policy keeps or drops it."),
     "diff": ("Find", "What differs between two sessions or snapshots."),
@@ -144,13 +146,14 @@ def _run(words: list[str]) -> int:
 
 def _tell(out: Output, error: Exception) -> int:
     from snapshot_plugin.cli import failures
+    from snapshot_plugin.operations.failures import exit_code
 
     if isinstance(error, click.ClickException):
         failures.tell_usage(out, error)
         return error.exit_code
     if isinstance(error, SnapshotError):
         failures.tell(out, error)
-        return failures.exit_code(error)
+        return exit_code(error)
     failures.tell_bug(out, error)
     return 1
 

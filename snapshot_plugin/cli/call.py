@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,8 +19,8 @@ from snapshot_plugin.errors import InvalidInput
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.manager.config import SnapshotConfig
-    from snapshot_plugin.manager.operations import OperationLog
-    from snapshot_plugin.store.base import SnapshotStore, Trashed
+    from snapshot_plugin.operations.work import Work
+    from snapshot_plugin.store.base import SnapshotStore
     from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["Call"]
@@ -124,6 +124,15 @@ class Call:
         )
 
     @asynccontextmanager
+    async def live(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
+        """The same, for what only a store with leases and spools can do: on this disk, or in a database."""
+        from snapshot_plugin.live.place import required_place
+
+        async with self.opened(create=create, background=background) as store:
+            required_place(store)
+            yield store
+
+    @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
         """The same, for what only a store on this disk has: keys, spools, leases, files."""
         async with self.on_disk(create=create, background=background) as store:
@@ -139,20 +148,15 @@ class Call:
             raise InvalidInput(f"{where} is not a store on this disk", hint="give a directory with --store")
         return store
 
-    def operations(self, store: SnapshotStore) -> OperationLog:
-        """What was done to *store* by this user, for undo. A command that changes something records it there."""
-        from snapshot_plugin.manager.operations import OperationLog, log_path
-        from snapshot_plugin.manager.places import user_state_dir
+    @property
+    def work(self) -> Work:
+        """What operations are given: the settings, the time, and a bar for what takes long."""
+        from functools import partial
 
-        name: str = getattr(store, "store_id", "") or self.config.storage_path
-        keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
-        return OperationLog(log_path(user_state_dir(self.environ), name), keys=keys)
+        from snapshot_plugin.cli.progress import progress
+        from snapshot_plugin.operations.work import Work
 
-    async def record_deletion(self, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
-        """Write down that a session was deleted from outside of the command line, so that undo knows of it."""
-        steps = [{"do": "undelete", "token": each.token} for each in trashed]
-        summary = f"deletion of {trashed[0].session_id}"
-        await self.operations(store).record(kind="forget", summary=summary, steps=steps)
+        return Work(self.config, self.environ, self.now, partial(progress, self.out))
 
     def key(self) -> KeySource | None:
         """What opens an encrypted store: the environment's key, or the words a person types when asked."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.scope import Selection, select
-from snapshot_plugin.cli.sessions import SessionRow
-from snapshot_plugin.cli.text import plain
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.scope import Selection, select
+from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot

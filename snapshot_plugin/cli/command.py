@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.layout import EXITS, AsnapCommand, Example
+from snapshot_plugin.operations.document import Document
 
 __all__ = ["EXITS", "AsnapCommand", "command", "yes_option"]
 

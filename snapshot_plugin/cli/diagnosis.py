@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.text import long_ago, size
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.text import long_ago, size
 
 if TYPE_CHECKING:
-    from snapshot_plugin.cli.sessions import SessionRow
+    from snapshot_plugin.operations.session_rows import SessionRow
     from snapshot_plugin.store.base import Finding as StoreFinding
 
 __all__ = [

@@ -1,78 +1,20 @@
-"""What ``forget`` answers: each session with its fate and why, each snapshot with its own."""
+"""How ``forget`` says what goes: each session with its fate and why, each snapshot with its own."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
-from typing import ClassVar, Literal
 
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.text import ago, plain, size
+from snapshot_plugin.operations.forget import Fate, Forgotten
+from snapshot_plugin.operations.text import ago, plain, size
 
-__all__ = ["Fate", "Forgotten", "ForgottenAsShown", "SnapshotFate"]
-
-
-class SnapshotFate(Part):
-    """One snapshot: whether it stays, and why."""
-
-    snapshot: int
-    saved_at: datetime
-    size_bytes: int
-    keep: bool
-    reasons: tuple[str, ...]
-    """Why it stays; none if it goes."""
+__all__ = ["ToldForgotten", "ToldForgottenAsShown"]
 
 
-class Fate(Part):
-    """One session: the whole of it goes, or some of its snapshots, or it was skipped."""
-
-    session_id: str
-    title: str | None
-    what: Literal["session", "snapshots", "skipped"]
-    why: str
-    code: str | None = None
-    """The error that made it be skipped."""
-    size_bytes: int = 0
-    snapshots: tuple[SnapshotFate, ...] = ()
-
-    @property
-    def dropped(self) -> int:
-        """How many of its snapshots go."""
-        return sum(not each.keep for each in self.snapshots)
-
-
-class Forgotten(Document):
-    """What was forgotten, or would be."""
-
-    kind: ClassVar[str] = "forget"
-    rows: ClassVar[str] = "sessions"
-    sessions: tuple[Fate, ...]
-    """Those something happens to, and those that were skipped."""
-    untouched: int = 0
-    """How many sessions were looked at of which everything stays."""
-    single: bool
-    """Whether one session was named, and not several or all."""
-    dry_run: bool
-    operation: str | None = None
-    """What `asnap undo` calls it."""
-    as_of: datetime
-
-    @property
-    def exit_code(self) -> int:
-        """3 if something was skipped."""
-        return PARTIAL if any(fate.what == "skipped" for fate in self.sessions) else 0
-
-    @property
-    def counted(self) -> str:
-        """What goes, in numbers."""
-        whole = sum(fate.what == "session" for fate in self.sessions)
-        thinned = [fate.dropped for fate in self.sessions if fate.what == "snapshots"]
-        parts = [f"{whole} session(s)"] if whole else []
-        parts += [f"{sum(thinned)} snapshot(s) of {len(thinned)} session(s)"] if thinned else []
-        return " and ".join(parts) or "nothing"
+class ToldForgotten(Forgotten):
+    """What was forgotten, or would be, as a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -106,7 +48,7 @@ class Forgotten(Document):
             out.note("nothing was forgotten")
 
 
-class ForgottenAsShown(Forgotten):
+class ToldForgottenAsShown(ToldForgotten):
     """The same after it was shown to be confirmed: only the end is left to say."""
 
     def show(self, out: Output) -> None:

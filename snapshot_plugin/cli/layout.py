@@ -15,7 +15,7 @@ import click
 from snapshot_plugin.errors import SnapshotError
 
 if TYPE_CHECKING:
-    from snapshot_plugin.cli.document import Document
+    from snapshot_plugin.operations.document import Document
 
 __all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "process"]
 
@@ -67,9 +67,9 @@ class AsnapCommand(click.Command):
         try:
             return super().invoke(ctx)
         except SnapshotError as error:
-            from snapshot_plugin.cli.failures import next_command
+            from snapshot_plugin.operations.failures import next_command
 
-            error.run = next_command(error, ctx)
+            error.run = next_command(error, place=ctx.params.get("store"), asked=ctx.command_path)
             raise
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from snapshot_plugin.cli.text import plain
+from snapshot_plugin.operations.text import plain
 
 __all__ = ["markdown_table"]
 

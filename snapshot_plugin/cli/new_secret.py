@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.errors import InvalidInput, KeyMissing
+from snapshot_plugin.operations.failures import with_next
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource

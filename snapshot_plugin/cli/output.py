@@ -16,10 +16,10 @@ from typing import IO, Any, Literal, NamedTuple
 
 import click
 
-from snapshot_plugin.cli.document import Document
-from snapshot_plugin.cli.text import cut, pad, width, with_store
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.inert import for_terminal, in_a_cell, readable_json
+from snapshot_plugin.operations.document import Document
+from snapshot_plugin.operations.text import cut, pad, width, with_store
 
 __all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
 

@@ -25,10 +25,10 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.choices import Choices, Glimpse, glimpse_of
 from snapshot_plugin.cli.picker_view import footer, list_of, preview_of
 from snapshot_plugin.cli.remembered import recall, remember
-from snapshot_plugin.cli.scope import here
-from snapshot_plugin.cli.sessions import SessionRow
-from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.operations.scope import here
+from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from snapshot_plugin.cli.choices import Choices, Glimpse
-from snapshot_plugin.cli.sessions import SessionRow, marks
-from snapshot_plugin.cli.text import ago, count, cut, long_ago, pad, plain, width
+from snapshot_plugin.operations.session_rows import SessionRow, marks
+from snapshot_plugin.operations.text import ago, count, cut, long_ago, pad, plain, width
 
 __all__ = ["Fragment", "footer", "list_of", "preview_of"]
 

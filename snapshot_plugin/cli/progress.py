@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import cut, plain
+from snapshot_plugin.operations.text import cut, plain
 
 __all__ = ["progress"]
 

@@ -6,12 +6,13 @@ it lay in a spool. Costs a look at each session's directory where nothing was le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.text import plain, several
+from snapshot_plugin.operations.text import plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -23,8 +24,8 @@ async def recover_first(call: Call, store: SnapshotStore) -> None:
     """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
     from snapshot_plugin.live.owners import abandoned
 
-    root = getattr(store, "path", None)  # a store elsewhere has no spools
-    if root is None or not await anyio.to_thread.run_sync(abandoned, root):
+    root = getattr(store, "path", None)
+    if not await anyio.to_thread.run_sync(lambda: abandoned(root) if root else _elsewhere(store)):
         return
 
     from snapshot_plugin.live.recovery import recover
@@ -35,3 +36,10 @@ async def recover_first(call: Call, store: SnapshotStore) -> None:
             call.out.note(f"session {plain(found.session_id)} ended unexpectedly; {changes} recovered", fg="yellow")
         elif found.problem:
             call.out.detail(f"session {plain(found.session_id)} not recovered: {plain(found.problem)}")
+
+
+def _elsewhere(store: SnapshotStore) -> Sequence[str]:
+    from snapshot_plugin.live.place import place_of
+
+    place = place_of(store) if store.capabilities.live else None
+    return place.abandoned() if place else ()

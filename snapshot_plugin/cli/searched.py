@@ -1,69 +1,21 @@
-"""What a search found: the hits, the sessions they are in, and how many more there are."""
+"""How ``search`` says what it found."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import ClassVar
 
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import ago, cut, pad, plain, width
+from snapshot_plugin.operations.searching import MessageHit, Searched, SessionHits, at_snapshot, jump_to
+from snapshot_plugin.operations.text import ago, cut, pad, plain, width
 
-__all__ = ["MessageHit", "Searched", "SessionHits", "at_snapshot", "jump_to"]
+__all__ = ["ToldSearched"]
 
 _SESSION = "session"
 
 
-class MessageHit(Part):
-    """A message that holds the words. `matches` are where they stand in `snippet`: start and end."""
-
-    session_id: str
-    snapshot: int | None
-    """The number of the earlier snapshot it is in; null for the session as it is now."""
-    title: str | None
-    message: int | None
-    """Its number, from 1; null for the session itself: its title, task, plan or tags."""
-    role: str
-    at: datetime | None
-    snippet: str
-    matches: tuple[tuple[int, int], ...]
-    jump: str
-    """The command that shows it."""
-
-
-class SessionHits(Part):
-    """A session of which hits are shown, and how many it has; not all of them may be shown."""
-
-    session_id: str
-    snapshot: int | None
-    """As in hits: an earlier snapshot is told apart from the session."""
-    short_id: str
-    title: str | None
-    agent: str | None
-    cwd: str | None
-    changed_at: datetime
-    hits: int
-
-
-class Searched(Document):
-    """What was found: the sessions that changed last first, each one's messages in their order."""
-
-    kind: ClassVar[str] = "search"
-    rows: ClassVar[str] = "hits"
-    query: str
-    hits: tuple[MessageHit, ...]
-    sessions: tuple[SessionHits, ...]
-    total_hits: int
-    total_sessions: int
-    """How many sessions have hits; those of which none is shown are not in `sessions`."""
-    searched: int
-    """How many sessions were looked into."""
-    hidden: dict[str, int]
-    """How many were not, by what kept them out."""
-    unreadable: tuple[str, ...]
-    as_of: datetime
+class ToldSearched(Searched):
+    """What was found, as a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -112,16 +64,6 @@ def _quoted(text: str) -> str:
 def _phrase(query: str) -> str:
     words = query.replace('"', " ")
     return _quoted(f'"{words}"')
-
-
-def at_snapshot(session: str, snapshot: int | None) -> str:
-    """What refers to a session, or to one of its snapshots."""
-    return session if snapshot is None else f"{session}@{snapshot}"
-
-
-def jump_to(session: str, message: int | None) -> str:
-    """The command that shows a message, or a session."""
-    return f"asnap show {_quoted(session)}" + (f" --message {message}" if message else "")
 
 
 def _cells(hit: MessageHit, session: SessionHits) -> tuple[str, ...]:

@@ -1,44 +1,17 @@
-"""A conversation as a person reads it: messages by number, tools folded to a line each. Pure, one at a time."""
+"""A conversation on a terminal: messages by number, tools folded to a line each."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.text import clock_time, plain, size
+from snapshot_plugin.operations.text import clock_time, plain
+from snapshot_plugin.operations.transcript import Piece, Said
 
-if TYPE_CHECKING:
-    from snapshot_plugin.model.content import Block, ToolCallBlock
-    from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-
-__all__ = ["Piece", "Said", "Styler", "lines_of", "said_of"]
+__all__ = ["Styler", "lines_of"]
 
 _COLOURS = {"user": "green", "assistant": "blue", "system": "magenta", "tool": "yellow"}
 _MARKS = {"completed": "✓", "failed": "✗"}
-_BASE64 = 4 / 3
-
-
-class Piece(Part):
-    """A part of a message: its words, a thought, a tool call, or something that is not text."""
-
-    kind: str
-    """text, thought, tool, or the kind of what it stands for: image, audio, resource, …"""
-    text: str = ""
-    status: str | None = None
-    detail: str | None = None
-    """What a tool was given and gave back; with --tools."""
-
-
-class Said(Part):
-    """One message."""
-
-    number: int
-    role: str
-    at: datetime | None = None
-    pieces: tuple[Piece, ...] = ()
 
 
 class Styler(Protocol):
@@ -46,72 +19,6 @@ class Styler(Protocol):
 
     def __call__(self, text: str, **style: Any) -> str:
         """*text* in colour, or as it is."""
-
-
-def said_of(snapshot: SessionSnapshot, *, tools: bool, first: int = 1, last: int | None = None) -> Iterator[Said]:
-    """The messages from number *first* to *last*, counted from 1; with *tools*, what they were given and gave."""
-    for number, message in enumerate(snapshot.messages[first - 1 : last], first):
-        yield _said(number, message, tools=tools)
-
-
-def _said(number: int, message: Message, *, tools: bool) -> Said:
-    pieces = tuple(_piece(block, tools=tools) for block in message.content)
-    return Said(number=number, role=message.role, at=message.timestamp, pieces=pieces)
-
-
-def _piece(block: Block, *, tools: bool) -> Piece:
-    from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock
-
-    if isinstance(block, TextBlock):
-        return Piece(kind="text", text=block.text)
-    if isinstance(block, ThoughtBlock):
-        return Piece(kind="thought", text=block.text)
-    if isinstance(block, ToolCallBlock):
-        title = block.title or block.kind or block.tool_call_id
-        return Piece(kind="tool", text=title, status=block.status, detail=_detail(block) if tools else None)
-    return Piece(kind=block.type or "unknown", text=_about(block.raw()))
-
-
-def _detail(tool: ToolCallBlock) -> str:
-    parts = [
-        f"{name}: {_as_text(value)}" for name, value in (("in", tool.raw_input), ("out", tool.raw_output)) if value
-    ]
-    if not tool.raw_output and tool.content:
-        parts.append(f"out: {_as_text(tool.content)}")
-    return "\n".join(parts)
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list | tuple):
-        return "\n".join(_as_text(item) for item in value)
-    if isinstance(value, dict):
-        inner = value.get("content") if value.get("type") == "content" else value
-        if isinstance(inner, dict) and inner.get("type") == "text" and isinstance(inner.get("text"), str):
-            return str(inner["text"])
-        if value.get("type") == "diff":
-            return f"{value.get('path', '')}\n" + _diff(
-                str(value.get("oldText") or ""), str(value.get("newText") or "")
-            )
-    return json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def _diff(old: str, new: str) -> str:
-    import difflib
-
-    return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:])
-
-
-def _about(raw: dict[str, Any]) -> str:
-    resource = raw.get("resource")
-    uri = raw.get("uri") or (resource.get("uri") if isinstance(resource, dict) else None)
-    data = raw.get("data")
-    parts = [raw.get("mimeType"), uri, size(int(len(data) / _BASE64)) if isinstance(data, str) else None]
-    return ", ".join(str(part) for part in parts if part)
-
-
-# For people ----------------------------------------------------------------------------------------------
 
 
 def lines_of(said: Said, style: Styler) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.remembered import recall, remember
-from snapshot_plugin.cli.sessions import SessionRow
-from snapshot_plugin.cli.text import cut, long_ago, plain
+from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.operations.text import cut, long_ago, plain
 
 __all__ = ["News", "news_of", "tell_unexpected"]
 

@@ -11,6 +11,7 @@ from html import escape
 from snapshot_plugin.exchange.markdown import TextPart, call_of, moment, note_of, parts_of, title_of
 from snapshot_plugin.inert import plain, readable_json
 from snapshot_plugin.model.content import Block, ImageBlock, ResourceBlock, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.repair import readable
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
 __all__ = ["to_html"]
@@ -79,7 +80,7 @@ def _article(snapshot: SessionSnapshot, *, tools: bool) -> Iterator[str]:
     yield f"<article>\n<h1>{escape(title_of(snapshot))}</h1>\n<dl>"
     yield from (f"<dt>{name}</dt><dd>{_text(value)}</dd>" for name, value in about.items() if value)
     yield "</dl>"
-    for message in snapshot.messages:
+    for _, message in readable(snapshot.messages):
         yield from _message(message, tools=tools)
     yield "</article>"
 

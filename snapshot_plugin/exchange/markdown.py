@@ -7,7 +7,7 @@ headings that look like ours, and every code fence ends with its message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from snapshot_plugin.model.content import (
     ThoughtBlock,
     ToolCallBlock,
 )
+from snapshot_plugin.model.repair import readable
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
 __all__ = ["TextPart", "call_of", "moment", "note_of", "parts_of", "title_of", "to_markdown"]
@@ -75,8 +76,8 @@ def _head(snapshot: SessionSnapshot) -> Iterator[str]:
     yield from ("", "---", "")
 
 
-def _body(messages: Iterable[Message], *, tools: bool) -> Iterator[str]:
-    for message in messages:
+def _body(messages: Sequence[Message], *, tools: bool) -> Iterator[str]:
+    for _, message in readable(messages):
         time = f" [{moment(message.timestamp)}]" if message.timestamp else ""
         yield f"## {message.role.title()}{time}"
         yield ""

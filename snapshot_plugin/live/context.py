@@ -64,5 +64,7 @@ class LiveContext:
     """Called after something was spooled that is not flushed yet."""
     touch: Callable[[LiveSession], None] = lambda _session: None
     """Called when a session wants to be saved soon."""
+    overtaken: Callable[[LiveSession], None] = lambda _session: None
+    """Called once, from any thread, when another process has taken the session over. Must be quick."""
     forget: Callable[[LiveSession], None] = lambda _session: None
     """Called when a session is closed."""

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from snapshot_plugin.errors import Conflict, SessionLocked
 from snapshot_plugin.live.lease import Lease, Owner, owner_of
-from snapshot_plugin.live.ports import LocalStore
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, StoreWithRows
 from snapshot_plugin.live.spool import read_spool
-from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.model.ids import dirname_of, short_id
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.hop import in_thread
 
@@ -25,19 +26,31 @@ async def leased_or_owned(
 
     What a dead owner left in the spool stays, and stays known as left behind.
     """
-    held: Lease | Owner | None = None
+    held: Lease | Hold | Owner | None = None
+    place, us = place_of(store), Owner.this_process(since=clock())
     if isinstance(store, LocalStore):
-        us = Owner.this_process(since=clock())
         held = await in_thread(_lease_or_owner, store, session_id, us, lost=_hand_back)
+    elif place is not None:
+        held = await in_thread(_hold_or_owner, place, session_id, us, lost=_hand_back)
     try:
         yield held if isinstance(held, Owner) else None
     finally:
-        _hand_back(held)
+        await in_thread(_hand_back, held)
 
 
-def _hand_back(held: Lease | Owner | None) -> None:
-    if isinstance(held, Lease):
+def _hand_back(held: Lease | Hold | Owner | None) -> None:
+    if held is not None and not isinstance(held, Owner):
         held.hand_back()
+
+
+def _hold_or_owner(place: LivePlace, session_id: str, us: Owner) -> Hold | Owner:
+    try:
+        return place.take(session_id, us)
+    except SessionLocked:
+        owner = place.owner(session_id)
+        if owner is None:  # it ended just now
+            raise
+        return owner
 
 
 def _lease_or_owner(store: LocalStore, session_id: str, us: Owner) -> Lease | Owner | None:
@@ -78,15 +91,19 @@ async def must_be_recovered(store: SnapshotStore, session_id: str) -> None:
     Raises:
         Conflict: what a killed process left is not in a snapshot yet.
     """
-    if isinstance(store, LocalStore):
+    if isinstance(store, LocalStore | StoreWithRows):
         await in_thread(_check_spool, store, session_id)
 
 
-def _check_spool(store: LocalStore, session_id: str) -> None:
-    left = read_spool(store.session_dir(session_id), session_id=session_id, keys=store.session_keys(session_id))
-    if left.records:
+def _check_spool(store: LocalStore | StoreWithRows, session_id: str) -> None:
+    if isinstance(store, StoreWithRows):
+        count = store.live_rows.count(short_id(session_id))
+    else:
+        keys = store.session_keys(session_id)
+        count = len(read_spool(store.session_dir(session_id), session_id=session_id, keys=keys).records)
+    if count:
         error = Conflict(
-            f"{len(left.records)} record(s) a killed process left of session {session_id} are in no snapshot yet",
+            f"{count} record(s) a killed process left of session {session_id} are in no snapshot yet",
             session_id=session_id,
             hint="recover them first",
         )

@@ -47,6 +47,8 @@ class LeasedSpool:
         recover: Callable[[Hold], Steps[Recovered | None]],
     ) -> None:
         self.place = place
+        self.overtaken: Callable[[], None] = lambda: None
+        """Called once, from any thread, when another owner is found to have taken the session over."""
         self._session_id = session_id
         self._owner = owner
         self._recover = recover
@@ -95,6 +97,7 @@ class LeasedSpool:
             hold.hand_back()
             raise
         self._hold, self._upto = hold, hold.last
+        hold.watch(self.overtaken)
         return recovered
 
     def append(self, batch: Sequence[Mapping[str, Any]]) -> bool:
@@ -149,6 +152,7 @@ class LeasedSpool:
         if old is None or self.place is None or not (yield Blocking(lambda: old.is_fenced)):
             return False
         self._hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
+        self._hold.watch(self.overtaken)
         self.gap()  # what was appended to the old spool is in no spool now
         yield Blocking(old.release)
         return True

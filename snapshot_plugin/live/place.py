@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.errors import Fenced, SnapshotCorrupted, SnapshotError
+from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.live.aside import set_aside
 from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
-from snapshot_plugin.live.owners import sessions_of
-from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore
+from snapshot_plugin.live.owners import Ownership, sessions_of
+from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
+from snapshot_plugin.live.rows import RowPlace
 from snapshot_plugin.live.spool import Record, Spool, spool_has_records
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["FileHold", "FilePlace", "place_of"]
+__all__ = [
+    "FileHold",
+    "FilePlace",
+    "ownerships_elsewhere",
+    "place_of",
+    "refuse_shared_without_leases",
+    "required_place",
+]
 
 
 def place_of(store: SnapshotStore) -> LivePlace | None:
@@ -29,7 +37,43 @@ def place_of(store: SnapshotStore) -> LivePlace | None:
     if own is not None:
         place: LivePlace = own
         return place
+    if isinstance(store, StoreWithRows):
+        return RowPlace(store.live_rows, store.session_keys)
     return FilePlace(store) if isinstance(store, PlacedStore) else None
+
+
+def required_place(store: SnapshotStore) -> LivePlace:
+    """The same, for what cannot do without.
+
+    Raises:
+        InvalidInput: the store has no leases: two processes could run one session, and what streams by would be
+            lost with this one.
+    """
+    place = place_of(store)
+    if place is None:
+        raise _no_leases(store)
+    return place
+
+
+def refuse_shared_without_leases(store: SnapshotStore) -> None:
+    """Raise `InvalidInput` for a store that several machines share and that has no leases: a bucket."""
+    if store.capabilities.several_machines and place_of(store) is None:
+        raise _no_leases(store)
+
+
+def _no_leases(store: SnapshotStore) -> InvalidInput:
+    return InvalidInput(
+        f"a live session cannot be kept in this {type(store).__name__}: it has no leases, so two machines could "
+        "run the session at once",
+        hint="record to a directory on disk and keep the bucket as archive (asnap export, asnap import), "
+        "or use PostgreSQL: --store postgresql://host/database",
+    )
+
+
+def ownerships_elsewhere(store: SnapshotStore) -> dict[str, Ownership]:
+    """Who has which session, in a store that is not on this disk. A bucket does not know."""
+    place = place_of(store) if store.capabilities.live else None
+    return place.ownerships() if isinstance(place, RowPlace) else {}
 
 
 class FilePlace:
@@ -109,6 +153,9 @@ class FileHold:
     def is_fenced(self) -> bool:
         """See `Hold`. The kernel keeps others from the lease, but not from moving the directory away."""
         return not self.lease.is_in_place
+
+    def watch(self, overtaken: Callable[[], None]) -> None:
+        """See `Hold`: nobody can take a lock that the kernel keeps."""
 
     @property
     def last(self) -> int:

@@ -19,8 +19,20 @@ from snapshot_plugin.store.base import SnapshotStore
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.live.recovery import Recovered
+    from snapshot_plugin.store.postgres.live_rows import LiveRows
 
-__all__ = ["Hold", "LivePlace", "LocalPlace", "LocalStore", "PlacedStore", "Record", "Reduce", "Reducer", "Reports"]
+__all__ = [
+    "Hold",
+    "LivePlace",
+    "LocalPlace",
+    "LocalStore",
+    "PlacedStore",
+    "Record",
+    "Reduce",
+    "Reducer",
+    "Reports",
+    "StoreWithRows",
+]
 
 Reduce = Callable[[SessionSnapshot, Sequence[Record]], SessionSnapshot]
 """Applies records, at least one, to the newest snapshot, or to an empty one where the session has none. Pure."""
@@ -40,6 +52,12 @@ class Hold(Protocol):
     @property
     def is_fenced(self) -> bool:
         """Whether another owner has taken the session over, or it was deleted, as far as a cheap look can tell."""
+
+    def watch(self, overtaken: Callable[[], None]) -> None:
+        """Call *overtaken* once, from any thread, when another owner is found to have taken the session over.
+
+        It must be quick and must not raise. A place that cannot be overtaken never calls it.
+        """
 
     @property
     def last(self) -> int:
@@ -171,3 +189,13 @@ class LocalStore(PlacedStore, Protocol):
     """A store on this machine's disk: each session is a directory in ``path / "sessions"``, as format.md says."""
 
     path: Path
+
+
+@runtime_checkable
+class StoreWithRows(Protocol):
+    """A store in a database: leases and spools are rows."""
+
+    live_rows: LiveRows
+
+    def session_keys(self, session_id: str) -> SessionKeys | None:
+        """What seals this session's bytes; None in a plain store."""

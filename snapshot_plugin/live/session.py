@@ -58,6 +58,7 @@ class LiveSession:
         """Why the session is not recorded at the moment; None while it is. Meant for the host's client."""
         self._context = context
         self._spool = LeasedSpool(session_id, context.place, context.owner, self._recovering)
+        self._spool.overtaken = self._overtaken
         self._stored = Storing(session_id, self._spool, self._keep_label)
         self._reducer = reducer
         self._lock = threading.Lock()
@@ -274,6 +275,11 @@ class LiveSession:
         """The session is not recorded at the moment, because *operation* failed."""
         self.trouble = error
         self._context.reports.failed(self.session_id, operation, error)
+
+    def _overtaken(self) -> None:
+        owner = f"another process took session {self.session_id!r} over"
+        self.failed("lease", Fenced(owner, session_id=self.session_id))
+        self._context.overtaken(self)
 
     def _untroubled(self) -> None:
         if self._spool.is_whole:

@@ -66,6 +66,8 @@ class LiveSessions:
         """The sessions that are live here, by id."""
         self.control: str | None = None
         """The path of the socket where other processes can ask about these sessions; see `asked`."""
+        self.overtaken: Callable[[LiveSession], None] = lambda _session: None
+        """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self._reducer = reducer
         self._program = program
         self._clock = clock
@@ -83,8 +85,12 @@ class LiveSessions:
             reducers=reducers or {},
             recorded=self._flushes.wake,
             touch=self._saves.touch,
+            overtaken=self._overtaken,
             forget=self._saves.forget,
         )
+
+    def _overtaken(self, live: LiveSession) -> None:
+        self.overtaken(live)
 
     def _owner(self) -> Owner:
         return Owner.this_process(since=self._clock(), control=self.control, program=self._program)

@@ -58,6 +58,14 @@ class Problem(NamedTuple):
 _IN_CONFIG = ("system_prompt", "instructions", "model", "tools", "permissions", "options")
 _ON_TOP = ("title", "tags")
 _PARTS = ("history", *_IN_CONFIG, *_ON_TOP)
+_ADAPTERS = {
+    "agents": "snapshot_plugin.frameworks.openai_agents.SnapshotSession",
+    "pydantic_ai": "snapshot_plugin.frameworks.pydantic_ai.SnapshotConversationStore",
+    "langgraph": "snapshot_plugin.frameworks.langgraph.SnapshotSaver",
+}
+"""What keeps the conversations of a framework whose agents do not hold them."""
+_MISSING = "not_kept"
+"""What names, in a snapshot's metadata, the parts of the agent that could not be kept."""
 _DICTS = "dicts"
 """What ``metadata.history`` says where the agent's own messages are dicts, and must be again."""
 
@@ -92,15 +100,27 @@ class AgentReader:
 
     def read(self, onto: SessionSnapshot) -> tuple[SessionSnapshot, list[Problem]]:
         """*onto* with the agent's present context. A part that is not JSON stays as it was, and is named."""
-        changes: dict[str, Any] = {}
         problems: list[Problem] = []
-        values = self._spoken() if self._speaks else self._attributes()
+        values = self._spoken() if self._speaks else self._attributes(problems)
         for part, value in values.items():
             try:
-                changes[part] = self._history.read(value) if part == "history" else _plain(part, value)
-            except (InvalidSnapshot, ValidationError) as error:
+                if part == "history":
+                    onto = self._with_history(onto, self._history.read(value, problems))
+                else:
+                    onto = _with_part(onto, part, _plain(part, value))
+            except (InvalidSnapshot, ValidationError, TypeError) as error:
                 problems.append(Problem(part, str(error)))
-        return self._onto(onto, changes), problems
+        return _with_missing(onto, [problem.part for problem in problems]), problems
+
+    @property
+    def unreadable_history(self) -> Problem | None:
+        """Why no conversation is kept; None if the agent has one that can be read."""
+        if "history" in self._parts:
+            return None
+        module = type(self._agent).__module__.partition(".")[0]
+        adapter = _ADAPTERS.get(module)
+        instead = f"use {adapter}" if adapter else "give it a list named history, or get_context()"
+        return Problem("history", f"a {type(self._agent).__name__} has no history that can be read: {instead}")
 
     def write(self, snapshot: SessionSnapshot) -> list[Problem]:
         """Give the context in *snapshot* back to the agent, part by part; those that failed are named."""
@@ -111,8 +131,10 @@ class AgentReader:
             return _attempt("context", lambda: agent.set_context(context))
         given["history"] = _messages_for(snapshot)
         problems: list[Problem] = []
+        missing = snapshot.metadata.get(_MISSING, ())
         for part in self._parts:
-            problems += _attempt(part, partial(_give, agent, part, thaw(given[part])))
+            if part not in missing:
+                problems += _attempt(part, partial(_give, agent, part, thaw(given[part])))
         return problems
 
     def _spoken(self) -> dict[str, Any]:
@@ -121,19 +143,20 @@ class AgentReader:
             raise InvalidSnapshot(f"get_context() gave a {type(context).__name__}, not an AgentContext")
         return {part: getattr(context, part) for part in _PARTS}
 
-    def _attributes(self) -> dict[str, Any]:
-        values = {part: getattr(self._agent, part) for part in self._parts}
-        return {part: v.get_state() if hasattr(v, "get_state") else v for part, v in values.items()}
+    def _attributes(self, problems: list[Problem]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for part in self._parts:
+            try:
+                value = getattr(self._agent, part)
+                values[part] = value.get_state() if hasattr(value, "get_state") else value
+            except Exception as error:  # noqa: BLE001 — one owner's failure is not another's
+                problems.append(Problem(part, f"{type(error).__name__}: {error}"))
+        return values
 
-    def _onto(self, onto: SessionSnapshot, changes: dict[str, Any]) -> SessionSnapshot:
-        config = {part: changes[part] for part in _IN_CONFIG if part in changes}
-        top = {part: changes[part] for part in _ON_TOP if part in changes}
-        if "history" in changes:
-            top["messages"] = changes["history"]
-            kind = {"history": _DICTS} if self._history.are_dicts else {}
-            rest = {key: value for key, value in onto.metadata.items() if key != "history"}
-            top["metadata"] = {**rest, **kind}
-        return onto.evolve(config=onto.config.evolve(**config), **top)
+    def _with_history(self, onto: SessionSnapshot, messages: tuple[Message, ...]) -> SessionSnapshot:
+        kind = {"history": _DICTS} if self._history.are_dicts else {}
+        rest = {key: value for key, value in onto.metadata.items() if key != "history"}
+        return onto.evolve(messages=messages, metadata={**rest, **kind})
 
 
 class _History:
@@ -143,12 +166,18 @@ class _History:
         self.are_dicts = False
         self._known: list[tuple[Any, Message]] = []
 
-    def read(self, history: Iterable[Any]) -> tuple[Message, ...]:
-        known = self._known
-        self._known = [
-            known[index] if index < len(known) and _same(known[index][0], item) else (_kept(item), _message(item))
-            for index, item in enumerate(history)
-        ]
+    def read(self, history: Iterable[Any], problems: list[Problem]) -> tuple[Message, ...]:
+        """The messages. One that cannot be kept is left out and named in *problems*; the others are kept."""
+        known, self._known = self._known, []
+        for index, item in enumerate(history):
+            place = len(self._known)
+            if place < len(known) and _same(known[place][0], item):
+                self._known.append(known[place])
+                continue
+            try:
+                self._known.append((_kept(item), _message(item)))
+            except (InvalidSnapshot, ValidationError, TypeError) as error:
+                problems.append(Problem(f"history[{index}]", str(error)))
         self.are_dicts = any(isinstance(item, Mapping) for item, _ in self._known)
         return tuple(message for _, message in self._known)
 
@@ -207,6 +236,22 @@ def _as_dict(message: Message) -> dict[str, Any]:
     if raw.get("content") and raw["content"] == [{"type": "text", "text": raw["content"][0].get("text")}]:
         raw["content"] = raw["content"][0]["text"]
     return raw
+
+
+def _with_missing(onto: SessionSnapshot, parts: Sequence[str]) -> SessionSnapshot:
+    """*onto*, saying which parts were never kept: a load leaves those of the agent alone."""
+    kept = _values_of(onto)
+    missing = [part for part in parts if part in kept and not kept[part]]
+    rest = {key: value for key, value in onto.metadata.items() if key != _MISSING}
+    if missing:
+        return onto.evolve(metadata={**rest, _MISSING: missing})
+    return onto if len(rest) == len(onto.metadata) else onto.evolve(metadata=rest)
+
+
+def _with_part(onto: SessionSnapshot, part: str, value: Any) -> SessionSnapshot:
+    if part in _ON_TOP:
+        return onto.evolve(**{part: value})
+    return onto.evolve(config=onto.config.evolve(**{part: value}))
 
 
 def _plain(part: str, value: Any) -> Any:

@@ -22,6 +22,7 @@ from snapshot_plugin.model.value import Timestamp, Value
 __all__ = [
     "Event",
     "EventBus",
+    "PartNotKept",
     "SessionRecovered",
     "SessionRestored",
     "SnapshotCreated",
@@ -81,6 +82,14 @@ class SnapshotFailed(Event):
     retryable: bool = False
     failures: int = 1
     retry_in: float | None = None
+
+
+class PartNotKept(Event):
+    """A part of an agent's context could not be saved; the rest was. `part` names it: ``tools``, ``history[3]``."""
+
+    name = "part_not_kept"
+    part: str
+    reason: str
 
 
 class SessionRestored(Event):

@@ -1,7 +1,7 @@
 """The operation log: what commands changed, and how each change is taken back.
 
-One file of JSON lines per store, in the user's state directory. Each line is an operation with its **steps**, plain
-data that says what to do to take it back:
+JSON lines: with the store where it can keep them (a database), else in the user's state directory. Each line is an
+operation with its **steps**, plain data that says what to do to take it back:
 
 - ``{"do": "delete", "session_id"}``: what was made (by import, fork, merge) goes to the trash;
 - ``{"do": "undelete", "token"}``: what was deleted comes back;
@@ -20,8 +20,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +29,10 @@ from pydantic import ValidationError
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
+from snapshot_plugin.manager.operation_lines import LineFile, Lines
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_all, sync_dir, write_all
-from snapshot_plugin.store.lock import locked
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -45,7 +43,6 @@ MAX_BYTES = 4 << 20
 """Over this size the older half of the log goes."""
 
 _PLACE = b"asnap operations"
-_LOCK_TIMEOUT = 10.0
 _UNWRITTEN = "undo does not know of it; what was forgotten comes back by the ids that asnap purge -n shows"
 
 
@@ -71,20 +68,20 @@ class OperationLog:
     """The operations on one store. Any number of processes may use it at once.
 
     Args:
-        path: the file; it and its directory are made, private, with the first operation.
+        place: the file, or what keeps the lines elsewhere.
         keys: what seals each line; None for a store that is not encrypted.
     """
 
     def __init__(
         self,
-        path: Path,
+        place: Path | Lines,
         *,
         keys: SessionKeys | None = None,
         clock: Clock = utc_now,
         random: Random = os.urandom,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.path = path
+        self._lines = LineFile(place) if isinstance(place, Path) else place
         self._keys = keys
         self._clock = clock
         self._random = random
@@ -109,79 +106,45 @@ class OperationLog:
 
     async def read(self) -> tuple[Operation, ...]:
         """Every operation that is still known, newest first."""
-        lines = await anyio.to_thread.run_sync(self._lines)
+        lines = await anyio.to_thread.run_sync(self._lines.read_lines)
         return _told(tuple(found for line in lines if (found := self._decoded(line))))[::-1]
 
     async def forget(self, gone: Callable[[Operation], bool]) -> int:
         """Drop the operations for which *gone* holds, for good. Returns how many."""
-        return await anyio.to_thread.run_sync(self._forget, gone)
+        dropped = 0
+
+        def without(lines: list[bytes]) -> list[bytes]:
+            nonlocal dropped
+            kept = [line for line in lines if not ((known := self._decoded(line)) and gone(known))]
+            dropped = len(lines) - len(kept)
+            return kept
+
+        await anyio.to_thread.run_sync(self._lines.change_lines, without)
+        return dropped
 
     async def seal(self) -> None:
         """Seal the lines that were written before the store was encrypted."""
-        if self._keys is not None and self.path.exists():
-            await anyio.to_thread.run_sync(self._seal)
+        in_the_clear = OperationLog(self._lines)
 
-    def _seal(self) -> None:
-        in_the_clear = OperationLog(self.path)
-        with self._writing():
-            lines = [
-                self._encoded(found) if (found := in_the_clear._decoded(line)) else line for line in self._lines()
-            ]
-            replace_file(self.path, b"".join(line + b"\n" for line in lines))
+        def sealed(lines: list[bytes]) -> list[bytes]:
+            return [self._encoded(found) if (found := in_the_clear._decoded(line)) else line for line in lines]
 
-    # Writing ---------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Keep other writers out."""
-        with disk_errors("writing down what was done, for undo,"):
-            make_private_dir(self.path.parent)
-            guard = self.path.with_name(self.path.name + ".lock")
-            with locked(guard, session_id="(operation log)", timeout=_LOCK_TIMEOUT):
-                yield
+        if self._keys is not None:
+            await anyio.to_thread.run_sync(self._lines.change_lines, sealed)
 
     def _append(self, done: Operation) -> None:
-        line = self._encoded(done) + b"\n"
-        with self._writing():
-            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                size = os.fstat(fd).st_size
-                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-                write_all(fd, b"\n" + line if torn else line)
-                sync_all(fd)
-            finally:
-                os.close(fd)
-            if not size:
-                sync_dir(self.path.parent)
-            if size + len(line) > self._max_bytes:
-                self._shorten()
+        if self._lines.append_line(self._encoded(done)) > self._max_bytes:
+            self._lines.change_lines(self._shortened)
 
-    def _forget(self, gone: Callable[[Operation], bool]) -> int:
-        if not self.path.exists():
-            return 0
-        with self._writing():
-            lines = self._lines()
-            kept = [line for line in lines if not ((known := self._decoded(line)) and gone(known))]
-            if len(kept) < len(lines):
-                replace_file(self.path, b"".join(line + b"\n" for line in kept))
-            return len(lines) - len(kept)
-
-    def _shorten(self) -> None:
+    def _shortened(self, lines: list[bytes]) -> list[bytes]:
         kept: list[bytes] = []
         room = self._max_bytes // 2
-        for line in reversed(self._lines()):
+        for line in reversed(lines):
             room -= len(line) + 1
             if kept and room < 0:
                 break
             kept.append(line)
-        replace_file(self.path, b"".join(line + b"\n" for line in reversed(kept)))
-
-    def _lines(self) -> list[bytes]:
-        with disk_errors("reading what was done, for undo,"):
-            try:
-                return self.path.read_bytes().split(b"\n")[:-1]  # what does not end in a line end is torn
-            except FileNotFoundError:
-                return []
+        return kept[::-1]
 
     # Lines -----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 import anyio
 
-from snapshot_plugin.errors import Damaged, SnapshotNotFound
+from snapshot_plugin.errors import Damaged, InvalidInput, InvalidSessionId, SnapshotNotFound
+from snapshot_plugin.live.place import refuse_shared_without_leases
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.context import AgentReader, Problem
@@ -20,7 +21,7 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.plugin_states import PluginStates
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import PIN, WorkingMemory, memory_id, pin_of
+from snapshot_plugin.manager.working_memory import PIN, WorkingMemory, memory_id, owner_of, pin_of
 from snapshot_plugin.model.ids import check_session_id, dirname_of
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
@@ -30,6 +31,7 @@ from snapshot_plugin.store.base import Finding, SnapshotStore, StoredSnapshot
 __all__ = ["LoadReport", "PersistentSession", "persistent_session"]
 
 _log = logging.getLogger(__name__)
+_PROVIDER = "persistent"
 _SAVE_TIMEOUT = 300.0
 """A session's memory may be large; its entries are saved while the session's snapshot is taken."""
 
@@ -53,6 +55,7 @@ def persistent_session(
     auto_save_interval: float | None = 30.0,
     save_on_exit: bool = True,
     load_on_enter: bool = True,
+    agent_type: str | None = None,
     clock: Clock = utc_now,
 ) -> PersistentSession:
     """Make *agent* remember, under *agent_id*: load on entry, save when changed, and save on exit.
@@ -68,6 +71,7 @@ def persistent_session(
         auto_save_interval: seconds between saves of a changed session; None or 0: only when told.
         save_on_exit: save when the block is left, even by an error or a cancellation.
         load_on_enter: give the agent what was kept when the block is entered.
+        agent_type: what kind of agent it is; default: the name of its class. What another kind kept is refused.
         clock: the time of day.
     """
     return PersistentSession(
@@ -77,6 +81,7 @@ def persistent_session(
         auto_save_interval=auto_save_interval,
         save_on_exit=save_on_exit,
         load_on_enter=load_on_enter,
+        agent_type=agent_type,
         clock=clock,
     )
 
@@ -93,10 +98,11 @@ class PersistentSession:
         auto_save_interval: float | None,
         save_on_exit: bool,
         load_on_enter: bool,
+        agent_type: str | None,
         clock: Clock,
     ) -> None:
-        self.session_id = check_session_id(agent_id)
-        check_session_id(memory_id(agent_id))
+        self.session_id = _checked_id(agent_id)
+        self._types = (agent_type,) if agent_type else tuple(each.__name__ for each in type(agent).__mro__)
         self.agent = agent
         self.report = LoadReport(found=False)
         self._interval = seconds(auto_save_interval) if auto_save_interval else None
@@ -104,6 +110,7 @@ class PersistentSession:
         self._load_on_enter = load_on_enter
         self._clock = clock
         self._store, self._owns_store = open_place(store)
+        refuse_shared_without_leases(self._store)
         self._reader = AgentReader(agent)
         self._plugins = PluginStates()
         self.memory = WorkingMemory(self._store, agent_id, clock=clock)
@@ -148,6 +155,7 @@ class PersistentSession:
         """Give the agent what was kept. Nothing kept: nothing is done. Nothing whole: the same, and it is said.
 
         Raises:
+            InvalidInput: another kind of agent kept it.
             SnapshotError: the store cannot be read (a missing key, a newer version, the disk).
         """
         await self._load()
@@ -189,6 +197,7 @@ class PersistentSession:
             await stack.enter_async_context(self.manager)
             managed = await stack.enter_async_context(self.manager.leasing(self.session_id))
             await managed.try_to_take()
+            self._set_problems(self._unread())
             found = await self._load() if self._load_on_enter else None
             if self._interval is not None:
                 await self.manager.start_auto_snapshot(self, self._interval, baseline=found)
@@ -229,7 +238,7 @@ class PersistentSession:
         state, problems = self._reader.read(state)
         plugins, failed = self._plugins.read(state.plugins)
         metadata = {**state.metadata, PIN: pin.raw()} if pin else state.metadata
-        self._set_problems((*problems, *failed))
+        self._set_problems((*self._unread(), *problems, *failed, *self.memory.problems))
         self._state = state.evolve(plugins=plugins, metadata=metadata, updated_at=self._clock())
         return self._state
 
@@ -249,8 +258,9 @@ class PersistentSession:
 
     def _apply(self, found: StoredSnapshot) -> None:
         snapshot = found.snapshot
+        self._check_type(snapshot)
         self._state = snapshot
-        self.memory.reset(pin_of(snapshot))
+        self.memory.reset(pin_of(snapshot), snapshot.memory)
         problems = (*self._reader.write(snapshot), *self._plugins.write(snapshot.plugins))
         age = max(0.0, (self._clock() - snapshot.updated_at).total_seconds())
         self._set_report(
@@ -264,12 +274,24 @@ class PersistentSession:
             )
         )
 
+    def _check_type(self, snapshot: SessionSnapshot) -> None:
+        kept = snapshot.agent.name if snapshot.agent else None
+        if snapshot.provider_type == _PROVIDER and kept and kept not in self._types:
+            raise InvalidInput(
+                f"what is kept as {self.session_id!r} belongs to a {kept}, and this agent is a {self._types[0]}",
+                session_id=self.session_id, hint=f"use another agent_id, or take it over with agent_type={kept!r}",
+            )  # fmt: skip
+
+    def _unread(self) -> tuple[Problem, ...]:
+        missing = self._reader.unreadable_history
+        return (missing,) if missing else ()
+
     def _new_state(self) -> SessionSnapshot:
         now = self._clock()
         return SessionSnapshot(
             session_id=self.session_id,
-            provider_type="persistent",
-            agent=AgentInfo(name=type(self.agent).__name__),
+            provider_type=_PROVIDER,
+            agent=AgentInfo(name=self._types[0]),
             created_at=now,
             updated_at=now,
         )
@@ -282,7 +304,7 @@ class PersistentSession:
     def _set_problems(self, problems: tuple[Problem, ...]) -> None:
         for problem in problems:
             if problem not in self._problems:
-                _log.warning("session %s: %s is not kept: %s", self.session_id, problem.part, problem.reason)
+                self.manager.report.not_kept(self.session_id, problem.part, problem.reason)
         self._problems = problems
 
     async def _history(self) -> Sequence[SnapshotMeta]:
@@ -297,3 +319,14 @@ class PersistentSession:
         except SnapshotNotFound:
             return False
         return True
+
+
+def _checked_id(agent_id: str) -> str:
+    """*agent_id*, if a session and its memory can have it, and it is not the name of another one's memory."""
+    check_session_id(memory_id(check_session_id(agent_id)))
+    if owner := owner_of(agent_id):
+        raise InvalidSessionId(
+            f"the agent id {agent_id!r} cannot be used: it names the working memory of {owner!r}",
+            hint="use another agent id",
+        )
+    return agent_id

@@ -8,6 +8,7 @@ from snapshot_plugin.live.outcome import describe
 from snapshot_plugin.live.recovery import Recovered
 from snapshot_plugin.manager.events import (
     EventBus,
+    PartNotKept,
     SessionRecovered,
     SessionRestored,
     SnapshotCreated,
@@ -65,6 +66,11 @@ class Reporter:
                 **about,
             )
         )
+
+    def not_kept(self, session_id: str, part: str, reason: str) -> None:
+        """A part of an agent's context could not be saved."""
+        _log.warning("session %s: %s is not kept: %s", session_id, part, reason)
+        self._bus.emit(PartNotKept(session_id=session_id, at=self._clock(), part=part, reason=reason))
 
     def restored(
         self, found: StoredSnapshot, *, grade: str, duration: float, fell_back: str | None = None

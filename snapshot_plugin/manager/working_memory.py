@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict, Unpack
 
 import anyio
 import anyio.to_thread
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.manager.context import Problem
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Value
+from snapshot_plugin.model.withheld import without_credentials
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "owner_of", "pin_of"]
@@ -38,6 +42,15 @@ def owner_of(session_id: str) -> str | None:
     """The session whose memory *session_id* would be by its name; None if by its name it is no memory."""
     owner = session_id.removesuffix(memory_id(""))
     return owner if owner and owner != session_id else None
+
+
+class About(TypedDict, total=False):
+    """What can be told about an entry."""
+
+    description: str
+    scope: Any
+    priority: str
+    pinned: bool
 
 
 class MemoryPin(Value):
@@ -87,6 +100,9 @@ class WorkingMemory:
         self._sizes: dict[str, int] = {}
         self._saved: dict[str, Any] = {}
         self._base: SessionSnapshot | None = None
+        self._imported: Mapping[str, Any] = {}
+        self.problems: tuple[Problem, ...] = ()
+        """What the last save left out: entries that hold credentials."""
 
     @property
     def pin(self) -> MemoryPin | None:
@@ -98,20 +114,41 @@ class WorkingMemory:
         """Whether entries are in this process's memory."""
         return self._entries is not None
 
-    def reset(self, pin: MemoryPin | None) -> None:
-        """Be the memory *pin* names, from the next use on. What was not saved is dropped."""
+    def reset(self, pin: MemoryPin | None, imported: Mapping[str, Any] | None = None) -> None:
+        """Be the memory *pin* names, from the next use on. What was not saved is dropped.
+
+        *imported* are the entries of a session that another program wrote with its memory inside. They are the
+        memory where there is no other.
+        """
         self._pin, self._entries, self._base = pin, None, None
-        self._saved, self._sizes = {}, {}
+        self._saved, self._sizes, self._imported = {}, {}, imported or {}
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """A copy of the entry; change it with `set`."""
+        """A copy of the entry; change it with `set`. Only this entry is read, unless others were changed before."""
+        if self._entries is None and self._pin is not None:
+            try:
+                found = await self._store.section(self._pin.session_id, "memory", key, at=self._pin.seq)
+            except SnapshotNotFound:  # that snapshot was forgotten
+                pass
+            else:
+                return default if found is None else _value(thaw(found))
         entries = await self._loaded()
-        return thaw(entries[key]) if key in entries else default
+        return _value(thaw(entries[key])) if key in entries else default
 
-    async def set(self, key: str, value: Any) -> None:
-        """Keep *value* under *key*. `InvalidSnapshot` if it is not JSON."""
+    async def set(self, key: str, value: Any, **about: Unpack[About]) -> None:
+        """Keep *value* under *key*, with what is told *about* it. `InvalidSnapshot` if it is not JSON.
+
+        What is not told stays as it was. Values named like credentials are kept while the process lives, and are
+        not saved (`problems` names them).
+        """
         entries = await self._loaded()
-        entries[key] = freeze(value, key)
+        now, before = rfc3339(self._clock()), _about(entries.get(key))
+        told = {"created_at": now, **before, **about, "updated_at": now}
+        entries[key] = freeze({_ENTRY: told, "value": value} if about or before else value, key)
+
+    async def about(self, key: str) -> Mapping[str, Any]:
+        """What was told about an entry: description, scope, priority, pinned, times; empty if nothing was."""
+        return _about((await self._loaded()).get(key))
 
     async def delete(self, key: str) -> bool:
         """Forget an entry; whether there was one."""
@@ -127,7 +164,9 @@ class WorkingMemory:
         if self._entries is None or not self._is_changed(self._entries):
             return self._pin
         entries = dict(self._entries)
-        snapshot = self._snapshot(entries)
+        kept, taken = without_credentials(entries)
+        self.problems = tuple(Problem(f"memory {name}", "it may be a secret") for name in taken)
+        snapshot = self._snapshot(freeze(kept))
         ref = await self._store.save(snapshot, trigger="memory")
         self._sizes = await anyio.to_thread.run_sync(_sizes, entries, self._saved, self._sizes)
         self._saved, self._base = entries, snapshot
@@ -141,9 +180,10 @@ class WorkingMemory:
                 place, seq = (self._pin.session_id, self._pin.seq) if self._pin else (self._id, None)
                 found = await find_memory(self._store, place, seq=seq)
                 self._saved = dict(found.memory) if found else {}
+                inside = {} if found else {key: _imported(entry) for key, entry in self._imported.items()}
                 self._sizes = await anyio.to_thread.run_sync(_sizes, self._saved, {}, {})
                 self._base = found if found and found.session_id == self._id else None
-                self._entries = dict(self._saved)
+                self._entries = {**inside, **self._saved}
             return self._entries
 
     def _is_changed(self, entries: dict[str, Any]) -> bool:
@@ -158,6 +198,26 @@ class WorkingMemory:
 
 
 _ABSENT = object()
+_ENTRY = "snapshot_plugin.entry"
+"""The field of a stored entry that says what was told about it; its value is beside."""
+_OLD_NAMES = {"createdAt": "created_at", "lastAccessedAt": "accessed_at", "updatedAt": "updated_at"}
+
+
+def _value(entry: Any) -> Any:
+    return entry["value"] if isinstance(entry, dict) and _ENTRY in entry else entry
+
+
+def _about(entry: Any) -> dict[str, Any]:
+    told = entry.get(_ENTRY) if isinstance(entry, dict) else None
+    return thaw(told) if isinstance(told, dict) else {}
+
+
+def _imported(entry: Any) -> Any:
+    """An entry of another program: its value, and what it says about it."""
+    if not isinstance(entry, dict) or "value" not in entry:
+        return entry
+    told = {_OLD_NAMES.get(name, name): told for name, told in entry.items() if name != "value"}
+    return freeze({_ENTRY: told, "value": entry["value"]})
 
 
 def _sizes(entries: dict[str, Any], before: dict[str, Any], sizes: dict[str, int]) -> dict[str, int]:

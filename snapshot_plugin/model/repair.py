@@ -14,7 +14,7 @@ from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.value import Value
 
-__all__ = ["Notice", "is_outcome_unknown", "repair"]
+__all__ = ["Notice", "is_outcome_unknown", "readable", "repair"]
 
 _MARK = FrozenDict({"snapshot_plugin": FrozenDict({"synthetic": "outcome-unknown"})})
 _TEXT = (
@@ -64,6 +64,30 @@ def is_outcome_unknown(call: ToolCallBlock) -> bool:
     """Whether `repair` closed this call, so that its failure is our note and not the tool's own."""
     content = call.content if isinstance(call.content, list) else ()
     return any(isinstance(item, dict) and item.get("_meta") == _MARK for item in content)
+
+
+def readable(messages: Sequence[Message], among: Sequence[Message] | None = None) -> list[tuple[int, Message]]:
+    """The messages that people can read, each with its index: without the entries that frameworks keep.
+
+    An open tool call whose result is in another message of *among* (default: these) is shown as completed.
+    """
+    answered: set[str] = set()
+    if any(isinstance(block, ToolCallBlock) and block.is_open for each in messages for block in each.content):
+        tools = (each for each in among or messages if each.role == "tool")
+        answered.update(*map(_answered_by, tools))
+    return [(at, _with_outcome(each, answered)) for at, each in enumerate(messages) if not each.is_opaque]
+
+
+def _with_outcome(message: Message, answered: set[str]) -> Message:
+    if not answered or message.role == "tool" or not answered & _calls(message):
+        return message
+    blocks = (
+        block.evolve(status="completed")
+        if isinstance(block, ToolCallBlock) and block.is_open and block.tool_call_id in answered
+        else block
+        for block in message.content
+    )
+    return message.evolve(content=tuple(blocks))
 
 
 def _without_torn_tail(messages: Sequence[Message]) -> Sequence[Message]:

@@ -49,6 +49,7 @@ class Message(Value):
     id: str | None = None
     timestamp: Timestamp | None = None
     token_count: int | None = None
+    """Its tokens, as counted by the model's provider."""
     token_count_estimated: bool = False
     """Whether nobody counted: `token_count` follows from the length of the text."""
     metadata: JsonObject = FrozenDict()
@@ -77,6 +78,13 @@ class Message(Value):
             super().__init__(**data)
 
         __init__.__pydantic_base_init__ = True  # as in Value
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it is an entry that a framework keeps (`frameworks.conversations`) and people cannot read."""
+        return not self.content and any(
+            type(kept) is FrozenDict and "raw" in kept for kept in self.metadata.values()
+        )
 
     @property
     def text(self) -> str:
@@ -230,21 +238,30 @@ class SessionSnapshot(Value):
     created_at: Timestamp
     updated_at: Timestamp
     version: int = CURRENT_VERSION
+    """The version of the snapshot's shape; older ones are migrated when they are loaded."""
     provider_type: str = "custom"
+    """What kind of agent it is, for `create_or_resume_session`: ``acp``, the name of a framework, ``custom``."""
     agent_session_id: str | None = None
+    """The session's id at the agent, where that is another one."""
     agent: AgentInfo | None = None
     config: SessionConfig = Field(default_factory=_no_config)
     messages: tuple[Message, ...] = ()
     current_task: str | None = None
+    """What the agent is doing: the running entry of its plan, or what the caller sets."""
     plan: tuple[PlanEntry, ...] = ()
     metrics: Metrics = Field(default_factory=_no_metrics)
     title: str | None = None
     tags: tuple[str, ...] = ()
     pinned: bool = False
+    """Retention never removes a pinned session."""
     parent: Parent | None = None
+    """What it was forked from."""
     plugins: JsonObject = FrozenDict()
+    """States of the agent's plugins, by name."""
     memory: JsonObject = FrozenDict()
+    """The agent's working memory."""
     metadata: JsonObject = FrozenDict()
+    """Anything else, by the name of its owner."""
     _origin: Origin | None = PrivateAttr(default=None)
 
     if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["is_credential", "without_secrets"]
+__all__ = ["is_credential", "without_credentials", "without_secrets"]
 
 _ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
 _SECRET_WORDS: Final = frozenset(
@@ -45,28 +45,34 @@ def without_secrets(data: Mapping[str, Any], path: str = "") -> tuple[dict[str, 
     What holds no secret stays the same object.
     """
     taken: list[str] = []
-    return _cleaned(data, path, taken), tuple(taken)
+    return _cleaned(data, path, taken, _ENVIRONMENTS), tuple(taken)
 
 
-def _cleaned(data: Mapping[str, Any], path: str, taken: list[str]) -> dict[str, Any]:
+def without_credentials(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """As `without_secrets`, for data that is no set-up: objects named like an environment stay."""
+    taken: list[str] = []
+    return _cleaned(data, "", taken, frozenset()), tuple(taken)
+
+
+def _cleaned(data: Mapping[str, Any], path: str, taken: list[str], environments: frozenset[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in data.items():
         here = f"{path}.{name}" if path else str(name)
-        if str(name).lower() in _ENVIRONMENTS and isinstance(value, dict | list | tuple):
+        if str(name).lower() in environments and isinstance(value, dict | list | tuple):
             taken += (f"{here}.{variable}" for variable in _variables(value))
         elif is_credential(str(name), value):
             taken.append(here)
         else:
-            out[name] = _inside(value, here, taken)
+            out[name] = _inside(value, here, taken, environments)
     return out
 
 
-def _inside(value: Any, path: str, taken: list[str]) -> Any:
+def _inside(value: Any, path: str, taken: list[str], environments: frozenset[str]) -> Any:
     before = len(taken)
     if isinstance(value, dict):
-        cleaned: Any = _cleaned(value, path, taken)
+        cleaned: Any = _cleaned(value, path, taken, environments)
     elif isinstance(value, list | tuple):
-        cleaned = [_inside(item, f"{path}[{index}]", taken) for index, item in enumerate(value)]
+        cleaned = [_inside(item, f"{path}[{index}]", taken, environments) for index, item in enumerate(value)]
     else:
         return value
     return cleaned if len(taken) > before else value

@@ -7,13 +7,14 @@ the writer has seen. There is no other way to write, so nobody can overwrite wha
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import obstore
 from obstore import exceptions as refusals
 
-from snapshot_plugin.errors import StoreForbidden, StoreNotFound, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, StoreForbidden, StoreNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "Moved", "Stored"]
 
 _LONGEST = 300
+_REFUSED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "AccessDenied")
+"""Codes of credentials that are refused with another status than 403: sending the request again does not help."""
 
 
 class Moved(Exception):
@@ -39,6 +42,8 @@ class Bucket:
 
     def __init__(self, store: ObjectStore, *, name: str) -> None:
         self._store, self.name = store, name
+        self.bare_tags = False
+        """Whether the service wants tags without their quotation marks, against the standard."""
 
     def get(self, path: str) -> Stored | None:
         """An object as it is now; None if there is none."""
@@ -46,7 +51,7 @@ class Bucket:
             try:
                 found = obstore.get(self._store, path)
                 tag = found.meta["e_tag"]
-                return Stored(found.bytes().to_bytes(), tag or "")
+                return Stored(self._ours(found.bytes().to_bytes()), tag or "")
             except FileNotFoundError as error:
                 self._must_be_there(error)
                 return None
@@ -67,7 +72,7 @@ class Bucket:
         """
         with self._asking(f"writing {path}"):
             try:
-                mode = "create" if tag is None else {"e_tag": tag}
+                mode = "create" if tag is None else {"e_tag": tag.strip('"') if self.bare_tags else tag}
                 # One request or nothing: the parts of a multipart upload would not be conditional.
                 written = obstore.put(self._store, path, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
             except (refusals.AlreadyExistsError, refusals.PreconditionError) as error:
@@ -89,6 +94,15 @@ class Bucket:
             with self._asking("removing objects"), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, list(paths))
 
+    def _ours(self, data: bytes) -> bytes:
+        """*data*, unless it is a web page, which no object of ours is."""
+        if data[:64].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            raise StoreUnavailable(
+                f"{self.name}: a web page came instead of the object",
+                hint="this network may ask you to log in first; check that, and AWS_ENDPOINT_URL, then try again",
+            )
+        return data
+
     def _must_be_there(self, error: Exception) -> None:
         if "NoSuchBucket" in str(error):
             raise StoreNotFound(
@@ -103,6 +117,13 @@ class Bucket:
             raise StoreForbidden(f"{self.name}: {doing} is not allowed: {_reason(error)}") from error
         except refusals.BaseError as error:
             self._must_be_there(error)
+            if any(code in str(error) for code in _REFUSED):
+                raise StoreForbidden(f"{self.name}: {doing} is not allowed: {_reason(error)}") from error
+            if "NotImplemented" in str(error):
+                raise InvalidInput(
+                    f"{self.name} cannot hold snapshots: {doing} failed: {_reason(error)}",
+                    hint="use a service that honours If-None-Match and If-Match when an object is put",
+                ) from error
             raise StoreUnavailable(
                 f"{self.name}: {doing} failed: {_reason(error)}",
                 hint="check the network, AWS_ENDPOINT_URL and the credentials in the environment, then try again",
@@ -110,5 +131,10 @@ class Bucket:
 
 
 def _reason(error: Exception) -> str:
-    first = str(error).partition("\n\nDebug source")[0]
-    return " ".join(first.split())[:_LONGEST]
+    """What the service said, in words: its code and message without the XML around them."""
+    first = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    told = [match[1] for name in ("Code", "Message") if (match := re.search(f"<{name}>([^<]+)</{name}>", first))]
+    status = re.search(r"status code: ([^:<]+)", first)
+    if told or status:
+        return ": ".join([*([status[1].strip()] if status else []), *told])[:_LONGEST]
+    return re.sub(r"<[^>]*>", " ", first)[:_LONGEST]

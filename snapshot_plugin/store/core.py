@@ -96,6 +96,7 @@ class StoreCore:
         session_id, tags = snapshot.session_id, about.tags
         step = writer.step_to(snapshot)
         if not step.changed and not tags and not about.labels and not self._confirm(writer, session_id):
+            self._writers.accepted(session_id, writer)
             return _ref(writer, session_id, written=False)
         header = self._header(writer, step, session_id, about)
         frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
@@ -179,7 +180,7 @@ class StoreCore:
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
-        return with_labels(listed(self._log, self._store.session_keys), labels)
+        return with_labels(listed(self._log, self._store.session_keys, labels), labels)
 
     def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""

@@ -34,6 +34,8 @@ __all__ = ["Ledgers", "PartReader", "Seen", "busy", "frames_path", "many_at_once
 _ATTEMPTS = 20
 _AT_ONCE = 16
 _KNOWN = 256
+_RACERS = 8
+_TAG_ATTEMPTS = 6
 
 
 class PartReader:
@@ -209,11 +211,42 @@ class Ledgers:
                 self._bucket.put(MARKER, marker.data, tag=tag)
             except Moved:
                 continue
-            raise InvalidInput(
-                f"{self._bucket.name} cannot hold snapshots: its service ignores conditional writes",
-                hint="use a service that honours If-None-Match and If-Match when an object is put",
-            )
+            raise unconditional(self._bucket.name, "ignores conditional writes")
+        self._find_out_about_tags()
         self._is_conditional = True
+
+    def _find_out_about_tags(self) -> None:
+        """Make sure that the right tag is accepted. Some services want it without its quotation marks."""
+        for attempt in range(_TAG_ATTEMPTS):
+            marker = self._bucket.get(MARKER)
+            if marker is None:
+                raise without_marker(self._bucket.name)
+            self._bucket.bare_tags = attempt % 2 == 1
+            with contextlib.suppress(Moved):  # or another process was faster
+                self._bucket.put(MARKER, marker.data, tag=marker.tag)
+                return
+        raise unconditional(self._bucket.name, "refuses to change an object whose tag is right")
+
+    def race(self) -> None:
+        """Have eight writers make one object at once. Done when a store is made.
+
+        Raises:
+            InvalidInput: more than one was told that it made the object: writers would overwrite each other.
+        """
+        path = f"probe/{new_id()}"
+
+        def wins(number: str) -> bool:
+            try:
+                self._bucket.put(path, number.encode(), tag=None)
+            except Moved:
+                return False
+            return True
+
+        winners = sum(many_at_once(wins, [f"{number}" for number in range(_RACERS)]))
+        with contextlib.suppress(SnapshotError):
+            self._bucket.delete([path])
+        if winners > 1:
+            raise unconditional(self._bucket.name, f"let {winners} writers of {_RACERS} make the same object")
 
     def _moved_out(self, session_id: str, parts: Sequence[Part]) -> list[Part]:
         """The same parts, each in an object of its own."""
@@ -236,6 +269,14 @@ class Ledgers:
                 raise FileNotFoundError(path) from None
             if stored.data != data:
                 raise SnapshotCorrupted(f"{path} does not read back as it was written") from None
+
+
+def unconditional(name: str, why: str) -> InvalidInput:
+    """The error of a service that cannot keep writers apart."""
+    return InvalidInput(
+        f"{name} cannot hold snapshots: its service {why}",
+        hint="use a service that honours If-None-Match and If-Match when an object is put",
+    )
 
 
 def unique_name(first: int) -> str:

@@ -23,9 +23,21 @@ __all__ = ["damaged", "listed", "meta_of", "with_labels"]
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
-def listed(log: FrameReader, keys_of: Callable[[str], SessionKeys | None] = lambda _: None) -> list[SnapshotMeta]:
-    """The newest snapshot of every session, last changed first; damaged ones as damaged."""
-    metas = [meta for entry in log.sessions() if (meta := _newest(log, entry, keys_of))]
+def listed(
+    log: FrameReader,
+    keys_of: Callable[[str], SessionKeys | None] = lambda _: None,
+    labels: Mapping[str, str] | None = None,
+) -> list[SnapshotMeta]:
+    """The newest snapshot of every session, last changed first; damaged ones as damaged.
+
+    With *labels*, a log that has an index of them leaves the others out; see `with_labels`.
+    """
+    by_label = getattr(log, "labelled", None) if labels else None
+    metas = [
+        meta
+        for entry in (by_label(labels) if by_label else log.sessions())
+        if (meta := _newest(log, entry, keys_of))
+    ]
     return sorted(metas, key=lambda meta: (meta.changed_at, meta.session_id), reverse=True)
 
 
@@ -70,10 +82,10 @@ def _newest(
 
     None if the session was deleted meanwhile, or its first save never finished.
     """
-    session_id, size, problem = entry
+    session_id, size, problem, tail = entry
     if problem is None:
         try:
-            if frame := log.tail(session_id):
+            if frame := tail or log.tail(session_id):
                 return meta_of(*open_meta(frame, session_id=session_id, keys=keys_of(session_id)), size)
         except SnapshotNotFound:
             return None

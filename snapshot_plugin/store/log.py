@@ -7,10 +7,10 @@ synchronous: the store calls it from worker threads, one hop for a whole save. I
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import Piece, scan
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FrameLog",
     "FrameReader",
+    "LabelledLog",
     "Segment",
     "SessionEntry",
     "Tip",
@@ -62,6 +63,8 @@ class SessionEntry(NamedTuple):
     session_id: str
     size_bytes: int
     problem: str | None = None
+    tail: bytes | None = None
+    """Its newest frame, where finding that costs nothing extra; otherwise a list asks for it."""
 
 
 class FrameReader(Protocol):
@@ -78,6 +81,14 @@ class FrameReader(Protocol):
 
     def tail(self, session_id: str) -> bytes | None:
         """The newest frame, found without reading the whole log; None when the end is not a frame."""
+
+
+@runtime_checkable
+class LabelledLog(Protocol):
+    """A log with an index of labels. Others are listed whole, and what does not fit is left out."""
+
+    def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
+        """The sessions whose newest snapshot has all these labels."""
 
 
 class FrameLog(FrameReader, Protocol):

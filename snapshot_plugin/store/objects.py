@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.scan import last_frame
+from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.bucket import Bucket
@@ -33,13 +33,16 @@ _SMALL = 32 << 10
 _FIRST_LOOK = 64 << 10
 
 
+class _AlreadyThere(Exception):
+    """The frame that is to be added is stored already."""
+
+
 class ObjectLog(TrashObjects):
     """Frames in a bucket. `ObjectStore` makes sure that there is a store before anything is called."""
 
     def __init__(self, bucket: Bucket, *, ledger_bytes: int = LEDGER_BYTES) -> None:
         super().__init__(bucket)
         self._ledger_bytes = ledger_bytes
-        self._tails: dict[str, bytes | None] = {}
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. A writer first takes its own last version for the present one: the write will tell."""
@@ -56,9 +59,7 @@ class ObjectLog(TrashObjects):
         return self._look(session_id).segments
 
     def tail(self, session_id: str) -> bytes | None:
-        """See `FrameLog`. What `sessions` has just found out is not asked for again."""
-        with contextlib.suppress(KeyError):
-            return self._tails.pop(session_id)
+        """See `FrameLog`."""
         return self._tail(session_id, self._look(session_id).ledger)
 
     def _tail(self, session_id: str, ledger: Ledger) -> bytes | None:
@@ -74,7 +75,6 @@ class ObjectLog(TrashObjects):
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`. Ledgers are read, many at once: only they know what is in the trash."""
-        tails: dict[str, bytes | None] = {}
 
         def look(name: str) -> SessionEntry | None:
             session_id = session_id_of(name)
@@ -85,14 +85,10 @@ class ObjectLog(TrashObjects):
             except (Damaged, InvalidSnapshotVersion) as error:
                 return SessionEntry(session_id, 0, error.message)
             size = sum(part.size for part in ledger.parts)
-            if size:
-                tails[session_id] = self._tail(session_id, ledger)
-            return SessionEntry(session_id, size) if size else None
+            return SessionEntry(session_id, size, tail=self._tail(session_id, ledger)) if size else None
 
         names = self._bucket.names("sessions") if only is None else [dirname_of(only)]
-        found = [entry for entry in many_at_once(look, names) if entry]
-        self._tails = tails
-        return found
+        return [entry for entry in many_at_once(look, names) if entry]
 
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: objects that no ledger names. `purge` removes them."""
@@ -107,6 +103,8 @@ class ObjectLog(TrashObjects):
         def edit(seen: Seen) -> Ledger:
             nonlocal finished
             if seen.tip != expected:
+                if self._holds(seen, header.id):
+                    raise _AlreadyThere
                 raise overtaken(session_id, seen.tip)
             parts = list(seen.ledger.parts)
             # Our last save may be there, though we were never told. We do without it, unless others built on it.
@@ -122,8 +120,20 @@ class ObjectLog(TrashObjects):
                 parts.append(Part(unique_name(header.hi), header.hi, header.hi, False, len(frame), data=frame))
             return seen.ledger._replace(parts=tuple(parts))
 
-        self._change(session_id, edit)
+        try:
+            self._change(session_id, edit)
+        except _AlreadyThere:  # our answer got lost, and others have built on the frame since
+            return False
         return finished
+
+    @staticmethod
+    def _holds(seen: Seen, frame_id: str) -> bool:
+        """Whether a frame with this id is there, as far as headers tell."""
+        return any(
+            piece.header and piece.header.id == frame_id
+            for segment in seen.segments
+            for piece in scan(segment.read())
+        )
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """See `FrameLog`; `SessionLocked` if another writer changed one of *old* meanwhile."""

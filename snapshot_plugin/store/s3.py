@@ -38,10 +38,11 @@ __all__ = ["KeyObject", "ObjectStore", "bucket_at", "open_url"]
 
 _KEYS = "keys.json"
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
-RETRIES = 5
-"""So often a request that failed is sent again, after longer and longer pauses."""
+RETRIES = 8
+"""So often a request that failed is sent again, after longer and longer pauses: about half a minute together."""
 _PATIENCE = timedelta(minutes=1)
 """After so long a request is not sent again."""
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=200), timedelta(seconds=10)
 _SLOWEST = timedelta(minutes=2)
 """So long a single request may take: a large snapshot over a slow line."""
 
@@ -150,10 +151,14 @@ class ObjectStore(KeyedStore):
     def _made(self) -> Stored:
         if not self._create:
             raise StoreNotFound(f"there is no store at {self._bucket.name}", hint="check the URL")
-        if not self._has_keys() and not self._bucket.names("sessions"):
+        is_new = not self._has_keys() and not self._bucket.names("sessions")
+        if is_new:
+            self._objects.race()
             with contextlib.suppress(Moved):  # of several machines that try at once, one makes it
                 self._bucket.put(MARKER, self._new_marker(), tag=None)
         made = self._bucket.get(MARKER)
+        if made is None and is_new:  # the service refused all who tried at once: then it is done over
+            raise SessionLocked(f"other machines are making the store {self._bucket.name}", hint="try again")
         if made is None:
             raise without_marker(self._bucket.name)
         return made
@@ -191,6 +196,10 @@ def bucket_at(url: str) -> Bucket:
         parts.netloc,
         prefix=prefix or None,
         client_options={"timeout": _SLOWEST, "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"},
-        retry_config={"max_retries": RETRIES, "retry_timeout": _PATIENCE},
+        retry_config={
+            "max_retries": RETRIES,
+            "retry_timeout": _PATIENCE,
+            "backoff": {"init_backoff": _FIRST_PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
+        },
     )
     return Bucket(store, name=f"s3://{parts.netloc}/{prefix}")

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.cli.document import Document
+from snapshot_plugin.operations.document import Document
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

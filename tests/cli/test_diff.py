@@ -5,9 +5,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from snapshot_plugin.cli.commands.diff import Compared
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionSnapshot
+from snapshot_plugin.operations.comparing import Compared
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jsonschema
 import pytest
 
-from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.operations.document import Document, Part
 
 
 class Thing(Part):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 import pytest
 
-from snapshot_plugin import open_store
+from snapshot_plugin import open_store, persistent_session
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap
 from tests.store.s3_server import BUCKET, running
@@ -45,8 +47,29 @@ def test_sessions_in_a_bucket_are_listed_shown_searched_checked_and_forgotten(as
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
 @pytest.mark.usefixtures("bucket")
-@pytest.mark.parametrize("words", [("run", "--store", URL, "--", "true"), ("recover", "--store", URL)])
-def test_what_needs_a_disk_says_so(asnap_process: Asnap, words: tuple[str, ...]) -> None:
-    ran = asnap_process(*words)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--store", URL, "--", "touch"),
+        ("resume", "session", "--store", URL, "--exec", "--with"),
+        ("recover", "--store", URL),
+    ],
+)
+def test_a_bucket_is_refused_for_live_sessions_before_anything_starts(
+    asnap_process: Asnap, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    if words[-1] == "--with":
+        words = (*words, f"touch {started}")
+    ran = asnap_process(*words, *([str(started)] if words[-1] == "touch" else []))
     assert ran.code == 2
-    assert "not a store on this disk" in ran.err
+    assert "no leases" in ran.err
+    assert "postgresql://" in ran.err
+    assert not started.exists()
+
+
+@pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
+@pytest.mark.usefixtures("bucket")
+def test_a_persistent_session_refuses_a_bucket() -> None:
+    with pytest.raises(InvalidInput, match="no leases"):
+        persistent_session(object(), agent_id="a", store=URL)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.cli.commands.export import Exported
 from snapshot_plugin.exchange.bundle import unpack
+from snapshot_plugin.operations.exporting import Exported
 from snapshot_plugin.store.transfer import verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved

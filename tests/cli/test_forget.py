@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.cli.forgotten import Forgotten
 from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.operations.forget import Forgotten
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

@@ -5,9 +5,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from snapshot_plugin.cli.branching import free_title
-from snapshot_plugin.cli.commands.fork import Forked
 from snapshot_plugin.model.snapshot import Metrics, Parent
+from snapshot_plugin.operations.branches import Forked, free_title
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, operations, session_ids

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import SessionSnapshot
-from snapshot_plugin.cli.commands.list import Listed
-from snapshot_plugin.cli.text import width
 from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.operations.listed import Listed
+from snapshot_plugin.operations.text import width
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal

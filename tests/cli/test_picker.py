@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from snapshot_plugin import SnapshotMeta
 from snapshot_plugin.cli.choices import Choices, Glimpse, glimpse_of
 from snapshot_plugin.cli.picker_view import footer, list_of
-from snapshot_plugin.cli.sessions import SessionRow, row_of
-from snapshot_plugin.cli.text import width
+from snapshot_plugin.operations.session_rows import SessionRow, row_of
+from snapshot_plugin.operations.text import width
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import saved
 from tests.cli.terminal import Terminal
@@ -155,7 +155,7 @@ def store(place: Path, home: Path) -> Path:
 
 
 def test_a_session_is_found_by_typing_and_taken(store: Path) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("2 of 3 (here)")
         terminal.wait_for("please fix auth")
         terminal.send("docs")
@@ -167,7 +167,7 @@ def test_a_session_is_found_by_typing_and_taken(store: Path) -> None:
 
 
 def test_the_cursor_moves_and_the_preview_follows(store: Path) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for(lambda: any(line.startswith("> 01aaa") for line in terminal.lines))
         terminal.send(DOWN)
         terminal.wait_for(lambda: any(line.startswith("> 01bbb") for line in terminal.lines))
@@ -180,7 +180,7 @@ def test_the_cursor_moves_and_the_preview_follows(store: Path) -> None:
 
 
 def test_words_of_the_conversation_are_found(store: Path) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("zebra-0")
         terminal.send("zebra-1")
         terminal.wait_for(lambda: any(line.startswith("> 01bbb") for line in terminal.lines))
@@ -190,7 +190,7 @@ def test_words_of_the_conversation_are_found(store: Path) -> None:
 
 @pytest.mark.parametrize("key", [ESC, CTRL_C])
 def test_leaving_chooses_nothing(store: Path, key: str) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("Esc quit")
         terminal.send(key)
         assert terminal.end() == 130
@@ -198,13 +198,13 @@ def test_leaving_chooses_nothing(store: Path, key: str) -> None:
 
 
 def test_the_scope_is_toggled_and_remembered(store: Path) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("2 of 3 (here)")
         terminal.send(TAB)
         terminal.wait_for("3 of 3 (all)")
         terminal.send(ESC)
         terminal.end()
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("3 of 3 (all)")
         terminal.send(TAB)
         terminal.wait_for("2 of 3 (here)")
@@ -213,7 +213,7 @@ def test_the_scope_is_toggled_and_remembered(store: Path) -> None:
 
 
 def test_a_window_that_becomes_narrow_shows_everything_below(store: Path) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("zebra-0")
         terminal.resize(40, 20)
         terminal.wait_for("2/3 Tab all Enter resume Esc quit")
@@ -226,13 +226,13 @@ def test_a_window_that_becomes_narrow_shows_everything_below(store: Path) -> Non
 
 
 def test_colours_only_where_they_are_wanted(store: Path) -> None:
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.wait_for("> 01aaa")
         assert terminal.colour_of("01bbb") == "cyan"
         terminal.send(ESC)
         terminal.end()
     for words, env in ((["--color", "never"], {}), ([], {"NO_COLOR": "1"})):
-        with Terminal("resume", *words, env=env) as terminal:
+        with Terminal("resume", "--print", *words, env=env) as terminal:
             terminal.wait_for("> 01aaa")
             assert terminal.colour_of("01bbb") == "default"
             terminal.send(ESC)
@@ -242,7 +242,7 @@ def test_colours_only_where_they_are_wanted(store: Path) -> None:
 def test_hostile_titles_are_inert(store: Path, place: Path) -> None:
     saved(place, make_snapshot("\x1b]0;pwned\x07hi", session_id="01evil", title="\x1b]0;pwned\x07\x1b[31mred"))
 
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.send("01evil")
         terminal.wait_for("1 of 4")
         terminal.wait_for("hi")
@@ -255,7 +255,7 @@ def test_a_damaged_session_says_so_in_its_preview(store: Path) -> None:
     file = next((store / "sessions" / "01aaa").glob("*.snap.gz"))
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
 
-    with Terminal("resume") as terminal:
+    with Terminal("resume", "--print") as terminal:
         terminal.send(TAB + "01aaa")
         terminal.wait_for("damaged")
         terminal.send(ENTER)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import SnapshotMeta
-from snapshot_plugin.cli.refs import resolve, short_ids
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.operations.references import resolve, short_ids
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

@@ -260,7 +260,7 @@ def test_exec_becomes_the_agent_with_the_session_back(
 def test_on_a_terminal_the_command_and_the_editors_settings_are_shown(place: Path) -> None:
     saved(place, session(title="fix auth"))
 
-    with Terminal("resume", "01jd", columns=300, lines=40) as terminal:
+    with Terminal("resume", "01jd", "--print", columns=300, lines=40) as terminal:
         assert terminal.end() == 0
         assert "asnap run --session 01jd -- codex-acp '--quiet mode'" in terminal.text
         assert '"agent_servers"' in terminal.text
@@ -300,3 +300,24 @@ def test_an_end_of_long_ago_is_no_news_and_nonsense_in_the_file_is_ignored() -> 
     assert news_of([crashed], {}, NOW + timedelta(days=30)).rows == ()
     for nonsense in (None, 3, [], ["x"], ["never", 1], {"at": 1}):
         assert len(news_of([crashed], {"a": nonsense}, NOW).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "line"),
+    [
+        ("langgraph", "trip", "SnapshotSaver("),
+        ("openai-agents", "user-123", "SnapshotSession('user-123', "),
+        ("claude-agent-sdk", "5b0e.0123456789abcdef", "resume='5b0e'"),
+        ("pydantic-ai", "chat-7", "load('chat-7')"),
+        ("persistent", "bot", "agent_id='bot'"),
+    ],
+)
+def test_a_session_of_a_framework_says_how_it_is_continued_in_code(
+    asnap: Asnap, place: Path, kind: str, name: str, line: str
+) -> None:
+    saved(place, session(name, provider_type=kind, agent={"name": kind}))
+    ran = asnap("resume", name, "--json")
+    assert ran.code == 2
+    assert "continued in code" in ran.error["message"]
+    assert line in ran.error["hint"]
+    assert str(place) in ran.error["hint"]

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from snapshot_plugin.cli.commands.search import Searched
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import AgentInfo, Message, SessionConfig, SessionSnapshot
+from snapshot_plugin.operations.searching import Searched
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, Ran, saved
 from tests.cli.terminal import Terminal

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.cli.commands.show import Shown
+from snapshot_plugin.operations.showing import Shown
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
-from snapshot_plugin.cli.commands.stats import Statistics
 from snapshot_plugin.model.snapshot import AgentInfo, Metrics, SessionConfig, SessionSnapshot
+from snapshot_plugin.operations.statistics import Statistics
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from snapshot_plugin.cli.text import ago, long_ago, span, with_store
+from snapshot_plugin.operations.text import ago, long_ago, span, with_store
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
-from snapshot_plugin.cli.commands.undo import Undone
 from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.operations.undo import Undone
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

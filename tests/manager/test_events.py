@@ -13,6 +13,7 @@ from snapshot_plugin.manager.events import (
     QUEUE_SIZE,
     Event,
     EventBus,
+    PartNotKept,
     SessionRecovered,
     SessionRestored,
     SnapshotCreated,
@@ -30,13 +31,21 @@ _RECOVERED = SessionRecovered(session_id="s", at=_AT, records=1)
 
 @pytest.mark.requirement("ORBIT-EVENT-CREATED", "ORBIT-EVENT-RESTORED", "ORBIT-EVENT-FAILED")
 def test_each_event_has_the_name_the_world_knows_it_by() -> None:
-    kinds: list[type[Event]] = [SnapshotCreated, SessionRestored, SnapshotFailed, SnapshotSkipped, SessionRecovered]
+    kinds: list[type[Event]] = [
+        SnapshotCreated,
+        SessionRestored,
+        SnapshotFailed,
+        SnapshotSkipped,
+        SessionRecovered,
+        PartNotKept,
+    ]
     assert [kind.name for kind in kinds] == [
         "snapshot_created",
         "session_restored",
         "snapshot_failed",
         "snapshot_skipped",
         "session_recovered",
+        "part_not_kept",
     ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
+from snapshot_plugin.manager.operation_lines import LineFile
 from snapshot_plugin.manager.operations import Operation, OperationLog, log_path, newest_to_undo
 from snapshot_plugin.store.lock import locked
 from snapshot_plugin.testing import FixedClock
@@ -22,6 +23,11 @@ STEP = {"do": "delete", "session_id": "made"}
 
 async def record(log: OperationLog, summary: str, undoes: str | None = None) -> Operation:
     return await log.record(kind="undo" if undoes else "import", summary=summary, steps=[STEP], undoes=undoes)
+
+
+def file_of(log: OperationLog) -> Path:
+    assert isinstance(log._lines, LineFile)
+    return log._lines.path
 
 
 def told(operations: Sequence[Operation]) -> dict[str, bool]:
@@ -36,7 +42,7 @@ async def test_what_was_recorded_is_read_back_newest_first(tmp_path: Path) -> No
     first = await log.record(kind="import", summary="one", steps=steps)
     second = await record(log, "two")
 
-    assert await OperationLog(log.path).read() == (second, first)
+    assert await OperationLog(file_of(log)).read() == (second, first)
     assert (first.at, first.kind, [dict(step) for step in first.steps]) == (clock(), "import", steps)
 
 
@@ -48,14 +54,14 @@ async def test_only_the_user_can_read_it(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "state" / "log.jsonl")
     await record(log, "one")
 
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (log.path, log.path.parent)] == [0o600, 0o700]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file_of(log), file_of(log).parent)] == [0o600, 0o700]
 
 
 @pytest.mark.parametrize("torn", [b'{"id": "x', b"\xff\xfe", b"[]\n", b"\n\n", b'{"id": 1}\n'])
 async def test_a_torn_or_foreign_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
     log = OperationLog(tmp_path / "log")
     first = await record(log, "one")
-    log.path.write_bytes(log.path.read_bytes() + torn)
+    file_of(log).write_bytes(file_of(log).read_bytes() + torn)
 
     assert await log.read() == (first,)
 
@@ -71,7 +77,7 @@ async def test_an_old_half_goes_when_it_grows_too_large(tmp_path: Path) -> None:
     kept = [int(each.summary) for each in await log.read()]
     assert kept == list(range(59, 59 - len(kept), -1))
     assert 4 < len(kept) < 20
-    assert log.path.stat().st_size <= 2000
+    assert file_of(log).stat().st_size <= 2000
 
 
 async def test_the_newest_stays_however_large_it_is(tmp_path: Path) -> None:
@@ -95,7 +101,7 @@ async def test_of_many_who_record_at_once_none_is_lost(tmp_path: Path) -> None:
 
 
 async def test_a_writer_waits_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapshot_plugin.manager.operations._LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("snapshot_plugin.manager.operation_lines._LOCK_TIMEOUT", 0.05)
     log = OperationLog(tmp_path / "log")
     first = await record(log, "one")
 
@@ -113,7 +119,7 @@ async def test_what_cannot_be_taken_back_any_more_can_be_forgotten(tmp_path: Pat
     assert await log.forget(lambda done: done.id == first.id) == 1
 
     assert await log.read() == (second,)
-    assert b"one" not in log.path.read_bytes()
+    assert b"one" not in file_of(log).read_bytes()
 
 
 async def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
@@ -152,8 +158,8 @@ async def test_operations_that_undo_each_other_in_a_circle_do_no_harm(tmp_path: 
     log = OperationLog(tmp_path / "log")
     one = await record(log, "one")
     two = await record(log, "two", undoes=one.id)
-    forged = log.path.read_bytes().replace(b'"one"', b'"one","undoes":"' + two.id.encode() + b'"')
-    log.path.write_bytes(forged)
+    forged = file_of(log).read_bytes().replace(b'"one"', b'"one","undoes":"' + two.id.encode() + b'"')
+    file_of(log).write_bytes(forged)
     await record(log, "three", undoes=two.id)
 
     with anyio.fail_after(10):

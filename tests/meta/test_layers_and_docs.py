@@ -55,6 +55,12 @@ def test_every_relative_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert [link for link in links if leads_nowhere(link, page)] == []
 
 
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "index.md"
+    named = {(index.parent / link.path).resolve() for link in relative_links(index.read_text("utf-8"))}
+    assert [name_of(page) for page in PAGES[1:] if page != index and page.resolve() not in named] == []
+
+
 def test_links_are_found_outside_code_only() -> None:
     page = "[a](b.md#c) [web](https://x.y) [d](#e)\n```sh\n[no](no.md)\n```\n"
     assert list(relative_links(page)) == [Link("b.md", "c"), Link("", "e")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.requirement_lists.requirement import differs, done, section, to_do
+from tests.requirement_lists.requirement import differs, done, section
 
 __all__ = ["ONERING"]
 
@@ -38,11 +38,7 @@ _STATE = section(
     _PAGE + "IAgentPersistenceStorage",
     done("ONERING-STATE-VERSION", "The state carries a format version."),
     done("ONERING-STATE-AGENT-ID", "The state names its agent."),
-    to_do(
-        "ONERING-STATE-AGENT-TYPE",
-        "The state names the type of agent, so that a load can be validated.",
-        "the class of the agent is kept, and no load compares it",
-    ),
+    done("ONERING-STATE-AGENT-TYPE", "The state names the type of agent, so that a load can be validated."),
     done("ONERING-STATE-CREATED", "The state knows when the session began."),
     done("ONERING-STATE-ACTIVE", "The state knows when the session was last active."),
     done("ONERING-STATE-CONTEXT", "The state holds the serialized context."),

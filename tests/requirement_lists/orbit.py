@@ -159,11 +159,7 @@ _FUTURE = section(
     done("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
     done("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
-    to_do(
-        "ORBIT-FUTURE-BROWSER",
-        "There is a way to browse and manage snapshots.",
-        "the command line lists, shows and manages them; the browser (asnap ui) is not built",
-    ),
+    done("ORBIT-FUTURE-BROWSER", "Snapshots are browsed and managed in a browser and on the command line."),
     done("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
 )
 

@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
 
 Fault = Callable[[Request], str | None]
-"""What goes wrong with a request: "forbidden", "slow down", "lost" (it is done and not answered), or nothing."""
+"""What goes wrong with a request: one of `_FAULTS`, "web page", "lost" (done, not answered), or nothing."""
 
 
 class S3Server(ThreadingHTTPServer):
@@ -40,6 +40,9 @@ class S3Server(ThreadingHTTPServer):
         self.requests: list[Request] = []
         self.fault: Fault = lambda _request: None
         self.is_conditional = is_conditional
+        self.wants_bare_tags = False
+        self.race: threading.Barrier | None = None
+        """Writers that make an object wait for each other after they looked whether it is there."""
         self.lock = threading.Lock()
 
     @property
@@ -52,6 +55,15 @@ class S3Server(ThreadingHTTPServer):
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_REGION": "us-east-1",
         }
+
+
+_FAULTS = {
+    "forbidden": (403, "AccessDenied"),
+    "slow down": (503, "SlowDown"),
+    "expired": (400, "ExpiredToken"),
+    "in progress": (409, "ConditionalRequestConflict"),
+    "not implemented": (501, "NotImplemented"),
+}
 
 
 @contextmanager
@@ -84,12 +96,15 @@ class Handler(BaseHTTPRequestHandler):
         request = Request(self.command, key, self.headers.get("Authorization"))
         self.server.requests.append(request)
         fault = self.server.fault(request)
-        if fault == "forbidden":
-            return self._error(403, "AccessDenied")
-        if fault == "slow down":
-            return self._error(503, "SlowDown")
+        if fault in _FAULTS:
+            return self._error(*_FAULTS[fault])
+        if fault == "web page":
+            return self._answer(200, b"<html><body>Please log in</body></html>", '"x"')
         if bucket != BUCKET:
             return self._error(404, "NoSuchBucket")
+        if self.server.race and self.command == "PUT" and key not in self.server.objects:
+            self.server.race.wait(10)
+            self.headers.replace_header("If-None-Match", "")
         with self.server.lock:
             answer = self._done(key, parse_qs(parts.query, keep_blank_values=True), body)
         if fault == "lost":
@@ -126,7 +141,8 @@ class Handler(BaseHTTPRequestHandler):
             if wanted := self.headers.get("If-Match"):
                 if present is None:
                     return "missing"
-                if wanted != _tag(present):
+                right = _tag(present).strip('"') if self.server.wants_bare_tags else _tag(present)
+                if wanted != right:
                     return "refused"
         self.server.objects[key] = body
         return 200, b"", _tag(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -176,7 +177,59 @@ async def test_a_service_that_ignores_conditions_is_refused_before_anything_is_s
             monkeypatch.setenv(name, value)
         with pytest.raises(InvalidInput):
             await open_store(URL).save(make_snapshot("a"))
-        assert list(server.objects) == ["some/where/STORE.json"]
+        assert list(server.objects) == []
+
+
+async def test_a_service_without_atomic_conditions_is_refused_before_a_store_is_made(server: S3Server) -> None:
+    """It honours conditions of one writer after the other, and lets eight at once make the same object."""
+    server.race = threading.Barrier(8)
+    with pytest.raises(InvalidInput, match="8 writers"):
+        await open_store(URL).save(make_snapshot("a"))
+    assert list(server.objects) == []
+
+
+async def test_a_service_that_wants_tags_without_quotation_marks_gets_them(server: S3Server) -> None:
+    server.wants_bare_tags = True
+    async with open_store(URL) as store:
+        for texts in ("a", "ab", "abc"):
+            await store.save(make_snapshot(*texts))
+        assert await store.load("session") == make_snapshot("a", "b", "c")
+
+
+async def test_a_service_that_refuses_the_right_tag_is_refused(server: S3Server) -> None:
+    store = open_store(URL)
+    await store.list()
+    server.fault = lambda request: "in progress" if request.method == "PUT" else None
+    with pytest.raises(InvalidInput, match="tag is right"):
+        await store.save(make_snapshot("a"))
+
+
+async def test_machines_that_make_a_store_at_once_wait_for_each_other(server: S3Server) -> None:
+    refusals = iter(["in progress"] * 12)
+    server.fault = lambda request: next(refusals, None) if request.method == "PUT" else None
+    assert (await open_store(URL).save(make_snapshot("a"))).seq == 1
+
+
+async def test_an_expired_token_is_forbidden_and_told_without_xml(server: S3Server) -> None:
+    server.fault = lambda _request: "expired"
+    with pytest.raises(StoreForbidden, match="ExpiredToken") as refused:
+        await open_store(URL).list()
+    assert not refused.value.retryable
+    assert "<" not in str(refused.value)
+
+
+async def test_a_web_page_in_the_place_of_an_object_is_not_damage(server: S3Server) -> None:
+    await open_store(URL).save(make_snapshot("a"))
+    server.fault = lambda _request: "web page"
+    with pytest.raises(StoreUnavailable, match="web page") as refused:
+        await open_store(URL).load("session")
+    assert refused.value.retryable
+
+
+async def test_a_service_that_does_not_know_conditions_is_refused(server: S3Server) -> None:
+    server.fault = lambda request: "not implemented" if request.method == "PUT" else None
+    with pytest.raises(InvalidInput, match="NotImplemented"):
+        await open_store(URL).save(make_snapshot("a"))
 
 
 async def test_whatever_goes_wrong_is_an_error_of_this_package(server: S3Server) -> None:

@@ -233,7 +233,8 @@ async def run_one(name: str, broken: Callable[..., SnapshotStore], place: Memory
     test = getattr(suite, name)
     with pytest.MonkeyPatch.context() as monkeypatch:
         given = {
-            "opened": lambda: broken(place, clock=clock), "clock": clock, "place": place, "monkeypatch": monkeypatch
+            "opened": lambda: broken(place, clock=clock), "clock": clock, "place": place,
+            "monkeypatch": monkeypatch, "anyio_backend_name": "trio",
         }  # fmt: skip
         await test(**{fixture: given[fixture] for fixture in inspect.signature(test).parameters})
 

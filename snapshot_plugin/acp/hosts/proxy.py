@@ -35,7 +35,7 @@ from snapshot_plugin.acp.messages import Lines, Message, encode, notification, p
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.acp.supervise import Supervision
-from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, InvalidInput
+from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -114,6 +114,7 @@ class Proxy:
             patience=patience,
         )
         self._supervision = Supervision(self._core, restarts=bool(command))
+        sessions.overtaken = self._stop
         self._in, self._out = client_in, client_out
         self._agent: Agent | None = None
         self._restart: float | None = None
@@ -314,8 +315,20 @@ class Proxy:
                 self._agent.signal(9)  # it does not answer; its pump sees that it ended
         else:
             self._say(action.text)
-            self._status = EXIT_CODES[AgentUnavailable.code]
+            self._status = self._status or EXIT_CODES[AgentUnavailable.code]
             self._client_out.drain()
+            self.closing.set()
+
+    def _stop(self, live: LiveSession) -> None:
+        """Another process took the session over. Kill the agent, so that no tool runs in both, and end.
+
+        What the client waits for is answered when the agent's pump sees that the agent ended.
+        """
+        self._status = EXIT_CODES[Fenced.code]
+        self._supervision.stopped = f"another process took session {live.session_id} over; the agent was stopped"
+        if isinstance(self._agent, AgentProcess):
+            self._agent.signal(9)
+        else:
             self.closing.set()
 
     def _work(self, number: int, run: Callable[[LiveSessions], Any]) -> None:

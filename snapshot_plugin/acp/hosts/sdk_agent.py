@@ -23,7 +23,8 @@ from snapshot_plugin.acp.messages import Message, success
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
-from snapshot_plugin.errors import InvalidInput, MissingExtra, SnapshotError
+from snapshot_plugin.errors import MissingExtra, SnapshotError
+from snapshot_plugin.live.place import required_place
 from snapshot_plugin.live.recovery import recover
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.manager import SnapshotManager
@@ -31,7 +32,6 @@ from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.model.snapshot import Message as Said
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.store.filesystem import FilesystemStore
 
 __all__ = ["AgentHost", "Place", "SnapshotAgentMixin"]
 
@@ -57,7 +57,7 @@ class SnapshotAgentMixin:
     """
 
     snapshot_store: Place = None
-    """Where sessions are kept: a `FilesystemStore`, its path, a manager; the user's own store by default."""
+    """Where sessions are kept: a store with leases, its path or URL, a manager; the user's own store by default."""
 
     def history(self, session_id: str) -> Any:
         """What the agent remembers of the session: a dict of JSON values, or None. May be ``async``.
@@ -136,7 +136,7 @@ class AgentHost(HostTransport):
     def __init__(self, inner: Transport, author: SnapshotAgentMixin, *, names_sessions: bool) -> None:
         super().__init__(inner)
         self._author, self._place = author, _checked(author.snapshot_store)
-        self._owned: FilesystemStore | None = None
+        self._owned: SnapshotStore | None = None
         self.core = Core(
             view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
             methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
@@ -237,8 +237,9 @@ class AgentHost(HostTransport):
         async with self._opening:
             if self.host.sessions is None:
                 store, is_ours = open_place(self._place)
-                if is_ours and isinstance(store, FilesystemStore):
+                if is_ours:
                     self._owned = store
+                required_place(store)
                 try:
                     for found in await recover(store, now=datetime.now(UTC)):
                         if found.problem:
@@ -267,14 +268,11 @@ def _with_memory(action: Any, memory: Message) -> Any:
     return action
 
 
-def _checked(place: Place) -> FilesystemStore | str | Path | None:
+def _checked(place: Place) -> SnapshotStore | str | Path | None:
     store = place.store if isinstance(place, SnapshotManager) else place
-    if store is None or isinstance(store, FilesystemStore | str | Path):
-        return store
-    raise InvalidInput(
-        f"sessions cannot be recorded in a {type(store).__name__}: it has no place for what streams by",
-        hint="use a FilesystemStore, or the path of one",
-    )
+    if store is not None and not isinstance(store, str | Path):
+        required_place(store)
+    return store
 
 
 async def _awaited(value: Any) -> Any:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from snapshot_plugin.cli import refs
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.progress import progress
-from snapshot_plugin.cli.text import plain, size
+from snapshot_plugin.operations import references as refs
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.text import plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.operations.document import Document, Part
 
 __all__ = ["Settings", "command"]
 

@@ -4,100 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import cut, money, plain
-from snapshot_plugin.cli.transcript import Said, Styler, lines_of, said_of
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.cli.transcript import Styler, lines_of
+from snapshot_plugin.operations.comparing import Compared, Setting, Side, Step, compare
+from snapshot_plugin.operations.text import cut, money, plain
+from snapshot_plugin.operations.transcript import Said
 
-if TYPE_CHECKING:
-    from snapshot_plugin.cli.refs import Target
-    from snapshot_plugin.model.diff import PlanChange, SnapshotDiff
-    from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-
-__all__ = ["Compared", "command"]
+__all__ = ["command"]
 
 _SHOWN = 60
 
 
-class Side(Part):
-    """One of the two: which snapshot of which session."""
-
-    session_id: str
-    seq: int
-    title: str | None
-    messages: int
-
-
-class Edited(Part):
-    """A message that both have, and that differs."""
-
-    before: Said
-    after: Said
-
-
-class Tool(Part):
-    """A tool that ran, or came to its end, in between."""
-
-    tool_call_id: str
-    title: str
-    status: str | None
-
-
-class Step(Part):
-    """A step of the plan: its status before and after; null where it was not there."""
-
-    content: str
-    before: str | None
-    after: str | None
-
-
-class Setting(Part):
-    """A setting: what it was, what it is; null where it was not there."""
-
-    path: str
-    before: Any = None
-    after: Any = None
-
-
-class Spent(Part):
-    """What was spent in between; the cost is null when it cannot be told."""
-
-    turns: int
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
-    cost: float | None
-    duration_seconds: float
-
-
-class Compared(Document):
-    """What happened from `before` to `after`."""
-
-    kind: ClassVar[str] = "diff"
-    before: Side
-    after: Side
-    equal: bool
-    summary: str
-    common_prefix: int
-    """How many messages both begin with."""
-    removed: tuple[Said, ...]
-    added: tuple[Said, ...]
-    edited: tuple[Edited, ...]
-    tools: tuple[Tool, ...]
-    files: tuple[str, ...]
-    plan: tuple[Step, ...]
-    settings: tuple[Setting, ...]
-    spent: Spent
-    other: tuple[str, ...]
-    """Names of whatever else differs."""
+class _Told(Compared):
+    """What happened from one to the other, as a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -145,7 +70,7 @@ class Compared(Document):
                 old, new = old + 1, new + 1
 
 
-class Stat(Compared):
+class _Stat(Compared):
     """The same in numbers."""
 
     def show(self, out: Output) -> None:
@@ -224,73 +149,5 @@ async def command(call: Call, *, first: str, second: str | None, stat: bool) -> 
     A and B may be sessions, or snapshots of one (01jd@3), and need not be related. A alone is compared with the
     snapshot before it.
     """
-    from snapshot_plugin.cli.refs import resolve
-
     async with call.store() as store:
-        metas = await store.list()
-        one = resolve(first, metas)
-        if second is None:
-            before, after = await _step(store, one)
-        else:
-            other = resolve(second, metas)
-            before = await store.read(one.session_id, at=one.seq)
-            after = await store.read(other.session_id, at=other.seq)
-    return _compared(before, after, Stat if stat else Compared)
-
-
-async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, StoredSnapshot]:
-    after = await store.read(target.session_id, at=target.seq)
-    earlier = [meta.seq for meta in await store.history(target.session_id) if meta.seq < after.ref.seq]
-    if not earlier:
-        raise SnapshotNotFound(
-            f"session {target.session_id} has no snapshot before {after.ref.seq}",
-            session_id=target.session_id,
-            hint="name two to compare: asnap diff A B",
-        )
-    return await store.read(target.session_id, at=max(earlier)), after
-
-
-def _compared(before: StoredSnapshot, after: StoredSnapshot, kind: type[Compared]) -> Compared:
-    from snapshot_plugin.model.diff import diff
-
-    found = diff(before.snapshot, after.snapshot)
-    return kind(
-        before=_side(before),
-        after=_side(after),
-        equal=found.is_empty,
-        summary=found.stat(),
-        common_prefix=found.common_prefix,
-        removed=_said(before.snapshot, found.messages_removed),
-        added=_said(after.snapshot, found.messages_added),
-        edited=_edited(before.snapshot, after.snapshot, found),
-        tools=tuple(Tool(tool_call_id=t.tool_call_id, title=t.title, status=t.status) for t in found.tools_run),
-        files=found.files,
-        plan=tuple(_plan_step(change) for change in found.plan),
-        settings=tuple(Setting(path=each.path, before=each.before, after=each.after) for each in found.config),
-        spent=Spent(**found.metrics.model_dump()),
-        other=tuple(name for name in found.other if name != "session_id"),  # both are named already
-    )
-
-
-def _side(stored: StoredSnapshot) -> Side:
-    snapshot = stored.snapshot
-    return Side(
-        session_id=snapshot.session_id, seq=stored.ref.seq, title=snapshot.title, messages=len(snapshot.messages)
-    )
-
-
-def _said(snapshot: SessionSnapshot, places: Sequence[int]) -> tuple[Said, ...]:
-    return tuple(said for n in places for said in said_of(snapshot, tools=False, first=n + 1, last=n + 1))
-
-
-def _edited(before: SessionSnapshot, after: SessionSnapshot, found: SnapshotDiff) -> tuple[Edited, ...]:
-    old = _said(before, [change.before for change in found.messages_changed])
-    new = _said(after, [change.after for change in found.messages_changed])
-    return tuple(Edited(before=one, after=other) for one, other in zip(old, new, strict=True))
-
-
-def _plan_step(change: PlanChange) -> Step:
-    before, after = change.before, change.after
-    return Step(
-        content=change.content, before=before.status if before else None, after=after.status if after else None
-    )
+        return (_Stat if stat else _Told).of(await compare(store, first, second))

@@ -16,11 +16,11 @@ from snapshot_plugin.cli.diagnosis import (
     look_at_quarantine,
     look_at_sessions,
 )
-from snapshot_plugin.cli.document import Document
-from snapshot_plugin.cli.failures import hint_of, next_command
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.operations.document import Document
+from snapshot_plugin.operations.failures import hint_of, next_command
+from snapshot_plugin.operations.text import plain
 
 __all__ = ["Diagnosis", "command"]
 
@@ -86,7 +86,7 @@ def _problem(area: str, error: SnapshotError, *, run: str) -> Finding:
 
 
 async def _inside(call: Call, place: Path) -> list[Finding]:
-    from snapshot_plugin.cli.sessions import session_rows
+    from snapshot_plugin.operations.session_rows import session_rows
     from snapshot_plugin.store.marker import is_store
 
     if not is_store(place):

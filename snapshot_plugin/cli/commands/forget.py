@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapshot_plugin.cli import refs as references
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.forget_job import ForgetJob
-from snapshot_plugin.cli.forgotten import Forgotten
-from snapshot_plugin.cli.moments import moment
+from snapshot_plugin.cli.forgotten import ToldForgotten, ToldForgottenAsShown
 from snapshot_plugin.errors import InvalidPolicy
+from snapshot_plugin.operations import references
+from snapshot_plugin.operations.forget import ForgetJob, Forgotten
+from snapshot_plugin.operations.moments import moment
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
@@ -91,7 +91,7 @@ async def command(
     _check(refs, call.config.keep if configured else policy, everything=everything, keep_sessions=keep_sessions)
     async with call.store() as store:
         metas = await store.list()
-        job = ForgetJob(call, store, metas, single=len(refs) == 1)
+        job = ForgetJob(call.work, store, metas, single=len(refs) == 1)
         if keep_sessions:
             job.plan_surplus(keep_sessions)
         elif configured:
@@ -100,7 +100,23 @@ async def command(
             await job.plan_policy([job.session(ref) for ref in refs] or [m.session_id for m in metas], policy)
         else:
             await job.plan_named([references.resolve(ref, metas) for ref in refs])
-        return await job.run(dry_run=dry_run)
+        plan = ToldForgotten.of(job.plan())
+        if dry_run:
+            return plan
+        is_shown = _confirmed(call, plan)
+        done = await job.carry_out()
+    return (ToldForgottenAsShown if is_shown else ToldForgotten).of(done)
+
+
+def _confirmed(call: Call, plan: ToldForgotten) -> bool:
+    """Show a person what will go before they are asked. Returns whether it was shown."""
+    if plan.counted == "nothing":
+        return False
+    is_shown = call.may_ask and call.out.is_text and not call.assume_yes
+    if is_shown:
+        plan.show_table(call.out)
+    call.confirm(f"Forget {plan.counted}? (asnap undo takes it back, until asnap purge)")
+    return is_shown
 
 
 def _policy(rules: dict[str, Any], call: Call) -> RetentionPolicy | None:

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
 
 import click
 
-from snapshot_plugin.cli.branching import free_title, save_new
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import plain
+from snapshot_plugin.operations.branches import Forked, fork
+from snapshot_plugin.operations.text import plain
 
-if TYPE_CHECKING:
-    from snapshot_plugin.model.snapshot import SessionSnapshot
-
-__all__ = ["Forked", "command"]
+__all__ = ["command"]
 
 
-class Forked(Document):
-    """The new session, and where it came from."""
-
-    kind: ClassVar[str] = "fork"
-    session_id: str
-    title: str | None
-    messages: int
-    parent_session_id: str
-    parent_seq: int
-    resume: str
-    """The command that goes on with it."""
+class _Told(Forked):
+    """How a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -64,29 +50,8 @@ async def command(call: Call, *, ref: str, messages: int | None, at: int | None,
     The session it comes from stays as it is, and may be live. An agent's working memory comes along, as it was in
     that snapshot. Prints the new session's id.
     """
-    from snapshot_plugin.cli.refs import resolve
-    from snapshot_plugin.manager.branches import branched
-    from snapshot_plugin.model.ids import new_id
-
-    taken = at if messages is None else messages
     async with call.store() as store:
-        metas = await store.list()
-        target = resolve(ref, metas)
-        name = title or free_title(target.meta.title, "fork", {meta.title for meta in metas})
-        new = await branched(
-            store, target.session_id, as_id=new_id(), now=call.now, seq=target.seq, messages=taken, title=name
-        )
-        summary = f"forked {target.session_id} at message {len(new.messages)}"
-        await save_new(call, store, new, kind="fork", summary=summary)
-    return _forked(call.out, new, target.session_id)
-
-
-def _forked(out: Output, new: SessionSnapshot, parent: str) -> Forked:
-    return Forked(
-        session_id=new.session_id,
-        title=new.title,
-        messages=len(new.messages),
-        parent_session_id=parent,
-        parent_seq=new.parent.seq if new.parent else 0,
-        resume=out.run(f"asnap resume {shlex.quote(new.session_id)}"),
-    )
+        done = await fork(call.work, store, ref, messages=at if messages is None else messages, title=title)
+    if done.warning:
+        call.out.warn(done.warning, fg="yellow")
+    return _Told.of(replace(done, resume=call.out.run(done.resume)))

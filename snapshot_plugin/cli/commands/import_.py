@@ -10,10 +10,8 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.passphrase import passphrase, passphrase_options
-from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import (
     InvalidInput,
     KeyMissing,
@@ -22,6 +20,8 @@ from snapshot_plugin.errors import (
     StoreNotFound,
     StoreUnavailable,
 )
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.exchange.carrying import Arrival
@@ -227,7 +227,7 @@ async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival])
         return
     summary = f"import of {new[0]}" if len(new) == 1 else f"import of {len(new)} sessions"
     steps = [step for arrival in arrivals for step in _undoing(arrival)]
-    await call.operations(store).record(kind="import", summary=summary, steps=steps)
+    await call.work.operations(store).record(kind="import", summary=summary, steps=steps)
 
 
 def _undoing(arrival: Arrival) -> list[dict[str, Any]]:

@@ -12,12 +12,12 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.new_secret import new_secret, new_secret_options
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.progress import progress
-from snapshot_plugin.cli.text import clock_time, plain
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.text import clock_time, plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
@@ -217,7 +217,7 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
         )
     _forget_indexes(call)
     async with FilesystemStore(place, key=source, create=False, background=False) as store:
-        await call.operations(store).seal()
+        await call.work.operations(store).seal()
     what = f"encrypted {done.sessions} session(s) and {done.trashed} in the trash"
     return _status(call, f"{what}; {_how_to_open(new)}")
 

@@ -12,17 +12,18 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
+from snapshot_plugin.cli.filters import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
-from snapshot_plugin.cli.scope import Selected, Selection, filter_options, here, select
-from snapshot_plugin.cli.sessions import SessionRow, marks, rows_at, session_rows, unsaved_rows
-from snapshot_plugin.cli.text import ago, count, plain, several, size
 from snapshot_plugin.cli.unexpected import tell_unexpected
+from snapshot_plugin.operations.listed import Listed, listed
+from snapshot_plugin.operations.scope import Selection, here
+from snapshot_plugin.operations.session_rows import SessionRow, marks, rows_at, session_rows, unsaved_rows
+from snapshot_plugin.operations.text import ago, count, plain, several, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
 
-__all__ = ["Listed", "command"]
+__all__ = ["command"]
 
 _BY = {
     "cwd": "elsewhere",
@@ -37,33 +38,8 @@ _STATE_COLOURS = {"damaged": "red", "encrypted": "yellow", "live": "green", "end
 _UNTITLED = "(untitled)"
 
 
-class HiddenSession(Part):
-    """A session that is not shown, and why."""
-
-    session_id: str
-    title: str | None
-    by: str
-    why: str
-
-
-class Listed(Document):
-    """Sessions, and what the list leaves out."""
-
-    kind: ClassVar[str] = "list"
-    rows: ClassVar[str] = "sessions"
-    sessions: tuple[SessionRow, ...]
-    total: int
-    """How many sessions the store has."""
-    hidden: dict[str, int]
-    """How many are not shown, by what hides them."""
-    hidden_sessions: tuple[HiddenSession, ...] = ()
-    """Which ones; with --why."""
-    below: str | None
-    """The directory whose sessions are shown; null for all."""
-    size_bytes: int
-    """What all sessions of the store take."""
-    encrypted: bool
-    as_of: datetime
+class _Table(Listed):
+    """Sessions as a person sees them."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -93,15 +69,15 @@ class Listed(Document):
         return " · ".join(parts)
 
 
-class Families(Listed):
+class _Families(_Table):
     """The same, each fork shown below the session that it came from."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
-        Listed(**{**vars(self), "sessions": tuple(_as_families(self.sessions))}).show(out)
+        _Table.of(replace(self, sessions=tuple(_as_families(self.sessions)))).show(out)
 
 
-class Ids(Listed):
+class _Ids(Listed):
     """The same, shown as ids alone."""
 
     end: ClassVar[bytes] = b"\n"
@@ -112,7 +88,7 @@ class Ids(Listed):
             out.raw(row.session_id.encode() + self.end)
 
 
-class NulIds(Ids):
+class _NulIds(_Ids):
     """The same, each followed by a NUL, for ``xargs -0``."""
 
     end: ClassVar[bytes] = b"\0"
@@ -151,18 +127,8 @@ def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked:
     selection = _selection(call, **asked)
     rows, encrypted = _rows(call)
     tell_unexpected(call, rows)
-    selected = select(rows, selection)
-    kind = NulIds if nul else Ids if ids else Families if tree else Listed
-    return kind(
-        sessions=selected.shown,
-        total=len(rows),
-        hidden=selected.counts,
-        hidden_sessions=_named(selected) if why else (),
-        below=selection.below,
-        size_bytes=sum(row.size_bytes for row in rows),
-        encrypted=encrypted,
-        as_of=call.now,
-    )
+    kind = _NulIds if nul else _Ids if ids else _Families if tree else _Table
+    return kind.of(listed(rows, selection, why=why, encrypted=encrypted, as_of=call.now))
 
 
 def _selection(
@@ -177,7 +143,7 @@ def _selection(
     live: bool,
     limit: int | None,
 ) -> Selection:
-    from snapshot_plugin.cli.moments import moment
+    from snapshot_plugin.operations.moments import moment
 
     return Selection(
         below=cwd or (None if everywhere else here()),
@@ -211,10 +177,10 @@ def _is_plain(root: Path, call: Call) -> bool:
 
 def _plainly(root: Path) -> list[SnapshotMeta]:
     """What the store would list. To open it would take as long as to read a thousand sessions."""
-    from snapshot_plugin.store.listing import listed
+    from snapshot_plugin.store.listing import listed as metas
     from snapshot_plugin.store.segments import SegmentFiles
 
-    return listed(SegmentFiles(root))
+    return metas(SegmentFiles(root))
 
 
 def _rows_elsewhere(call: Call) -> list[SessionRow]:
@@ -225,13 +191,6 @@ def _rows_elsewhere(call: Call) -> list[SessionRow]:
             return await session_rows(store)
 
     return anyio.run(rows)
-
-
-def _named(selected: Selected) -> tuple[HiddenSession, ...]:
-    return tuple(
-        HiddenSession(session_id=row.session_id, title=row.title, by=by, why=why)
-        for row, by, why in selected.hidden
-    )
 
 
 def _trouble(row: SessionRow, out: Output) -> str:

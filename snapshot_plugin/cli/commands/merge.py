@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from snapshot_plugin.cli.branching import free_title, save_new
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.text import cut, plain
+from snapshot_plugin.operations.branches import free_title, save_new
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.text import cut, plain
 
 if TYPE_CHECKING:
-    from snapshot_plugin.cli.refs import Target
     from snapshot_plugin.model.merge import Merged
+    from snapshot_plugin.operations.references import Target
 
 __all__ = ["Merging", "command"]
 
@@ -98,9 +98,9 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
     What both have comes once, then A's own messages, then B's, each with its origin in its metadata. Where both
     changed the same message or setting, A wins and B's version is kept beside it. A and B stay as they are.
     """
-    from snapshot_plugin.cli.refs import resolve
     from snapshot_plugin.manager.branches import merged
     from snapshot_plugin.model.ids import new_id
+    from snapshot_plugin.operations.references import resolve
 
     async with call.store() as store:
         metas = await store.list()
@@ -112,7 +112,8 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
             result = result.evolve(snapshot=result.snapshot.evolve(title=name))
         if not dry_run:
             summary = f"merged {one.session_id} and {other.session_id}"
-            await save_new(call, store, result.snapshot, kind="merge", summary=summary)
+            if warning := await save_new(call.work, store, result.snapshot, kind="merge", summary=summary):
+                call.out.warn(warning, fg="yellow")
     return _merging(call.out, result, one, other, dry_run=dry_run)
 
 

@@ -10,13 +10,13 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.progress import progress
-from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import Conflict, InvalidInput, SessionLocked
 from snapshot_plugin.inert import readable_json
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore

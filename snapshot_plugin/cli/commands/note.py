@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.labelling import Label, label_as_is, relabel, whole_session
+from snapshot_plugin.cli.labelled import ToldLabel
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.refs import find
-from snapshot_plugin.cli.text import plain
-
-if TYPE_CHECKING:
-    from snapshot_plugin.manager.labels import Labelled
+from snapshot_plugin.operations.labels import Label, annotate, label_as_is, whole_session
+from snapshot_plugin.operations.references import find
+from snapshot_plugin.operations.text import plain
 
 __all__ = ["command"]
 
@@ -49,18 +46,9 @@ async def command(call: Call, *, ref: str, text: str | None) -> Label:
 
     It goes wherever the session goes: exports, forks, other machines. Without TEXT, the note is printed.
     """
-    from snapshot_plugin.manager.labels import checked_label
-
     words = sys.stdin.read() if text == "-" else text
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a note")
         if words is None:
-            return _Read(**vars(label_as_is(await store.read(session_id))))
-        wanted = checked_label({"note": words})
-        return await relabel(call, store, session_id, lambda _: wanted, kind="note", told=_told)
-
-
-def _told(done: Labelled) -> str:
-    if done.after["note"] is None:
-        return f"there is no note on {done.session_id}" + (" any more" if done.changed else "")
-    return f"{done.session_id} has {'a new' if done.changed else 'this'} note"
+            return _Read.of(label_as_is(await store.read(session_id)))
+        return ToldLabel.of(await annotate(call.work, store, session_id, words))

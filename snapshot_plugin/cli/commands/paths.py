@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.operations.document import Document, Part
 
 __all__ = ["Paths", "command"]
 

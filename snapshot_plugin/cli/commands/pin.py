@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.labelling import Label, relabel, whole_session
-from snapshot_plugin.cli.refs import find
-
-if TYPE_CHECKING:
-    from snapshot_plugin.manager.labels import Labelled
+from snapshot_plugin.cli.labelled import ToldLabel
+from snapshot_plugin.operations.labels import Label, pin, whole_session
+from snapshot_plugin.operations.references import find
 
 __all__ = ["command"]
 
@@ -37,8 +33,4 @@ async def command(call: Call, *, ref: str, off: bool) -> Label:
     """
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a pin")
-        return await relabel(call, store, session_id, lambda _: {"pinned": not off}, kind="pin", told=_told)
-
-
-def _told(done: Labelled) -> str:
-    return f"{done.session_id} is {'pinned' if done.after['pinned'] else 'not pinned'}"
+        return ToldLabel.of(await pin(call.work, store, session_id, pinned=not off))

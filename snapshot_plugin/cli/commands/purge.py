@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.forgotten_index import forget_index
-from snapshot_plugin.cli.moments import moment
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.text import ago, size
+from snapshot_plugin.operations.moments import moment
+from snapshot_plugin.operations.searching import forget_index
+from snapshot_plugin.operations.text import ago, size
+from snapshot_plugin.operations.trash import Discarded, Purged, discarded
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore, Trashed
+    from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Purged", "command"]
-
-
-class Discarded(Part):
-    """Something in the trash."""
-
-    session_id: str
-    token: str
-    """What `asnap undo` calls it."""
-    deleted_at: datetime
-    size_bytes: int
-    is_copy: bool
-    """Whether the session is still there: then this is a copy from before snapshots were dropped."""
+__all__ = ["command"]
 
 
-class Purged(Document):
-    """What was removed for ever, or would be."""
-
-    kind: ClassVar[str] = "purge"
-    rows: ClassVar[str] = "removed"
-    removed: tuple[Discarded, ...]
-    size_bytes: int
-    kept: int
-    """How many are not old enough, and stay."""
-    dry_run: bool
-    as_of: datetime
+class _Told(Purged):
+    """What was removed for ever, or would be, as a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -96,29 +75,12 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
             call.confirm(f"Remove {len(old)} from the trash for ever ({size(freed)})?")
             old = list(await store.purge(older_than=grace, now=call.now))
             await _forget_operations(call, store, {each.token for each in old})
-            await forget_index(call, store)
-        there = {meta.session_id for meta in await store.list()}
-    return Purged(
-        removed=tuple(_discarded(each, there) for each in old),
-        size_bytes=sum(each.size_bytes for each in old),
-        kept=len(trash) - len(old),
-        dry_run=dry_run,
-        as_of=call.now,
-    )
-
-
-def _discarded(each: Trashed, there: set[str]) -> Discarded:
-    return Discarded(
-        session_id=each.session_id,
-        token=each.token,
-        deleted_at=each.deleted_at,
-        size_bytes=each.size_bytes,
-        is_copy=each.session_id in there,
-    )
+            await forget_index(call.work, store)
+        return _Told.of(await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run))
 
 
 async def _forget_operations(call: Call, store: SnapshotStore, tokens: set[str]) -> None:
     """What cannot be taken back any more need not be written down: old names of what is gone are gone, too."""
-    await call.operations(store).forget(
+    await call.work.operations(store).forget(
         lambda done: bool(done.steps) and all(step.get("token") in tokens for step in done.steps)
     )

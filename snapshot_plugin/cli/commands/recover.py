@@ -10,11 +10,11 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.markdown import markdown_table
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.text import long_ago, plain
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.text import long_ago, plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.recovery import Recovered
@@ -109,7 +109,7 @@ async def command(call: Call, *, form: str) -> Recovery:
     """
     from snapshot_plugin.live.recovery import recover
 
-    async with call.local() as store:
+    async with call.live() as store:
         found = await recover(store, now=call.now)
         titles = {meta.session_id: meta.title for meta in await store.list()} if found else {}
     kind = MarkdownRecovery if form == "markdown" else Recovery

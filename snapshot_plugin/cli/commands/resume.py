@@ -11,27 +11,28 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 
-from snapshot_plugin.cli.about import About, about, context_line
+from snapshot_plugin.cli.about import context_line
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.document import Document
-from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.recovering import recover_first
-from snapshot_plugin.cli.refs import going_on, resolve
-from snapshot_plugin.cli.scope import Selection, here, select
-from snapshot_plugin.cli.sessions import SessionRow, rows_of
-from snapshot_plugin.cli.text import long_ago, plain, several, span
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
+from snapshot_plugin.operations.about import About, about
+from snapshot_plugin.operations.document import Document
+from snapshot_plugin.operations.failures import with_next
+from snapshot_plugin.operations.references import going_on, resolve
+from snapshot_plugin.operations.scope import Selection, here, select
+from snapshot_plugin.operations.session_rows import SessionRow, rows_of
+from snapshot_plugin.operations.text import long_ago, plain, several, span
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.command_trust import CommandTrust
     from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Resume", "command"]
 
@@ -111,7 +112,10 @@ class PrintedResume(Resume):
 
     def show(self, out: Output) -> None:
         """See `Document`."""
-        out.line(self.shell_line)
+        if out.is_terminal:
+            super().show(out)
+        else:
+            out.line(self.shell_line)
 
 
 @declare(
@@ -119,7 +123,7 @@ class PrintedResume(Resume):
     section="Run",
     answer=Resume,
     examples=(
-        ("asnap resume", "pick one on a terminal; elsewhere the newest of this project"),
+        ("asnap resume", "pick one, and go on in this terminal"),
         ("asnap resume 01jd --exec", "be the agent with that session: for an editor's settings"),
         ("asnap resume latest --with 'opencode acp'", "go on in another agent"),
         ("asnap resume tag:pre-deploy --require history --print", "the command alone, or exit code 9"),
@@ -128,7 +132,7 @@ class PrintedResume(Resume):
 )
 @click.argument("ref", metavar="[REF]", required=False)
 @click.option("--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP here and now.")
-@click.option("--print", "only_print", is_flag=True, help="Only the command.")
+@click.option("--print", "only_print", is_flag=True, help="Print the command for an editor; do not go on here.")
 @click.option("--with", "agent", metavar="COMMAND", help="The agent to go on in.  [default: the one that had it]")
 @click.option("--cwd", metavar="DIR", help="Where to go on.  [default: where it was]")
 @yes_option
@@ -144,18 +148,20 @@ async def command(
     agent: str | None,
     cwd: str | None,
     require: str | None,
-) -> Resume:
+) -> Resume | None:
     """Go on with a session: see what will come back, and how, then start its agent.
 
-    Without REF: a picker with search on a terminal, elsewhere the newest whole session of this project.
+    On a terminal the conversation goes on here, as in asnap chat; elsewhere, and with --print, the command for an
+    editor is printed. Without REF: a picker with search on a terminal, elsewhere the newest whole session of this
+    project.
     """
-    async with call.local() as store:
+    async with call.live() as store:
         await recover_first(call, store)
         row = await _wanted(call, store, ref, may_pick=not execute)
         _refuse_live(row, call.now)
         stored = await store.read(row.session_id)
     known = about(stored)
-    command_ = _agent_command(known, agent, row)
+    command_ = _agent_command(known, agent, row, call.config.storage_path)
     kind = PrintedResume if only_print else Resume
     resume = kind(
         session=row,
@@ -171,13 +177,37 @@ async def command(
     if execute:
         _agreed(call, resume, command_)
         _become(call, resume)
-    return resume
+    if only_print or not _can_chat(call):
+        return resume
+    await _go_on(call, resume, command_, require)
+    return None
+
+
+def _can_chat(call: Call) -> bool:
+    """Whether a person sits at a terminal, and the process that records can get the key of the store."""
+    from snapshot_plugin.codec.sources import source_from_environment
+
+    is_sealed = os.path.isdir(os.path.join(call.config.storage_path, "keys"))  # noqa: PTH112, PTH118 — text
+    has_key = not is_sealed or source_from_environment(call.environ) is not None
+    return call.may_ask and call.out.can_draw and call.out.is_text and sys.stdout.isatty() and has_key
+
+
+async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
+    """Show what comes back, and go on with the session in this terminal."""
+    from snapshot_plugin.cli.commands.chat import chat
+
+    _agreed(call, resume, agent)
+    for line in resume.story():
+        call.out.note(line)
+    session_id = resume.session.session_id
+    async with call.local() as store:
+        await chat(call, store, agent, session_id=session_id, cwd=resume.cwd or "/", require=require)
 
 
 # Which session -------------------------------------------------------------------------------------------
 
 
-async def _wanted(call: Call, store: FilesystemStore, ref: str | None, *, may_pick: bool) -> SessionRow:
+async def _wanted(call: Call, store: SnapshotStore, ref: str | None, *, may_pick: bool) -> SessionRow:
     metas = await store.list()
     rows = await rows_of(store, metas)
     if ref is not None:
@@ -227,11 +257,18 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
 # How it goes on ------------------------------------------------------------------------------------------
 
 
-def _agent_command(known: About, given: str | None, row: SessionRow) -> tuple[str, ...]:
+def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:
+    from snapshot_plugin.frameworks.continuing import how_to_continue
+
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
     except ValueError as wrong:
         raise InvalidInput(f"--with {given!r} is no command: {wrong}") from wrong
+    if not words and (line := how_to_continue(row.provider_type, row.session_id, place)):
+        raise InvalidInput(
+            f"session {row.session_id} belongs to {row.provider_type}: it is continued in code, not by a command",
+            session_id=row.session_id, hint=f"continue it with: {line}",
+        )  # fmt: skip
     if not words:
         error = InvalidInput(
             f"how the agent of session {row.session_id} is started was not recorded",
@@ -275,9 +312,11 @@ def _directory(given: str | None, row: SessionRow) -> str | None:
 
 def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | None) -> tuple[str, ...]:
     from snapshot_plugin.manager.places import default_storage_path
+    from snapshot_plugin.store import is_url
 
     place = call.config.storage_path
-    store = () if place == str(default_storage_path(call.environ)) else ("--store", os.path.abspath(place))  # noqa: PTH100 — as above
+    where = place if is_url(place) else os.path.abspath(place)  # noqa: PTH100 — as above
+    store = () if place == str(default_storage_path(call.environ)) else ("--store", where)
     demand = ("--require", require) if require else ()
     return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
 

@@ -14,7 +14,7 @@ import click
 
 from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.cli.layout import process
-from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.errors import SnapshotError
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.live.sessions import LiveSessions
     from snapshot_plugin.memory.learn import ErrorLearner
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["command"]
 
@@ -39,7 +39,7 @@ __all__ = ["command"]
     exits=(4, 6, 7, 9),
     context_settings={"ignore_unknown_options": True},
 )
-@click.option("--store", metavar="PLACE", help="The store: a directory or a file:// URL.  [env: ASNAP_STORE]")
+@click.option("--store", metavar="PLACE", help="The store: a directory, or postgresql://….  [env: ASNAP_STORE]")
 @click.option(
     "--require",
     type=click.Choice(["exact", "history", "context"]),
@@ -64,6 +64,8 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
     Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
     Without an agent it is a component of a proxy chain: the conductor that started it says who comes next.
     """
+    # A store elsewhere may be refused: nothing is started before that is known.
+    opened = _opened(store) if _is_elsewhere(store) else None
     # The agent starts while we import what we need: together they take no longer than the slower one.
     process = AgentProcess(agent) if agent else _link()
     if sys.stdin.isatty():
@@ -73,7 +75,7 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
             signal.signal(number, lambda got, _frame: _pass_on(process, got))
     try:
         with _learning(learn) as learner:
-            status = _serve(process, agent, store, learner, **wishes)
+            status = _serve(process, agent, opened or _opened(store), learner, **wishes)
     except _Interrupted as interrupted:  # before it served, or once more while it ended
         process.end(patience=1.0)
         status = 128 + interrupted.number
@@ -82,6 +84,14 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
         raise
     sys.stdout.flush()
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
+
+
+def _is_elsewhere(place: str | None) -> bool:
+    """Whether the store may be behind a URL, told without loading the settings."""
+    from snapshot_plugin.manager.places import user_config_file
+
+    place = place or os.environ.get("ASNAP_STORE")
+    return "://" in place if place else user_config_file(os.environ).exists()
 
 
 def _link() -> ChainLink:
@@ -103,7 +113,7 @@ def _pass_on(process: AgentProcess | ChainLink, number: int) -> None:
 def _serve(
     process: AgentProcess | ChainLink,
     agent: tuple[str, ...],
-    store: str | None,
+    opened: tuple[Call, SnapshotStore],
     learner: ErrorLearner | None,
     *,
     require: str,
@@ -118,7 +128,7 @@ def _serve(
     from snapshot_plugin.acp.reducer import AcpReducer
     from snapshot_plugin.live.sessions import LiveSessions
 
-    call, kept = _opened(store)
+    call, kept = opened
     with start_blocking_portal() as portal:
         for line in portal.call(_recovered, kept):
             click.echo(f"asnap: {line}", err=True)
@@ -127,7 +137,7 @@ def _serve(
             adopt=portal.call(_whole_id, kept, session) if session else None,
             only_stored=resume == "required",
             restores=resume != "off",
-            on_deleted=lambda trashed: portal.call(call.record_deletion, kept, [trashed]),
+            on_deleted=lambda trashed: portal.call(call.work.record_deletion, kept, [trashed]),
         )
         proxy = Proxy(
             agent,
@@ -170,7 +180,7 @@ def _observer(sessions: LiveSessions, learner: ErrorLearner) -> Callable[[str, d
     return lambda session_id, update: learner.observe(update, functools.partial(directory, session_id))
 
 
-async def _recovered(store: FilesystemStore) -> list[str]:
+async def _recovered(store: SnapshotStore) -> list[str]:
     """Turn what killed processes left behind into snapshots, and say so, a line for each session."""
     from datetime import UTC, datetime
 
@@ -184,21 +194,20 @@ async def _recovered(store: FilesystemStore) -> list[str]:
     ]
 
 
-async def _whole_id(store: FilesystemStore, ref: str) -> str:
-    from snapshot_plugin.cli.refs import find, going_on
+async def _whole_id(store: SnapshotStore, ref: str) -> str:
+    from snapshot_plugin.operations.references import find, going_on
 
     return going_on(await find(store, ref)).session_id
 
 
-def _opened(place: str | None) -> tuple[Call, FilesystemStore]:
+def _opened(place: str | None) -> tuple[Call, SnapshotStore]:
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.cli.output import Output
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.live.place import required_place
 
     call = Call(out=Output(), place=place, no_input=True)
     store = call.opened(create=True, background=True)
-    if not isinstance(store, FilesystemStore):
-        raise InvalidInput(f"{place} is not a store on this disk", hint="give a directory with --store")
+    required_place(store)
     return call, store
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from snapshot_plugin.cli import refs
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import PARTIAL
-from snapshot_plugin.cli.forgotten_index import forget_index
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.progress import progress
-from snapshot_plugin.cli.text import plain
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.operations import references as refs
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.searching import forget_index
+from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.secrets import SessionSecrets
@@ -217,7 +217,7 @@ class _Search:
         finally:  # whoever interrupts this can still undo what was done
             with anyio.CancelScope(shield=True):
                 operation = await self._record()
-                await forget_index(self._call, self._store)
+                await forget_index(self._call.work, self._store)
         return operation
 
     async def _fix(self, session: LeakySession, *, alone: bool) -> None:
@@ -238,7 +238,7 @@ class _Search:
             return None
         fixed = [session.session_id for session in self.found.values() if session.fixed]
         summary = f"secrets taken out of {', '.join(fixed[:3])}" + (", …" if len(fixed) > 3 else "")  # noqa: PLR2004 — fits a line
-        log = self._call.operations(self._store)
+        log = self._call.work.operations(self._store)
         return (await log.record(kind="secrets", summary=summary, steps=self._steps)).id
 
 

@@ -46,5 +46,5 @@ async def command(call: Call, *, stdio: bool) -> None:
     async with call.store(create=True, background=True) as store:  # compresses what has grown
         settings = replace(call.config, enable_persistence=True)
         async with SnapshotManager(store, settings) as manager:
-            bridge = Bridge(manager, deleted=lambda trashed: call.record_deletion(store, trashed))
+            bridge = Bridge(manager, deleted=lambda trashed: call.work.record_deletion(store, trashed))
             await serve(bridge, chunks_of(0), call.out.raw)

@@ -5,57 +5,29 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import click
 
-from snapshot_plugin.cli.about import About, about, fact_lines
+from snapshot_plugin.cli.about import fact_lines
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.refs import Target, find
-from snapshot_plugin.cli.sessions import SessionRow, rows_of
-from snapshot_plugin.cli.text import ago, count, plain, size
-from snapshot_plugin.cli.transcript import Said, lines_of, said_of
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.cli.transcript import lines_of
+from snapshot_plugin.operations.references import find
+from snapshot_plugin.operations.showing import Shown, SnapshotRow, history, show, shown
+from snapshot_plugin.operations.text import ago, count, plain, size
 
 if TYPE_CHECKING:
-    from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["Shown", "SnapshotRow", "command"]
-
-
-class SnapshotRow(Part):
-    """One snapshot of a session's history."""
-
-    seq: int
-    saved_at: datetime
-    state: str
-    problem: str | None = None
-    trigger: str
-    tags: tuple[str, ...] = ()
-    messages: int
-    turns: int
-    tokens: int
-    size_bytes: int
+__all__ = ["command"]
 
 
-class Shown(Document):
-    """A session: what is to know about it, and what was asked for of its history and conversation."""
-
-    kind: ClassVar[str] = "show"
-    session: SessionRow
-    about: About | None = None
-    """Not where only the history or certain messages were asked for."""
-    snapshot: int
-    """The number of the snapshot that is shown."""
-    history: tuple[SnapshotRow, ...] = ()
-    messages: tuple[Said, ...] = ()
-    as_of: datetime
+class _Told(Shown):
+    """A session as a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -120,7 +92,7 @@ def _cells(row: SnapshotRow, now: datetime) -> tuple[str, ...]:
     exits=(4, 5, 7, 10),
 )
 @click.argument("ref", metavar="REF")
-@click.option("--history", is_flag=True, help="The timeline of snapshots in place of the conversation.")
+@click.option("--history", "past", is_flag=True, help="The timeline of snapshots in place of the conversation.")
 @click.option("--tools", is_flag=True, help="What tools were given and what they gave back.")
 @click.option("--message", type=click.IntRange(min=1), metavar="N", help="Only message N.")
 @click.option(
@@ -132,7 +104,7 @@ async def command(
     call: Call,
     *,
     ref: str,
-    history: bool,
+    past: bool,
     tools: bool,
     message: int | None,
     first: int | None,
@@ -148,48 +120,16 @@ async def command(
         ref = sys.stdin.readline().strip()
     async with call.store() as store:
         target = await find(store, ref)
-        (row,) = await rows_of(store, [target.meta])
-        if history:
-            past = [_snapshot_row(meta) for meta in await store.history(target.session_id)]
-            return Shown(session=row, snapshot=past[0].seq, history=tuple(past), as_of=call.now)
-        stored = await store.read(target.session_id, at=target.seq)
+        if past:
+            return _Told.of(await history(call.work, store, target))
+        stored, answer = await show(call.work, store, target)
     if raw:
         _print_raw(call, stored.snapshot)
         return None
-    messages = () if summary else _messages(stored, target, tools=tools, message=message, first=first)
-    return Shown(
-        session=row,
-        about=about(stored) if message is None and first is None else None,
-        snapshot=stored.ref.seq,
-        messages=messages,
-        as_of=call.now,
-    )
-
-
-def _messages(
-    stored: StoredSnapshot, target: Target, *, tools: bool, message: int | None, first: int | None
-) -> tuple[Said, ...]:
-    number, total = message or first or 1, len(stored.snapshot.messages)
-    if number > max(1, total):
-        raise InvalidInput(
-            f"session {target.session_id} has no message {number}: it has {total}", session_id=target.session_id
-        )
-    return tuple(said_of(stored.snapshot, tools=tools, first=number, last=message))
-
-
-def _snapshot_row(meta: SnapshotMeta) -> SnapshotRow:
-    return SnapshotRow(
-        seq=meta.seq,
-        saved_at=meta.saved_at,
-        state=meta.state,
-        problem=meta.problem,
-        trigger=meta.trigger,
-        tags=meta.snapshot_tags,
-        messages=meta.messages,
-        turns=meta.turns,
-        tokens=meta.tokens,
-        size_bytes=meta.size_bytes,
-    )
+    if message is not None or first is not None:
+        answer = replace(answer, about=None)
+    said = () if summary else shown(stored, tools=tools, message=message, first=first)
+    return _Told.of(replace(answer, messages=said))
 
 
 def _print_raw(call: Call, snapshot: SessionSnapshot) -> None:

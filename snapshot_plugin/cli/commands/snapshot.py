@@ -10,17 +10,17 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import PARTIAL
 from snapshot_plugin.cli.markdown import markdown_table
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.sessions import Holder, holder_of
-from snapshot_plugin.cli.text import clock_time, plain
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.session_rows import Holder, holder_of
+from snapshot_plugin.operations.text import clock_time, plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.outcome import Outcome
     from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["SavedSessions", "command"]
 
@@ -128,7 +128,7 @@ async def command(
     if everyone == bool(refs):
         raise click.UsageError("name sessions, or give --all")
     label = tag or ("pre-deploy" if everyone else "manual")
-    async with call.local() as store:
+    async with call.live() as store:
         outcomes, metas = await _saved(store, refs, tag=label, within=seconds(wait))
     kind = MarkdownSavedSessions if form == "markdown" else SavedSessions
     return kind(
@@ -140,16 +140,19 @@ async def command(
 
 
 async def _saved(
-    store: FilesystemStore, refs: tuple[str, ...], *, tag: str, within: float
+    store: SnapshotStore, refs: tuple[str, ...], *, tag: str, within: float
 ) -> tuple[list[Outcome], Mapping[str, SnapshotMeta]]:
     """What became of the sessions named, or of all; and those that were listed before."""
-    from snapshot_plugin.cli.refs import resolve
+    import anyio.to_thread
+
     from snapshot_plugin.live.outcome import Outcome
-    from snapshot_plugin.live.owners import ownerships
+    from snapshot_plugin.live.place import required_place
     from snapshot_plugin.manager.predeploy import ask_everyone
+    from snapshot_plugin.operations.references import resolve
 
     metas = await store.list()
-    unsaved = ownerships(store.path, refs)  # a live session may have no snapshot yet
+    # A live session may have no snapshot yet.
+    unsaved = await anyio.to_thread.run_sync(required_place(store).owners) if refs else {}
     wanted = list(dict.fromkeys(ref if ref in unsaved else resolve(ref, metas).session_id for ref in refs))
     outcomes = await ask_everyone(store, tag=tag, within=within, only=wanted if refs else None)
     live = {outcome.session_id for outcome in outcomes}

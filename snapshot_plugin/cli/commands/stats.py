@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.indexed import indexing, search_index, tell_unreadable
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.text import count, money, plain, size
+from snapshot_plugin.cli.unreadable import tell_unreadable
+from snapshot_plugin.operations.moments import moment
+from snapshot_plugin.operations.statistics import GroupRow, Statistics, Storage, statistics
+from snapshot_plugin.operations.text import count, money, plain, size
 
-if TYPE_CHECKING:
-    from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.model.statistics import Counted, Group
-    from snapshot_plugin.search.facts import Facts
-    from snapshot_plugin.store.base import SnapshotStore
-
-__all__ = ["Statistics", "command"]
+__all__ = ["command"]
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _SHOWN = 31
@@ -33,59 +26,8 @@ _BAR = 24
 _BUSIEST = 3
 
 
-class GroupRow(Part):
-    """What one day, week, agent or project had. `sessions` are those in which anything happened."""
-
-    key: str
-    sessions: int
-    messages: int
-    turns: int
-    tokens: int
-    cost: float
-
-
-class Day(Part):
-    """A day, also one on which nothing happened."""
-
-    day: str
-    tokens: int
-    cost: float
-
-
-class TopicRow(Part):
-    """A word, and how many sessions are about it."""
-
-    term: str
-    sessions: int
-
-
-class Storage(Part):
-    """The whole store's size, against plain JSON: of the newest states alone, and of every snapshot in full."""
-
-    store_bytes: int
-    plain_bytes: int | None
-    copies_bytes: int | None
-
-
-class Statistics(Document):
-    """Where tokens and time went."""
-
-    kind: ClassVar[str] = "stats"
-    rows: ClassVar[str] = "groups"
-    by: str
-    since: datetime | None
-    total: GroupRow
-    groups: tuple[GroupRow, ...]
-    daily: tuple[Day, ...]
-    """Every day of the last year in which anything happened, the empty ones too."""
-    hours: tuple[int, ...]
-    """Messages in each hour of the day, from midnight on, on the user's clock. Empty with --quick."""
-    weekdays: tuple[int, ...]
-    """Messages on each day of the week, from Monday on. Empty with --quick."""
-    topics: tuple[TopicRow, ...]
-    storage: Storage
-    unreadable: tuple[str, ...]
-    as_of: datetime
+class _Told(Statistics):
+    """Where tokens and time went, as a person sees it."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -184,13 +126,10 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     What a snapshot has more than the one before was spent when it was taken. Times and topics are kept in the
     search index, so only sessions that changed since are opened.
     """
-    from snapshot_plugin.cli.moments import moment
-
     start = moment(since, call.now) if since else None
     async with call.store() as store:
-        metas, facts, unreadable = (await store.list(), {}, ()) if quick else await _indexed(call, store)
-    tell_unreadable(call, unreadable)
-    answer = _statistics(metas, facts, by=by, since=start, unreadable=unreadable, as_of=call.now)
+        answer = _Told.of(await statistics(call.work, store, by=by, since=start, quick=quick))
+    tell_unreadable(call, answer.unreadable)
     if picture is None:
         return answer
     drawing = _drawn(answer).encode()
@@ -200,63 +139,6 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     await _written(picture, drawing)
     call.out.note(f"drawn: {plain(picture)}")
     return answer
-
-
-async def _indexed(
-    call: Call, store: SnapshotStore
-) -> tuple[Sequence[SnapshotMeta], Mapping[str, Facts], tuple[str, ...]]:
-    """What the store lists, what is known of each session beyond that, and which cannot be read."""
-    from snapshot_plugin.search.content import all_facts
-
-    async with search_index(call, store) as index:
-        metas = await index.listed()
-        facts, unreadable = await index.ask(all_facts, metas, progress=functools.partial(indexing, call))
-        return metas, facts, unreadable
-
-
-def _statistics(
-    metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], *, by: Any, since: datetime | None, **rest: Any
-) -> Statistics:
-    from snapshot_plugin.model.statistics import active_days, active_hours, daily, grouped, total
-    from snapshot_plugin.model.topics import common_topics
-
-    sessions = list(_counted(metas, facts, since))
-    topics = common_topics([facts[s.meta.session_id].topics for s in sessions if s.meta.session_id in facts])
-    days = daily(grouped(sessions, "day"))
-    return Statistics(
-        by=by,
-        since=since,
-        total=_row(total(sessions)),
-        groups=tuple(map(_row, grouped(sessions, by))),
-        daily=tuple(Day(day=day.key, tokens=day.tokens, cost=day.cost) for day in days),
-        hours=tuple(active_hours(sessions)) if facts else (),
-        weekdays=tuple(active_days(sessions)) if facts else (),
-        topics=tuple(TopicRow(term=topic.term, sessions=topic.sessions) for topic in topics),
-        storage=Storage(
-            store_bytes=sum(meta.size_bytes for meta in metas),
-            plain_bytes=sum(each.plain_bytes for each in facts.values()) if facts else None,
-            copies_bytes=sum(each.copies_bytes for each in facts.values()) if facts else None,
-        ),
-        **rest,
-    )
-
-
-def _counted(
-    metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], since: datetime | None
-) -> Iterator[Counted]:
-    """The sessions in which anything happened since; without facts, all of it when they last changed."""
-    from snapshot_plugin.cli.sessions import MEMORY
-    from snapshot_plugin.model.statistics import Counted, slots_of
-
-    for meta in metas:
-        known = facts.get(meta.session_id)
-        slots = [slot for slot in (known.slots if known else slots_of([meta])) if not since or slot.start >= since]
-        if slots and not meta.session_id.endswith(MEMORY):
-            yield Counted(meta, slots)
-
-
-def _row(group: Group) -> GroupRow:
-    return GroupRow(**group._asdict())
 
 
 def _drawn(answer: Statistics) -> str:

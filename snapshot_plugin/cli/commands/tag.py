@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Part
-from snapshot_plugin.cli.labelling import Label, label_as_is, relabel, whole_session
+from snapshot_plugin.cli.labelled import ToldLabel
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.refs import find
-from snapshot_plugin.cli.text import plain
-
-if TYPE_CHECKING:
-    from snapshot_plugin.manager.labels import Labelled
-    from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.operations.labels import SuggestedTag, TagChange, label_as_is, whole_session
+from snapshot_plugin.operations.labels import tag as add_tags
+from snapshot_plugin.operations.references import find
+from snapshot_plugin.operations.text import plain
 
 __all__ = ["Tags", "command"]
 
 
-class SuggestedTag(Part):
-    """A tag the content speaks for. Nobody has set it."""
-
-    tag: str
-    about: str
-    """project, language, tool, topic or place."""
-    count: int
-    """How often the session speaks for it."""
-
-
-class Tags(Label):
+class Tags(ToldLabel):
     """A session's tags, and those its content suggests."""
 
     kind: ClassVar[str] = "tag"
@@ -77,40 +63,14 @@ async def command(call: Call, *, ref: str, tags: tuple[str, ...], remove: tuple[
     asnap list --tag, and tag:x wherever a session is named, find it by them. Suggestions come from the languages,
     tools and places it worked with; nothing is tagged unless you say so.
     """
-    from snapshot_plugin.manager.labels import checked_label
-
-    added = checked_label({"tags": tags})["tags"]
+    change = TagChange(tags, remove, suggested=suggested)
     asked = not (tags or remove or suggested)
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a tag")
-        change = _Change(added, remove, suggested=suggested)
         if asked:
             stored = await store.read(session_id)
             change(stored.snapshot)
             done = label_as_is(stored)
         else:
-            done = await relabel(call, store, session_id, change, kind="tag", told=_told)
+            done = await add_tags(call.work, store, session_id, change)
     return Tags(**vars(done), suggested=change.suggestions, asked=asked)
-
-
-class _Change:
-    """Tags to add and to take away, once the session is known; keeps what its content suggests beside them."""
-
-    def __init__(self, add: Sequence[str], remove: Sequence[str], *, suggested: bool) -> None:
-        self._add, self._remove, self._suggested = add, frozenset(remove), suggested
-        self.suggestions: tuple[SuggestedTag, ...] = ()
-
-    def __call__(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
-        from snapshot_plugin.model.suggest import suggest_tags
-
-        found = [SuggestedTag(tag=each.tag, about=each.kind, count=each.count) for each in suggest_tags(snapshot)]
-        add = [*self._add, *(each.tag for each in found if self._suggested)]
-        self.suggestions = tuple(each for each in found if each.tag not in add)
-        tags = dict.fromkeys((*snapshot.tags, *add))
-        return {"tags": [tag for tag in tags if tag not in self._remove]}
-
-
-def _told(done: Labelled) -> str:
-    return (
-        f"{done.session_id} is tagged {', '.join(done.after['tags'])}" if done.after["tags"] else "it has no tags"
-    )

@@ -10,12 +10,12 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.document import Document, Part
-from snapshot_plugin.cli.failures import with_next
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.cli.refs import Target, find
-from snapshot_plugin.cli.text import clock_time, long_ago, plain, size
 from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import with_next
+from snapshot_plugin.operations.references import Target, find
+from snapshot_plugin.operations.text import clock_time, long_ago, plain, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

@@ -19,10 +19,10 @@ from snapshot_plugin.errors import (
     StoreNotFound,
     StoreUnavailable,
 )
-from snapshot_plugin.live.lease import Owner, owner_of
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.places import user_cache_dir
-from snapshot_plugin.manager.ports import LocalPlace
 from snapshot_plugin.memory.server.answers import (
     SearchAnswer,
     SearchHit,
@@ -145,10 +145,8 @@ class StoredSessions:
 
     async def owner(self, session_id: str) -> Owner | None:
         """The process that runs a stored session; None when nobody does, or nobody can tell."""
-        if not isinstance(self.store, LocalPlace):
-            return None
-        place = self.store
-        return await anyio.to_thread.run_sync(lambda: owner_of(place.session_dir(session_id)))
+        place = place_of(self.store)
+        return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
 
     async def _only_live_one(self) -> str:
         metas, _, _ = await self.metas()

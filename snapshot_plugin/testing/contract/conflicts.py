@@ -220,6 +220,15 @@ class Conflicts(Stage):
 
         assert await opened().load("session") == make_snapshot("a")
 
+    async def test_an_unchanged_save_on_a_named_base_is_what_the_next_save_builds_on(self, opened: Opener) -> None:
+        store, other = opened(), opened()
+        await store.save(make_snapshot("a"))
+        theirs = (await other.load("session")).evolve(messages=make_snapshot("a", "b").messages)
+        assert (await other.save(theirs)).seq == 2
+
+        assert not (await store.save(make_snapshot("a", "b"), base=2)).written
+        assert (await store.save(make_snapshot("a", "b", "c"))).seq == 3
+
     async def test_base_names_the_number_the_session_must_be_at(self, opened: Opener) -> None:
         store = opened()
         await store.save(make_snapshot("a"))

@@ -59,7 +59,7 @@ class Listing(Stage):
 
     async def test_a_session_id_that_no_store_can_hold_is_refused(self, opened: Opener) -> None:
         store = opened()
-        for impossible in ("", ".", "..", "nul\0", "x" * 300, "\ud800"):
+        for impossible in ("", ".", "..", "nul\0", "x" * 20_000, "\ud800"):
             with pytest.raises(InvalidSessionId):
                 await store.save(make_snapshot("a", session_id=impossible))
             with pytest.raises(InvalidSessionId):

@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 
 from snapshot_plugin.errors import Conflict, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.live.place import place_of
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing.build import make_snapshot
@@ -29,7 +30,7 @@ class Threads(Stage):
     async def test_a_store_says_what_it_can_do_beyond_the_contract(self, opened: Opener) -> None:
         store = opened()
         assert store.capabilities == opened().capabilities
-        assert store.capabilities.live == hasattr(store, "session_dir")
+        assert store.capabilities.live == (place_of(store) is not None)
 
     async def test_what_one_face_saves_the_other_loads(self, opened: Opener) -> None:
         store = opened()

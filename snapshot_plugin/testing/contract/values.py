@@ -16,9 +16,14 @@ _LONG = 100_000
 _HUGE = 20_000_000
 
 
+def _size(full: int, loop: str) -> int:
+    """The full size once; the other event loop runs the same code of the store."""
+    return full if loop == "asyncio" else full // 10
+
+
 @cache
-def _long_session() -> SessionSnapshot:
-    return make_snapshot(messages=[{"role": "user", "content": f"{number}"} for number in range(_LONG)])
+def _session_of(count: int) -> SessionSnapshot:
+    return make_snapshot(messages=[{"role": "user", "content": f"{number}"} for number in range(count)])
 
 
 class Values(Stage):
@@ -125,8 +130,10 @@ class Values(Stage):
             await store.save(fewer)
             assert await opened().load("session") == fewer
 
-    async def test_a_huge_tool_output_is_kept_whole_and_noticed(self, opened: Opener) -> None:
-        output = "0123456789abcdef" * (_HUGE // 16)
+    async def test_a_huge_tool_output_is_kept_whole_and_noticed(
+        self, opened: Opener, anyio_backend_name: str
+    ) -> None:
+        output = "0123456789abcdef" * (_size(_HUGE, anyio_backend_name) // 16)
         call = ToolCallBlock(tool_call_id="c", title="cat", status="completed", raw_output=output)
         store = opened()
 
@@ -137,14 +144,15 @@ class Values(Stage):
         assert isinstance(block, ToolCallBlock)
         assert block.raw_output == output
 
-    async def test_a_hundred_thousand_messages_are_kept(self, opened: Opener) -> None:
-        store, session = opened(), _long_session()
+    async def test_a_hundred_thousand_messages_are_kept(self, opened: Opener, anyio_backend_name: str) -> None:
+        count = _size(_LONG, anyio_backend_name)
+        store, session = opened(), _session_of(count)
         whole = await store.save(session)
         longer = await store.save(session.append(make_message("one more")))
 
         messages = (await opened().load("session")).messages
 
-        assert len(messages) == _LONG + 1
-        assert all(message.text == f"{number}" for number, message in enumerate(messages[:_LONG]))
+        assert len(messages) == count + 1
+        assert all(message.text == f"{number}" for number, message in enumerate(messages[:count]))
         assert messages[-1].text == "one more"
-        assert longer.size_bytes < whole.size_bytes / 50
+        assert longer.size_bytes < whole.size_bytes / 20

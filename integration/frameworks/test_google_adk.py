@@ -1,0 +1,175 @@
+"""`SnapshotSessionService` beside ADK's own `InMemorySessionService`, shared by threads, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events import Event
+from google.adk.events.event_actions import EventActions
+from google.adk.sessions import InMemorySessionService
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.genai import types
+
+from integration.frameworks.pages import ROOT, run_page
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.frameworks.google_adk import SnapshotSessionService
+
+PARTS = [
+    types.Part(text="hello"),
+    types.Part(text="hm", thought=True),
+    types.Part(function_call=types.FunctionCall(id="c", name="f", args={"a": [1, None]})),
+    types.Part(function_response=types.FunctionResponse(id="c", name="f", response={"r": 1.5})),
+    types.Part(inline_data=types.Blob(data=b"\0\1", mime_type="image/png")),
+    types.Part(function_call=types.FunctionCall(name="no_id", args={})),
+]
+
+
+def event(number: int, parts: list[types.Part], **state: Any) -> Event:
+    content = types.Content(role="user", parts=parts) if parts else None
+    delta = {name.replace("_", ":", 1): value for name, value in state.items()}
+    actions = EventActions(state_delta=delta)
+    usage = types.GenerateContentResponseUsageMetadata(prompt_token_count=3, candidates_token_count=2)
+    return Event(
+        author="user" if number % 2 else "desk", id=f"e{number}", timestamp=1e9 + number, content=content,
+        actions=actions, usage_metadata=usage if number % 3 == 0 else None,
+    )  # fmt: skip
+
+
+async def outcome(service: Any, step: tuple[Any, ...]) -> Any:
+    what, user, name, number = step
+    who = {"app_name": "shop", "user_id": user}
+    try:
+        if what == "create":
+            made = await service.create_session(**who, session_id=name, state={"k": number, "user:u": number})
+            return made.model_dump(exclude={"last_update_time"})
+        if what == "append":
+            session = await service.get_session(**who, session_id=name)
+            if session is None:
+                return None
+            parts = [PARTS[number % len(PARTS)]][: number % 5]
+            new = event(number, parts, k=number, app_a=number, temp_t=1)
+            await service.append_event(session, new)
+            return session.model_dump(exclude={"last_update_time"})
+        if what == "delete":
+            return await service.delete_session(**who, session_id=name)
+        config = GetSessionConfig(
+            num_recent_events=number % 4, after_timestamp=1e9 + number if number % 2 else None
+        )
+        found = await service.get_session(**who, session_id=name, config=config)
+        return found and found.model_dump(exclude={"last_update_time"})
+    except (AlreadyExistsError, SessionNotFoundError) as error:
+        return type(error).__name__
+
+
+async def contents(service: Any) -> Any:
+    listed = [await service.list_sessions(app_name="shop", user_id=user) for user in ("ada", "bob", None)]
+    kept = [
+        (await service.get_session(app_name="shop", user_id=each.user_id, session_id=each.id)).events
+        for each in listed[2].sessions
+    ]
+    dumps = [
+        sorted(each.model_dump_json(exclude={"last_update_time"}) for each in found.sessions) for found in listed
+    ]
+    users = [await service.get_user_state(app_name="shop", user_id=user) for user in ("ada", "bob")]
+    return dumps, sorted(repr(each) for each in kept), users
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("key", [None, "correct horse"])
+def test_any_sequence_of_calls_behaves_as_in_memory(tmp_path: Path, seed: int, key: str | None) -> None:
+    chance = random.Random(seed)
+    kinds = ["create", "create", *["append"] * 6, "get", "get", "delete"]
+
+    async def main() -> None:
+        ours, theirs = SnapshotSessionService(tmp_path, key), InMemorySessionService()
+        for number in chance.sample(range(60), 25):
+            step = (chance.choice(kinds), chance.choice(["ada", "bob"]), chance.choice("xy"), number)
+            assert await outcome(ours, step) == await outcome(theirs, step), step
+        reopened = SnapshotSessionService(FilesystemStore(tmp_path, key=key))
+        assert await contents(reopened) == await contents(theirs)
+
+    asyncio.run(main())
+
+
+def test_an_event_is_durable_and_kept_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        service = SnapshotSessionService(tmp_path)
+        session = await service.create_session(app_name="shop", user_id="ada", session_id="s")
+        new = event(3, PARTS[:4], app_count=1)
+        for _ in range(2):
+            await service.append_event(session, new)
+        again = SnapshotSessionService(FilesystemStore(tmp_path))
+        found = await again.get_session(app_name="shop", user_id="ada", session_id="s")
+        assert found
+        assert found.events == session.events == [new]
+        with pytest.raises(AlreadyExistsError):
+            await again.create_session(app_name="shop", user_id="ada", session_id="s")
+
+    asyncio.run(main())
+
+
+def test_threads_with_loops_of_their_own_lose_no_event(tmp_path: Path) -> None:
+    who: dict[str, Any] = {"app_name": "shop", "user_id": "ada", "session_id": "s"}
+    asyncio.run(SnapshotSessionService(tmp_path).create_session(**who))
+
+    def work(name: int) -> None:
+        async def main() -> None:
+            service = SnapshotSessionService(tmp_path if name % 2 else FilesystemStore(tmp_path))
+            session = await service.get_session(**who)
+            for number in range(5):
+                await service.append_event(session, event(10 * name + number, PARTS[:1], user_last=number))
+
+        asyncio.run(main())
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(120)
+    found = asyncio.run(SnapshotSessionService(tmp_path).get_session(**who))
+    assert found
+    assert {each.id for each in found.events} == {
+        f"e{10 * name + number}" for name in range(4) for number in range(5)
+    }
+
+
+def test_a_session_of_a_newer_adapter_is_refused_and_people_see_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        service = SnapshotSessionService(tmp_path)
+        session = await service.create_session(app_name="shop", user_id="ada", session_id="s", state={"app:x": 1})
+        await service.append_event(session, event(3, PARTS[:1]))
+        store = FilesystemStore(tmp_path).sync
+        [meta] = [each for each in store.list() if not each.session_id.endswith("+subgraphs")]
+        assert (meta.title, meta.turns, meta.tokens) == ("hello", 1, 5)
+        found = store.load(meta.session_id)
+        store.save(found.evolve(plugins={**found.plugins, "google-adk": {"format": 2}}))
+        with pytest.raises(InvalidSnapshotVersion, match="newer google-adk adapter"):
+            await service.get_session(app_name="shop", user_id="ada", session_id="s")
+
+    asyncio.run(main())
+
+
+def test_a_killed_agent_is_told_what_was_said_before(tmp_path: Path) -> None:
+    def agent(what: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "integration.frameworks.google_agent", str(tmp_path / "store"), what]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+    first = agent("first")
+    assert first.returncode == -9, first.stderr
+    second = agent("second")
+    assert second.stdout.strip() == "told: Plan Oslo | told: Plan Oslo | die | And Bergen", second.stderr
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(run_page("google-adk")["main"]())

@@ -1,0 +1,195 @@
+"""`SnapshotSession` beside the SDK's own `SQLiteSession`, shared by threads, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents.memory import Session, SessionSettings, SQLiteSession
+
+from integration.frameworks.pages import ROOT, run_page
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.frameworks.openai_agents import SnapshotSession
+
+ITEMS: list[Any] = [
+    {"role": "user", "content": "hello"},
+    {"role": "developer", "content": "be brief", "type": "message"},
+    {"role": "user", "content": [{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": "x"}]},
+    {"type": "message", "id": "m1", "role": "assistant", "status": "completed",
+     "content": [{"type": "output_text", "text": "hi", "annotations": [], "logprobs": []}]},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"x": 1}', "id": "fc1"},
+    {"type": "function_call_output", "call_id": "c1", "output": "42"},
+    {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "42"}]},
+    {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "A"},
+    {"type": "reasoning", "id": "r2", "summary": []},
+    {"type": "web_search_call", "id": "w1", "status": "completed", "action": {"type": "search", "query": "q"}},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "t"}]},
+    {"role": "user", "content": []},
+    {"role": "user", "content": "", "tuple": (1, 2), "nested": {"type": "raw", "raw": {"rest": None}}},
+]  # fmt: skip
+
+
+def pair(tmp_path: Path, **settings: Any) -> tuple[SnapshotSession, SQLiteSession]:
+    return SnapshotSession("s", tmp_path / "ours", **settings), SQLiteSession(
+        "s", tmp_path / "theirs.db", **settings
+    )
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: str(item.get("type", item.get("role"))))
+def test_an_item_comes_back_as_from_sqlite(tmp_path: Path, item: Any) -> None:
+    async def main() -> None:
+        ours, theirs = pair(tmp_path)
+        for session in (ours, theirs):
+            await session.add_items([item])
+        reopened = SnapshotSession("s", FilesystemStore(tmp_path / "ours"))
+        assert await reopened.get_items() == await ours.get_items() == await theirs.get_items()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_sequence_of_calls_behaves_as_sqlite(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def step(session: Any, what: int, items: list[Any], limit: int) -> Any:
+        if what < 5:
+            return await session.add_items(items)
+        if what == 5:
+            return await session.pop_item()
+        if what == 6:
+            return await session.get_items(limit)
+        return await session.clear_session() if limit == 0 else await session.get_items()
+
+    async def main() -> None:
+        ours, theirs = pair(tmp_path, session_settings=SessionSettings(limit=chance.choice([None, 3])))
+        for _ in range(40):
+            what, limit = chance.randrange(8), chance.randrange(-1, 6)
+            items = chance.choices(ITEMS, k=chance.randrange(3))
+            assert await step(ours, what, items, limit) == await step(theirs, what, items, limit)
+        assert await ours.get_items(1000) == await theirs.get_items(1000)
+
+    asyncio.run(main())
+
+
+def test_it_is_a_session_of_the_sdk(tmp_path: Path) -> None:
+    session = SnapshotSession("s", tmp_path, session_settings={"limit": 2})
+    assert isinstance(session, Session)
+    assert session.session_settings == SessionSettings(limit=2)
+
+
+def test_five_threads_with_loops_of_their_own_lose_nothing(tmp_path: Path) -> None:
+    shared, failures = SnapshotSession("s", tmp_path), []
+
+    def work(name: int) -> None:
+        async def main() -> None:
+            session = shared if name % 2 else SnapshotSession("s", FilesystemStore(tmp_path))
+            for number in range(10):
+                await session.add_items([{"role": "user", "content": f"{name}-{number}"}])
+
+        try:
+            asyncio.run(main())
+        except Exception as error:  # noqa: BLE001 — shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(5)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(120)
+    found = [item["content"] for item in asyncio.run(shared.get_items())]
+    assert failures == []
+    assert sorted(found) == sorted(f"{name}-{number}" for name in range(5) for number in range(10))
+    for name in range(5):
+        assert [each for each in found if each.startswith(f"{name}-")] == [
+            f"{name}-{number}" for number in range(10)
+        ]
+
+
+def test_two_processes_that_add_to_one_session_lose_nothing(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from snapshot_plugin.frameworks.openai_agents import SnapshotSession\n"
+        "async def main():\n"
+        "    session = SnapshotSession('s', sys.argv[1])\n"
+        "    for number in range(10):\n"
+        "        await session.add_items([{'role': 'user', 'content': f'{sys.argv[2]}{number}'}])\n"
+        "asyncio.run(main())\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in "ab"]
+    assert [each.wait(120) for each in running] == [0, 0]
+    found = {item["content"] for item in asyncio.run(SnapshotSession("s", tmp_path).get_items())}
+    assert found == {f"{name}{number}" for name in "ab" for number in range(10)}
+
+
+def test_compaction_replaces_the_end_at_once_or_not_at_all(tmp_path: Path) -> None:
+    async def main() -> None:
+        session = SnapshotSession("s", tmp_path)
+        await session.add_items([{"role": "user", "content": str(number)} for number in range(6)])
+        read_snapshot: Any = getattr(session, "_get_compaction_snapshot")  # noqa: B009 — as the SDK does
+        snapshot = await read_snapshot(3)
+        assert [item["content"] for item in snapshot.items] == ["3", "4", "5"]
+        assert not snapshot.complete
+        await session.add_items([{"role": "user", "content": "late"}])
+        assert not await snapshot.replace_suffix(1, [{"role": "user", "content": "summary"}])
+        snapshot = await read_snapshot(3)
+        assert await snapshot.replace_suffix(1, [{"role": "user", "content": "summary"}])
+        assert [item["content"] for item in await session.get_items()] == ["0", "1", "2", "3", "4", "summary"]
+
+    asyncio.run(main())
+
+
+def test_an_item_that_is_no_json_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        for session in pair(tmp_path):
+            await session.add_items(ITEMS[:1])
+            with pytest.raises(TypeError):
+                await session.add_items([{"role": "user", "content": "ok"}, {"role": "user", "content": object()}])
+            assert await session.get_items() == ITEMS[:1]
+
+    asyncio.run(main())
+
+
+def test_a_closed_session_refuses_calls(tmp_path: Path) -> None:
+    session = SnapshotSession("s", tmp_path)
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(session.add_items([]))
+
+
+def test_a_session_of_a_newer_adapter_is_refused(tmp_path: Path) -> None:
+    session = SnapshotSession("s", tmp_path)
+    asyncio.run(session.add_items(ITEMS[:1]))
+    store = FilesystemStore(tmp_path).sync
+    found = store.load("s")
+    store.save(found.evolve(plugins={**found.plugins, "openai-agents": 2}))
+    for call in (session.get_items(), session.add_items(ITEMS[:1])):
+        with pytest.raises(InvalidSnapshotVersion, match="newer openai-agents adapter"):
+            asyncio.run(call)
+
+
+def test_an_approval_asked_before_a_kill_is_answered_after_it(tmp_path: Path) -> None:
+    def agent(what: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "integration.frameworks.openai_agent", str(tmp_path / "store"), what]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+    asked = agent("ask")
+    assert asked.returncode == -9, asked.stderr
+    approved = agent("approve")
+    assert approved.stdout.strip() == "Refunded 40.", approved.stderr
+    assert (tmp_path / "store.log").read_text() == "refund\n"
+    items = asyncio.run(SnapshotSession("desk-7", tmp_path / "store").get_items())
+    assert [item.get("type", "message") for item in items] == [
+        "message", "function_call", "function_call_output", "message",
+    ]  # fmt: skip
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(run_page("openai-agents")["main"]())

@@ -1,0 +1,1 @@
+"""Several nodes, one PostgreSQL server, and everything that can die: what was acknowledged, lost, or wrong."""

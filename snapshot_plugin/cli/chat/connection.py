@@ -1,0 +1,165 @@
+"""A connection to an agent: ``asnap run`` as a process, JSON-RPC lines on its standard streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+
+from snapshot_plugin.errors import AgentUnavailable
+
+__all__ = ["Connection", "Refused"]
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """The agent answered a request with an error."""
+
+    def __init__(self, error: Any) -> None:
+        told = error if isinstance(error, dict) else {"message": str(error)}
+        self.code = told.get("code")
+        data = told.get("data")
+        detail = data.get("details") if isinstance(data, dict) else None
+        super().__init__(f"{told.get('message', 'refused')}" + (f": {detail}" if detail else ""))
+
+
+class _Waiting:
+    def __init__(self) -> None:
+        self.answered = anyio.Event()
+        self.message: Json = {}
+
+
+class Connection:
+    """One agent. Updates are handed over in order, before the answer that follows them.
+
+    Args:
+        command: the process to start; it gets a process group of its own, so that Ctrl-C is ours alone.
+        updated: called with the params of each ``session/update``.
+        asked: answers a request of the agent.
+        said: called with each line the process writes to stderr.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        updated: Callable[[Json], None],
+        asked: Callable[[str, Json], Awaitable[Json]],
+        said: Callable[[str], None],
+    ) -> None:
+        self._command, self._updated, self._asked, self._said = list(command), updated, asked, said
+        self._numbers, self._waiting = count(1), dict[int, _Waiting]()
+        self._stack = AsyncExitStack()
+        self.ended = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._process = await self._stack.enter_async_context(
+            await anyio.open_process(self._command, start_new_session=True)
+        )
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._tasks.start_soon(self._listen)
+        self._tasks.start_soon(self._overhear)
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Hang up; the process saves and ends."""
+        with anyio.CancelScope(shield=True):
+            assert self._process.stdin  # noqa: S101 — a pipe
+            await self._process.stdin.aclose()
+            with anyio.move_on_after(10):
+                await self._process.wait()
+            if self._process.returncode is None:
+                self._process.terminate()
+        self._tasks.cancel_scope.cancel()
+        await self._stack.aclose()
+
+    async def request(self, method: str, params: Json) -> Json:
+        """Ask the agent.
+
+        Raises:
+            Refused: it answered with an error.
+            AgentUnavailable: it is gone.
+        """
+        number, waiting = next(self._numbers), _Waiting()
+        self._waiting[number] = waiting
+        await self._send({"id": number, "method": method, "params": params})
+        await waiting.answered.wait()
+        if "error" in waiting.message:
+            raise Refused(waiting.message["error"])
+        result = waiting.message.get("result")
+        return result if isinstance(result, dict) else {}
+
+    async def notify(self, method: str, params: Json) -> None:
+        """Tell the agent."""
+        await self._send({"method": method, "params": params})
+
+    async def _send(self, message: Json) -> None:
+        assert self._process.stdin  # noqa: S101 — a pipe
+        try:
+            await self._process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise self._gone() from None
+        if self.ended.is_set():
+            raise self._gone()
+
+    @staticmethod
+    def _gone() -> AgentUnavailable:
+        return AgentUnavailable("the agent is gone", hint="what was said is saved: asnap resume goes on with it")
+
+    # What comes back ---------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        parts: list[bytes] = []  # of a line that is not whole yet: it may be very long
+        assert self._process.stdout  # noqa: S101 — a pipe
+        async for chunk in self._process.stdout:
+            first, *more = chunk.split(b"\n")
+            parts.append(first)
+            for following in more:
+                self._heard(b"".join(parts))
+                parts = [following]
+        self.ended.set()
+        for waiting in self._waiting.values():
+            waiting.message = {"error": {"message": "the agent is gone"}}
+            waiting.answered.set()
+
+    def _heard(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(message, dict):
+            return
+        params = message.get("params")
+        if "method" not in message:
+            waiting = self._waiting.pop(message.get("id", 0), None)
+            if waiting:
+                waiting.message = message
+                waiting.answered.set()
+        elif "id" in message:
+            self._tasks.start_soon(self._answer, message["id"], str(message["method"]), params or {})
+        elif message["method"] == "session/update" and isinstance(params, dict):
+            self._updated(params)
+
+    async def _answer(self, number: Any, method: str, params: Json) -> None:
+        try:
+            answer: Json = {"result": await self._asked(method, params)}
+        except NotImplementedError:
+            answer = {"error": {"code": -32601, "message": f"{method} is not offered"}}
+        await self._send({"id": number, **answer})
+
+    async def _overhear(self) -> None:
+        rest = b""
+        assert self._process.stderr  # noqa: S101 — a pipe
+        async for chunk in self._process.stderr:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._said(line.decode(errors="replace"))

@@ -1,0 +1,296 @@
+"""The chat itself: prompts and turns with one agent, and the commands that begin with a slash."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from prompt_toolkit import PromptSession
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from snapshot_plugin.cli.chat.asking import prompt_session
+from snapshot_plugin.cli.chat.connection import Connection, Refused
+from snapshot_plugin.cli.chat.display import Display
+from snapshot_plugin.cli.chat.keys import TurnKeys
+from snapshot_plugin.cli.transcript import lines_of
+from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SnapshotError
+from snapshot_plugin.operations.text import plain, several
+
+if TYPE_CHECKING:
+    from snapshot_plugin.cli.call import Call
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["Conversation"]
+
+Json = dict[str, Any]
+_SHOWN_BEFORE = 6
+"""How many messages of a resumed session are shown; the others are named."""
+_SAVE = 10.0
+_HELP = (
+    "/sessions        pick another session and go on with it",
+    "/fork [TITLE]    branch this session, and go on with the branch",
+    "/rename NAME     give this session a name",
+    "/export FILE     write it to FILE: .md, .html, .json, or a bundle",
+    "/open N          what tool call N was given and gave back",
+    "/quit            end (Ctrl-D); everything is saved",
+    "Enter sends, Alt-Enter begins a new line, Ctrl-C cancels a turn. Other commands go to the agent.",
+)
+
+
+class Conversation:
+    """One person, one agent, one session at a time."""
+
+    def __init__(self, call: Call, store: FilesystemStore, command: Sequence[str]) -> None:
+        self._call, self._store = call, store
+        self._display = Display(colour=call.out.notes_have_colour)
+        self.connection = Connection(
+            command, updated=self._display.updated, asked=self._asked, said=self._display.aside
+        )
+        self.session_id = ""
+        self._agent = "agent"
+        self._restored = ""
+        self._turns = 0
+        self.keys = TurnKeys(self._cancel)
+        self._cancelling = anyio.Event()
+        self._prompt: PromptSession[str] = prompt_session(self._status, colour=call.out.notes_have_colour)
+
+    def _status(self) -> str:
+        return self._display.status(self._agent, self._restored)
+
+    # Sessions -----------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Shake hands with the agent.
+
+        Raises:
+            AgentUnavailable: it does not answer as an ACP agent does.
+        """
+        told = {"name": "asnap-chat", "title": "asnap chat", "version": "1"}
+        try:
+            offered = await self.connection.request(
+                "initialize", {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": told}
+            )
+        except Refused as error:
+            raise AgentUnavailable(f"the agent cannot be used: {plain(str(error))}") from error
+        info = offered.get("agentInfo")
+        if isinstance(info, Mapping):
+            self._agent = plain(str(info.get("title") or info.get("name") or "agent"))
+
+    async def new(self, cwd: str) -> None:
+        """Begin a session."""
+        try:
+            result = await self.connection.request("session/new", {"cwd": cwd, "mcpServers": []})
+        except Refused as error:
+            raise _unusable(error) from error
+        self.session_id, self._restored = str(result.get("sessionId", "")), ""
+        self._display.learn_settings(result)
+        self._display.line(f"{self._agent} in {plain(cwd)} · /help for commands, Ctrl-D to end", dim=True)
+
+    async def load(self, session_id: str, cwd: str) -> None:
+        """Go on with a stored session: show its last words, and have the agent take it up."""
+        params = {"sessionId": session_id, "cwd": cwd, "mcpServers": []}
+        self._display.muted = True
+        try:
+            result = await self.connection.request("session/load", params)
+        except Refused as error:
+            raise _unusable(error) from error
+        finally:
+            self._display.muted = False
+        self.session_id = session_id
+        self._display.learn_settings(result)
+        await self._show_before()
+        self._tell_restored(result)
+
+    async def _show_before(self) -> None:
+        from snapshot_plugin.operations.spooled import spooled
+        from snapshot_plugin.operations.transcript import said_of
+
+        found = await anyio.to_thread.run_sync(spooled, self._store, self.session_id)
+        snapshot = found.snapshot if found else await self._store.load(self.session_id)
+        total = len(snapshot.messages)
+        first = max(1, total - _SHOWN_BEFORE + 1)
+        name = plain(snapshot.title or "") or self.session_id
+        earlier = f", {first - 1} earlier: asnap show {shlex.quote(self.session_id)}" if first > 1 else ""
+        self._display.line(f"{name} · {several(total, 'message')}{earlier}", bold=True)
+        for said in said_of(snapshot, tools=False, first=first):
+            for line in lines_of(said, self._call.out.style):
+                self._display.line(line)
+
+    def _tell_restored(self, result: Json) -> None:
+        meta = result.get("_meta")
+        ours = meta.get("asnap") if isinstance(meta, Mapping) else None
+        report = ours.get("restored") if isinstance(ours, Mapping) else None
+        if not isinstance(report, Mapping):
+            self._restored = "restored"
+            return
+        grade = plain(str(report.get("grade")))
+        self._restored = f"restored: {grade}"
+        self._display.line(f"restored: {grade}, {several(int(report.get('messages', 0)), 'message')}", fg="green")
+        for each in (*report.get("notices", ()), *report.get("differences", ())):
+            self._display.line(f"  {plain(str(each))}", dim=True)
+
+    # The loop -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Prompt after prompt, until the person leaves or the agent is gone."""
+        while not self.connection.ended.is_set():
+            try:
+                text = await self._next()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if not text.strip():
+                continue
+            try:
+                if not await self._command(text.strip()):
+                    return
+            except (SnapshotError, Refused) as error:
+                self._display.line(f"error: {plain(getattr(error, 'message', str(error)))}", fg="red")
+                if hint := getattr(error, "hint", ""):
+                    self._display.line(f"  {plain(hint)}")
+        raise AgentUnavailable("the agent is gone", hint="what was said is saved: asnap resume goes on with it")
+
+    async def _next(self) -> str:
+        """The next prompt: one that was typed while the agent worked, or one that is asked for now.
+
+        Raises:
+            EOFError: the person wants to leave.
+        """
+        if self.keys.queued:
+            text = self.keys.queued.pop(0)
+            self._display.line(f"> {plain(text)}", bold=True)
+            return text
+        if self.keys.leaving:
+            raise EOFError
+        ahead, self.keys.ahead = self.keys.ahead, ""
+        with patch_stdout(raw=True):  # what is said meanwhile appears above
+            return await self._prompt.prompt_async(default=ahead)
+
+    async def _command(self, text: str) -> bool:
+        """Do what was typed; False to leave."""
+        name, _, rest = text.partition(" ")
+        ours = {
+            "/sessions": self._switch,
+            "/fork": self._fork,
+            "/rename": self._rename,
+            "/export": self._export,
+            "/open": self._open,
+            "/help": self._help,
+        }
+        if name in ("/quit", "/exit"):
+            return False
+        if name in ours:
+            await ours[name](rest.strip())
+        else:
+            await self._turn(text)
+        return True
+
+    async def _turn(self, text: str) -> None:
+        params = {"sessionId": self.session_id, "prompt": [{"type": "text", "text": text}]}
+        self._turns, self._cancelling = self._turns + 1, anyio.Event()
+        stop = ""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_when_asked)
+            with self.keys.listening():
+                try:
+                    result = await self.connection.request("session/prompt", params)
+                    stop = plain(str(result.get("stopReason", "")))
+                except Refused as error:
+                    stop = f"error: {plain(str(error))}"
+            tasks.cancel_scope.cancel()
+        self._display.end_turn()
+        if stop not in ("end_turn", ""):
+            self._display.line(f"({stop})", fg="yellow")
+        self._display.line()
+
+    def _cancel(self) -> None:
+        self._cancelling.set()
+
+    async def _cancel_when_asked(self) -> None:
+        await self._cancelling.wait()
+        await self.connection.notify("session/cancel", {"sessionId": self.session_id})
+
+    async def _asked(self, method: str, params: Json) -> Json:
+        """Answer a request of the agent: permissions are the person's to give."""
+        if method != "session/request_permission":
+            raise NotImplementedError
+        call = params.get("toolCall")
+        title = self._display.asked_about(call) if isinstance(call, Mapping) else ""
+        options = [each for each in params.get("options") or () if isinstance(each, Mapping)]
+        self._display.line(f"The agent asks: {title or 'may it go on?'}", bold=True)
+        for number, option in enumerate(options, 1):
+            self._display.line(f"  {number}  {plain(str(option.get('name') or option.get('optionId')))}")
+        self._display.line("  Esc  none of them", dim=True)
+        chosen = await self.keys.choose({str(n): str(each.get("optionId")) for n, each in enumerate(options, 1)})
+        if chosen is None:
+            return {"outcome": {"outcome": "cancelled"}}
+        return {"outcome": {"outcome": "selected", "optionId": chosen}}
+
+    # Commands ---------------------------------------------------------------------------------------------------
+
+    async def _help(self, _rest: str) -> None:
+        for line in _HELP:
+            self._display.line(line)
+
+    async def _open(self, rest: str) -> None:
+        if not rest.isdecimal() or not self._display.open(int(rest)):
+            self._display.line("there is no such tool call; each has its number in brackets")
+
+    async def _saved(self) -> None:
+        """Have what was said so far saved, so that what is read from the store is whole."""
+        from snapshot_plugin.manager.predeploy import ask_everyone
+
+        await ask_everyone(self._store, tag="chat", within=_SAVE, only=[self.session_id])
+
+    async def _switch(self, _rest: str) -> None:
+        from snapshot_plugin.cli.picker import pick
+        from snapshot_plugin.operations.session_rows import session_rows
+
+        rows = [row for row in await session_rows(self._store) if not row.live or row.session_id == self.session_id]
+        picked = await pick(self._call, self._store, rows)
+        if picked is not None and picked.session_id != self.session_id:
+            await self.load(picked.session_id, picked.cwd or "/")
+
+    async def _fork(self, rest: str) -> None:
+        from snapshot_plugin.operations.branches import fork
+
+        await self._saved()
+        done = await fork(self._call.work, self._store, self.session_id, title=rest or None)
+        cwd = (await self._store.load(done.session_id)).config.cwd or "/"
+        await self.load(done.session_id, cwd)
+
+    async def _rename(self, rest: str) -> None:
+        from snapshot_plugin.operations.labels import rename
+
+        await self._saved()
+        done = await rename(self._call.work, self._store, self.session_id, rest)
+        self._display.line(plain(done.told), fg="green")
+
+    async def _export(self, rest: str) -> None:
+        from snapshot_plugin.cli.commands.export import form_of
+        from snapshot_plugin.operations.exporting import export
+
+        if not rest:
+            raise InvalidInput("name a file: /export talk.md")
+        await self._saved()
+        form = form_of(rest)
+        clean = form in ("markdown", "html")
+        made = await export(self._call.work, self._store, [self.session_id], form=form, clean=clean, output=rest)
+        try:
+            async with await anyio.open_file(rest, "xb") as file:
+                await file.write(made.data)
+        except OSError as error:
+            raise InvalidInput(f"{rest} cannot be written: {error.strerror}") from error
+        taken = sum(made.about.redacted.values())
+        self._display.line(f"wrote {plain(rest)}" + (f", {several(taken, 'secret')} taken out" if taken else ""))
+
+
+def _unusable(error: Refused) -> AgentUnavailable:
+    if error.code == -32000:  # noqa: PLR2004 — ACP: authentication required
+        return AgentUnavailable(
+            f"the agent wants you to log in: {plain(str(error))}", hint="log in with the agent's own command first"
+        )
+    return AgentUnavailable(f"the agent cannot be used: {plain(str(error))}")

@@ -1,0 +1,72 @@
+"""Keys while the agent works: Ctrl-C cancels, one key answers a question, the rest waits for the next prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import anyio
+from prompt_toolkit.input import create_input
+from prompt_toolkit.keys import Keys
+
+__all__ = ["TurnKeys"]
+
+_CANCEL = frozenset({Keys.ControlC})
+
+
+class TurnKeys:
+    """What is typed during a turn."""
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+        self._choices: Mapping[str, str] = {}
+        self._chosen: str | None = None
+        self._answered = anyio.Event()
+        self.ahead = ""
+        """What was typed that belongs to the next prompt."""
+        self.queued: list[str] = []
+        """Prompts that were typed and sent while the agent worked."""
+        self.leaving = False
+        """Whether Ctrl-D was pressed."""
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take keys from the terminal, unseen."""
+        source = create_input()
+
+        def ready() -> None:
+            for press in source.read_keys():
+                self._pressed(press.key, press.data)
+
+        with source.raw_mode(), source.attach(ready):
+            yield
+
+    def _pressed(self, key: Keys | str, data: str) -> None:
+        if key in _CANCEL:
+            self._cancel()
+            self._answer(None)
+        elif self._choices:
+            if key.lower() in self._choices:
+                self._answer(self._choices[key.lower()])
+            elif key == Keys.Escape:
+                self._answer(None)
+        elif key == Keys.ControlD:
+            self.leaving = True
+        elif key == Keys.Enter and self.ahead.strip():
+            self.queued.append(self.ahead)
+            self.ahead = ""
+        elif key == Keys.Backspace:
+            self.ahead = self.ahead[:-1]
+        elif key == Keys.BracketedPaste or (len(data) == 1 and data.isprintable()):
+            self.ahead += data
+
+    def _answer(self, chosen: str | None) -> None:
+        if self._choices:
+            self._choices, self._chosen = {}, chosen
+            self._answered.set()
+
+    async def choose(self, choices: Mapping[str, str]) -> str | None:
+        """What the key that is pressed stands for; None for Esc and Ctrl-C."""
+        self._choices, self._answered = choices, anyio.Event()
+        await self._answered.wait()
+        return self._chosen

@@ -1,0 +1,113 @@
+"""Markdown as terminal text, while it arrives: every character is shown as soon as its meaning is known.
+
+At most a few characters are held back: marks like ``**`` whose second half may be in the next chunk, and the
+beginning of a line, which may be a heading or a fence. Pure: text goes in, text with colours comes out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from snapshot_plugin.inert import plain
+
+__all__ = ["MarkdownStream"]
+
+_BOLD, _CODE, _FENCE, _HEADING, _QUOTE, _OFF = "\x1b[1m", "\x1b[36m", "\x1b[2m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_FENCES = re.compile(r"\s{0,3}(```|~~~)")
+_HEADINGS = re.compile(r"#{1,6} ")
+_BULLETS = re.compile(r"(\s*)[-*+] (?=\S|\Z)")
+_MAYBE_START = re.compile(r"\s*(?:#{1,6} ?|`{1,3}|~{1,3}|[-*+] ?|>)?\Z")
+"""A beginning of a line that may still become something else."""
+
+
+class MarkdownStream:
+    """One message's text. Without *colour*, the text as it is, made inert."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held = ""
+        self._at_start, self._in_fence = True, False
+        self._bold = self._code = False
+        self._line_style = ""
+
+    def feed(self, text: str) -> str:
+        """What can be shown now that *text* has come."""
+        text = plain(text, lines=True)
+        if not self._colour:
+            return text
+        self._held += text
+        return self._taken(final=False)
+
+    def end(self) -> str:
+        """What was held back, and colours off."""
+        shown = self._taken(final=True) if self._colour else ""
+        is_styled = self._bold or self._code or self._line_style or self._in_fence
+        self._begin()
+        return shown + (_OFF if is_styled else "")
+
+    def _taken(self, *, final: bool) -> str:
+        shown: list[str] = []
+        while self._held:
+            line, newline, rest = self._held.partition("\n")
+            if self._at_start and not newline and not final and _MAYBE_START.match(line):
+                break
+            if self._at_start:
+                line = self._begin_line(line, shown)
+                self._at_start = False
+            hold = 0 if newline or final else _open_mark(line)
+            shown.append(self._inline(line[: len(line) - hold]))
+            self._held = rest if newline else line[len(line) - hold :]
+            if not newline:
+                break
+            self._end_line(shown)
+        return "".join(shown)
+
+    def _begin_line(self, line: str, shown: list[str]) -> str:
+        if _FENCES.match(line):
+            self._in_fence = not self._in_fence
+            self._line_style = _FENCE
+        elif self._in_fence:
+            self._line_style = _CODE
+        elif _HEADINGS.match(line):
+            self._line_style, line = _HEADING, line.lstrip("#").lstrip()
+        elif line.startswith(">"):
+            self._line_style = _QUOTE
+        elif bullet := _BULLETS.match(line):
+            line = f"{bullet[1]}• {line[bullet.end() :]}"
+        if self._line_style:
+            shown.append(self._line_style)
+        return line
+
+    def _end_line(self, shown: list[str]) -> None:
+        if self._line_style or self._code or self._bold:
+            shown.append(_OFF)
+        self._line_style, self._code, self._bold = "", False, False
+        shown.append("\n")
+        self._at_start = True
+
+    def _inline(self, text: str) -> str:
+        if self._line_style in (_FENCE, _CODE):
+            return text
+        parts = []
+        for part in re.split(r"(\*\*|`)", text):
+            if part == "`":
+                self._code = not self._code
+                parts.append(self._style())
+            elif part == "**" and not self._code:
+                self._bold = not self._bold
+                parts.append(self._style())
+            else:
+                parts.append(part)
+        return "".join(parts)
+
+    def _style(self) -> str:
+        on = self._line_style + (_BOLD if self._bold else "") + (_CODE if self._code else "")
+        return _OFF + on
+
+
+def _open_mark(line: str) -> int:
+    """How many characters at the end may be half of a mark."""
+    return 1 if line.endswith("*") and not line.endswith("**") else 0

@@ -1,0 +1,131 @@
+"""``asnap chat``: talk to any ACP agent in the terminal, recorded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from snapshot_plugin.operations.session_rows import SessionRow
+    from snapshot_plugin.store.filesystem import FilesystemStore
+
+__all__ = ["chat", "command"]
+
+
+@declare(
+    "chat",
+    section="Run",
+    examples=(
+        ("asnap chat -- opencode acp", "talk to OpenCode; every word is recorded"),
+        ("asnap chat --cwd ~/shop -- gemini --acp", "in another directory"),
+        ("asnap resume", "pick a session, and go on with it here"),
+    ),
+    exits=(6, 7, 9, 10, 130),
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option("--cwd", metavar="DIR", help="Where the agent works.  [default: here]")
+@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
+async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
+    """Talk to any ACP agent in this terminal, recorded as asnap run records.
+
+    What was interrupted is offered first. /help lists the commands: switch, fork, rename and export sessions.
+    """
+    place = _directory(cwd)
+    _check_terminal(call)
+    async with call.local(create=True) as store:
+        interrupted = await _interrupted(call, store, agent)
+        if interrupted is not None and await _wanted(call, interrupted):
+            await chat(call, store, agent, session_id=interrupted.session_id, cwd=interrupted.cwd or place)
+        else:
+            await chat(call, store, agent, session_id=None, cwd=place)
+
+
+def _directory(given: str | None) -> str:
+    place = os.path.abspath(given or ".")  # noqa: PTH100 — text
+    if not os.path.isdir(place):  # noqa: PTH112 — text
+        raise InvalidInput(f"--cwd {given} is no directory")
+    return place
+
+
+def _check_terminal(call: Call) -> None:
+    from snapshot_plugin.codec.sources import source_from_environment
+
+    if not (call.may_ask and sys.stdout.isatty() and call.out.is_text):
+        raise InvalidInput("asnap chat needs a terminal", hint="editors and scripts speak ACP with asnap run")
+    keys = os.path.join(call.config.storage_path, "keys")  # noqa: PTH118 — text
+    if os.path.isdir(keys) and source_from_environment(call.environ) is None:  # noqa: PTH112 — text
+        raise InvalidInput(
+            "the store is encrypted, and the process that records needs its key",
+            hint="set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE",
+        )
+
+
+async def chat(
+    call: Call,
+    store: FilesystemStore,
+    agent: Sequence[str],
+    *,
+    session_id: str | None,
+    cwd: str,
+    require: str | None = None,
+) -> None:
+    """Talk to *agent* in a new session, or go on with a stored one, until the person leaves."""
+    from snapshot_plugin.cli.chat.conversation import Conversation
+    from snapshot_plugin.cli.chat.unfinished import remembered
+    from snapshot_plugin.cli.ourselves import our_module
+
+    gc.enable()  # it may run for days (see __main__)
+    demand = ("--require", require) if require else ()
+    store_words = ("--store", str(store.path))
+    talk = Conversation(call, store, our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent))
+    async with talk.connection:
+        await talk.begin()
+        if session_id is None:
+            await talk.new(cwd)
+        else:
+            await talk.load(session_id, cwd)
+        with remembered(call, talk.session_id):
+            await talk.run()
+    call.out.note(f"saved; go on with it: {call.out.run(f'asnap resume {shlex.quote(talk.session_id)}')}")
+
+
+# What was interrupted ----------------------------------------------------------------------------------------
+
+
+async def _interrupted(call: Call, store: FilesystemStore, agent: Sequence[str]) -> SessionRow | None:
+    """The session that a killed chat, recorder or agent left behind last, with this agent."""
+    from snapshot_plugin.cli.chat.unfinished import unfinished
+    from snapshot_plugin.cli.recovering import recover_first
+    from snapshot_plugin.live.owners import abandoned
+    from snapshot_plugin.operations.session_rows import session_rows
+
+    died = set(abandoned(store.path)) | unfinished(call)
+    await recover_first(call, store)
+    for row in await session_rows(store):
+        if row.session_id in died and row.state == "ok" and not row.live:
+            snapshot = await store.load(row.session_id)
+            if snapshot.agent is None or not snapshot.agent.command or snapshot.agent.command == tuple(agent):
+                return row
+    return None
+
+
+async def _wanted(call: Call, row: SessionRow) -> bool:
+    from snapshot_plugin.cli.chat.keys import TurnKeys
+    from snapshot_plugin.operations.text import long_ago, plain
+
+    name = plain(row.title or "") or row.short_id
+    call.out.note(f"{name} was interrupted {long_ago(row.changed_at, call.now)} at {row.length}.", fg="yellow")
+    call.out.note("  Go on with it? y/n")
+    keys = TurnKeys(lambda: None)
+    with keys.listening():
+        return await keys.choose({"y": "y", "n": "n"}) == "y"

@@ -1,0 +1,76 @@
+"""``asnap ui``: look at sessions, compare and manage them in the browser."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["command"]
+
+
+@declare(
+    "ui",
+    section="Find",
+    examples=(
+        ("asnap ui", "open the browser on all sessions"),
+        ("asnap ui latest", "on the newest one"),
+        ("asnap ui --read-only --no-open --port 8765", "print the address only; nothing can be changed"),
+    ),
+    exits=(4, 7, 10, 130),
+)
+@click.argument("ref", metavar="[REF]", required=False)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; any free one unless given.")
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
+@click.option("--no-open", is_flag=True, help="Do not start a browser.")
+async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no_open: bool) -> None:
+    """Look at sessions in the browser: read, search, compare, rename, tag, fork, forget and undo.
+
+    Serves on 127.0.0.1 only, until Ctrl-C. The first line on stdout is the address; whoever knows it can read the
+    sessions, so keep it to yourself. Keys and passphrases are asked for here, never in the page.
+    """
+    gc.enable()  # it may run for days (see __main__)
+    try:
+        from snapshot_plugin.web.server import application, listening, new_token, serve
+        from snapshot_plugin.web.site import Site
+    except ImportError as error:
+        raise MissingExtra("asnap ui needs more packages", hint="pip install 'snapshot-plugin[ui]'") from error
+
+    async with call.opened() if read_only else call.store() as store:
+        path = await _path(store, ref)
+        opened, token = listening(port), new_token()
+        number = opened.getsockname()[1]
+        site = Site(store, call.config, environ=call.environ, place=call.place, read_only=read_only)
+        address = f"http://127.0.0.1:{number}{path}#token={token}"
+        call.out.line(address)
+        call.out.note("Ctrl-C ends it")
+        with _browser(call, "" if no_open else address):
+            await serve(application(site, port=number, token=token), opened)
+
+
+async def _path(store: SnapshotStore, ref: str | None) -> str:
+    if ref is None:
+        await store.list()  # a store that is not there, or whose key is wrong, is told before anything is served
+        return "/"
+    from snapshot_plugin.operations.references import find
+
+    target = await find(store, ref)
+    at = f"?at={target.seq}" if target.seq is not None else ""
+    return f"/s/{quote(quote(target.session_id, safe=''), safe='')}{at}"
+
+
+def _browser(call: Call, address: str) -> AbstractContextManager[None]:
+    """Open the browser on a private file that leads to *address*: a command line could be read by other users."""
+    from snapshot_plugin.cli.start_page import start_page
+
+    return start_page(call, address) if address else nullcontext()

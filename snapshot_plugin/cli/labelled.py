@@ -1,0 +1,23 @@
+"""How ``rename``, ``tag``, ``pin`` and ``note`` say what they did."""
+
+from __future__ import annotations
+
+from snapshot_plugin.cli.output import Output
+from snapshot_plugin.operations.labels import Label
+from snapshot_plugin.operations.text import plain
+
+__all__ = ["ToldLabel"]
+
+
+class ToldLabel(Label):
+    """A label as a person sees it."""
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        if not self.changed:
+            out.note(f"nothing to change: {plain(self.told)}")
+            return
+        out.note(plain(self.told))
+        if self.live_pid:
+            out.note(f"  it is live: process {self.live_pid} carries it from now on")
+        out.note(f"  to take it back: {out.run('asnap undo')}")

@@ -1,0 +1,185 @@
+"""`SnapshotSessionStore`: transcripts of the Claude Agent SDK as sessions of a snapshot store.
+
+::
+
+    options = ClaudeAgentOptions(session_store=SnapshotSessionStore("sessions"))
+
+A transcript is a session; those of its subagents are a companion session that lists hide. Runs on asyncio and trio.
+Install ``snapshot-plugin[claude-agent-sdk]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from claude_agent_sdk import SessionStore, fold_session_summary
+
+from snapshot_plugin.frameworks.claude_entries import entry_of, message_of, model_of
+from snapshot_plugin.frameworks.conversations import check_format, described
+from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.sessions import (
+    COMPANION,
+    Change,
+    SharedSession,
+    labelled,
+    new_session,
+    session_id_for,
+    shared_session,
+)
+from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.recent import Recent
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["SnapshotSessionStore"]
+
+FRAMEWORK = "claude-agent-sdk"
+FORMAT = 1
+_SUMMARY = f"{FRAMEWORK}:summary"
+_SUBPATH = "subpath"
+_SESSIONS = 64
+
+
+class SnapshotSessionStore(SessionStore):
+    """Keeps transcripts: durable when `append` returns. Entries with a known ``uuid`` are not added again.
+
+    Args:
+        place: a directory, a URL, or an open store.
+        key: a passphrase or key source; everything but ids is then encrypted.
+    """
+
+    def __init__(
+        self, place: str | os.PathLike[str] | SnapshotStore | SyncStore, key: str | KeySource | None = None
+    ) -> None:
+        self.store = open_place(place, key)
+        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+
+    async def append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
+        """Add entries to a transcript, all or none, in the order of the calls."""
+        if entries:
+            await in_thread(self._append, key, entries)
+
+    async def load(self, key: Mapping[str, Any]) -> list[Any] | None:
+        """The entries of a transcript; None if it was never written."""
+        return await in_thread(self._load, key)
+
+    async def list_sessions(self, project_key: str) -> list[Any]:
+        """The sessions of a project with the time of their last change, in milliseconds."""
+        return await in_thread(lambda: [_listed(*each) for each in self._project(project_key)])
+
+    async def list_session_summaries(self, project_key: str) -> list[Any]:
+        """The SDK's own summaries of the sessions of a project."""
+        return await in_thread(lambda: [self._summary(*each) for each in self._project(project_key)])
+
+    async def delete(self, key: Mapping[str, Any]) -> None:
+        """Remove a transcript for ever: with its subagents' transcripts, or (``subpath``) just one of those."""
+        await in_thread(self._delete, key)
+
+    async def list_subkeys(self, key: Mapping[str, Any]) -> list[str]:
+        """The subpaths of a session."""
+        return await in_thread(self._subkeys, key)
+
+    # Inside, in a worker thread --------------------------------------------------------------------------
+
+    def _session(self, key: Mapping[str, Any], *, sub: bool) -> SharedSession:
+        project = hashlib.sha256(key["project_key"].encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        session_id = session_id_for(f"{key['session_id']}.{project}") + (COMPANION if sub else "")
+        session = shared_session(self.store, session_id)
+        self._recent.put(session_id, session)
+        return session
+
+    def _append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
+        subpath = key.get(_SUBPATH)
+        added = [_in(subpath, message_of(entry)) for entry in entries]
+        self._session(key, sub=bool(subpath)).change(lambda head: self._appended(head, key, entries, added))
+
+    def _appended(
+        self, head: SessionSnapshot | None, key: Mapping[str, Any], entries: Sequence[Any], added: Sequence[Message]
+    ) -> Change | None:
+        subpath = key.get(_SUBPATH)
+        known = {_identity(message) for message in head.messages} if head else set()
+        fresh = [at for at, each in enumerate(added) if each.id is None or _identity(each) not in known]
+        if not fresh:
+            return None
+        base = _checked(head) or new_session(self._session(key, sub=bool(subpath)).session_id, FRAMEWORK)
+        about = {"project": key["project_key"], "session": key["session_id"]}
+        plugins = {**base.plugins, FRAMEWORK: {"format": FORMAT, **about}}
+        if not subpath:
+            before = thaw(base.plugins.get(_SUMMARY))
+            plugins[_SUMMARY] = fold_session_summary(before, key, [entries[at] for at in fresh])
+        messages = (*base.messages, *(added[at] for at in fresh))
+        facts: dict[str, Any] = {"plugins": plugins, "updated_at": max(base.updated_at, SharedSession.now())}
+        models = [model for at in fresh if (model := model_of(added[at]))]
+        cwd = next((each["cwd"] for each in entries if isinstance(each.get("cwd"), str)), base.config.cwd)
+        if models or cwd != base.config.cwd:
+            facts["config"] = base.config.evolve(model=models[-1] if models else base.config.model, cwd=cwd)
+        return Change(described(base, messages, **facts), {"framework": FRAMEWORK, **about})
+
+    def _messages(self, key: Mapping[str, Any]) -> tuple[Message, ...]:
+        subpath = key.get(_SUBPATH)
+        head = _checked(self._session(key, sub=bool(subpath)).current())
+        messages = head.messages if head else ()
+        return tuple(each for each in messages if each.metadata.get(_SUBPATH) == subpath) if subpath else messages
+
+    def _load(self, key: Mapping[str, Any]) -> list[Any] | None:
+        return [entry_of(message) for message in self._messages(key)] or None
+
+    def _project(self, project_key: str) -> Iterator[tuple[SnapshotMeta, str]]:
+        for meta, about in labelled(self.store, FRAMEWORK, "project", "session"):
+            if about.get("project") == project_key and not meta.session_id.endswith(COMPANION):
+                yield meta, about["session"]
+
+    def _summary(self, meta: SnapshotMeta, session_id: str) -> dict[str, Any]:
+        kept = self.store.section(meta.session_id, "plugins", _SUMMARY) or {}
+        return {**_listed(meta, session_id), "data": kept.get("data", {})}
+
+    def _subkeys(self, key: Mapping[str, Any]) -> list[str]:
+        head = _checked(self._session(key, sub=True).current())
+        return sorted({each.metadata[_SUBPATH] for each in head.messages}) if head else []
+
+    def _delete(self, key: Mapping[str, Any]) -> None:
+        subpath, companion = key.get(_SUBPATH), self._session(key, sub=True)
+        with companion.lock:
+            if not subpath:
+                self._session(key, sub=False).delete()
+            if not subpath or self._subkeys(key) == [subpath]:
+                companion.delete()
+                return
+
+            def without(head: SessionSnapshot | None) -> Change | None:
+                kept = (
+                    tuple(each for each in head.messages if each.metadata.get(_SUBPATH) != subpath) if head else ()
+                )
+                if head is None or len(kept) == len(head.messages):
+                    return None
+                return Change(described(head, kept), {"framework": FRAMEWORK})
+
+            companion.change(without)
+
+
+def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
+    if found is not None:
+        about = found.plugins.get(FRAMEWORK)
+        check_format(FRAMEWORK, found.session_id, about.get("format") if isinstance(about, dict) else None, FORMAT)
+    return found
+
+
+def _in(subpath: str | None, message: Message) -> Message:
+    return message.evolve(metadata={**message.metadata, _SUBPATH: subpath}) if subpath else message
+
+
+def _identity(message: Message) -> tuple[str | None, Any]:
+    return message.id, message.metadata.get(_SUBPATH)
+
+
+def _listed(meta: SnapshotMeta, session_id: str) -> dict[str, Any]:
+    return {"session_id": session_id, "mtime": int(meta.saved_at.timestamp() * 1000)}

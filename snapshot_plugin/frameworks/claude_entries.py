@@ -1,0 +1,145 @@
+"""Transcript entries of the Claude Agent SDK as messages of a session, and back.
+
+Prompts, answers, thoughts, tool calls and results are readable; every other field of an entry is in
+``metadata.claude``. An entry that the mapping would not give back exactly (a queue operation, a summary, a kind of
+a later release) is kept as it is and hidden from people. Entries are plain JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import datetime
+from typing import Any
+
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
+from snapshot_plugin.frameworks.conversations import is_exact_json, opaque, raw_of
+from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
+from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.snapshot import Message, Role
+from snapshot_plugin.model.times import moment_of
+
+__all__ = ["entry_of", "message_of", "model_of"]
+
+_FIELD = "claude"
+
+
+def message_of(entry: Any) -> Message:
+    """An entry as a message; its ``uuid`` is the message's id.
+
+    Raises:
+        TypeError, InvalidInput: JSON cannot carry the entry.
+    """
+    exact = entry if is_exact_json(entry) else json.loads(json.dumps(entry))
+    if not is_exact_json(exact):
+        raise InvalidInput("an entry holds a NaN, an infinity, a huge number, or is nested too deeply for JSON")
+    try:
+        message = _mapped(exact)
+        if message is not None and entry_of(message) == exact:
+            return message
+    except (InvalidSnapshot, AttributeError, KeyError, TypeError, ValueError):
+        pass
+    uuid = exact.get("uuid") if isinstance(exact, dict) else None
+    if not isinstance(uuid, str):
+        return opaque(_FIELD, exact)
+    return opaque(_FIELD, {name: value for name, value in exact.items() if name != "uuid"}).evolve(id=uuid)
+
+
+def entry_of(message: Message) -> Any:
+    """The entry that *message* was made of; each call makes a new one."""
+    known = {} if message.id is None else {"uuid": message.id}
+    raw = raw_of(_FIELD, message)
+    if raw is not None:
+        return {**raw, **known} if known else raw
+    entry = thaw(message.metadata[_FIELD])
+    inner, parts = entry["message"], entry.pop("parts")
+    inner["content"] = message.text if parts is None else _parts(message, parts)
+    if (usage := message.metadata.get("usage")) is not None:
+        inner["usage"] = thaw(usage)
+    if message.timestamp is not None:
+        entry["timestamp"] = _stamp(message.timestamp)
+    return {**entry, **known}
+
+
+def model_of(message: Message) -> str | None:
+    """The model that wrote the message, where the entry says so."""
+    kept = message.metadata.get(_FIELD, {})
+    inner = kept.get("message") if isinstance(kept, dict) else None
+    model = inner.get("model") if isinstance(inner, dict) else None
+    return model if isinstance(model, str) else None
+
+
+def _mapped(entry: dict[str, Any]) -> Message | None:
+    kind, inner = entry["type"], entry.get("message")
+    if kind not in ("user", "assistant") or not isinstance(inner, dict) or "parts" in entry:
+        return None
+    content, role = inner["content"], _role(kind, inner["content"])
+    blocks = [TextBlock(text=content)] if isinstance(content, str) else [_block(part) for part in content]
+    if not blocks:
+        return None
+    kept = {name: value for name, value in entry.items() if name not in ("message", "uuid")}
+    kept["message"] = {name: value for name, value in inner.items() if name not in ("content", "usage")}
+    kept["parts"] = None if isinstance(content, str) else [_rest(part) for part in content]
+    metadata: dict[str, Any] = {_FIELD: kept}
+    if "usage" in inner:
+        metadata["usage"] = inner["usage"]
+    if role == "tool":
+        metadata["tool_call_id"] = content[0]["tool_use_id"]
+    moment = None
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        moment = moment_of(kept["timestamp"])
+        if _stamp(moment) == kept["timestamp"]:
+            del kept["timestamp"]
+        else:
+            moment = None
+    return Message(role=role, content=blocks, id=entry.get("uuid"), timestamp=moment, metadata=metadata)
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _role(kind: str, content: Any) -> Role:
+    if kind == "assistant":
+        return "assistant"
+    answers = isinstance(content, list) and [part.get("type") for part in content] == ["tool_result"]
+    return "tool" if answers else "user"
+
+
+_READABLE = {"text": ("text",), "thinking": ("thinking",), "tool_use": ("id", "name", "input")}
+"""The fields of a part that its block holds; all other parts are blocks as they are."""
+
+
+def _block(part: dict[str, Any]) -> Any:
+    kind = part["type"]
+    if kind == "text":
+        return TextBlock(text=part["text"])
+    if kind == "thinking":
+        return ThoughtBlock(text=part["thinking"])
+    if kind == "tool_use":
+        return ToolCallBlock(tool_call_id=part["id"], title=part["name"], raw_input=part["input"])
+    if kind == "tool_result" and isinstance(part.get("content"), str):
+        return TextBlock(text=part["content"])
+    return parse_block(part)
+
+
+def _rest(part: dict[str, Any]) -> dict[str, Any] | None:
+    kind = part["type"]
+    if kind == "tool_result" and isinstance(part.get("content"), str):
+        return {name: value for name, value in part.items() if name != "content"}
+    if kind not in _READABLE:
+        return None
+    return {name: value for name, value in part.items() if name not in _READABLE[kind]}
+
+
+def _parts(message: Message, parts: list[dict[str, Any] | None]) -> list[Any]:
+    return [_part(block, rest) for block, rest in zip(message.content, parts, strict=True)]
+
+
+def _part(block: Any, rest: dict[str, Any] | None) -> Any:
+    if rest is None:
+        return thaw(block.raw())
+    if rest["type"] == "tool_use":
+        return {**rest, "id": block.tool_call_id, "name": block.title, "input": thaw(block.raw_input)}
+    field = {"text": "text", "thinking": "thinking"}.get(rest["type"], "content")
+    return {**rest, field: block.text}

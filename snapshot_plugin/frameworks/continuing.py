@@ -1,0 +1,27 @@
+"""How a framework's session is continued: in code, with the adapter that wrote it."""
+
+from __future__ import annotations
+
+__all__ = ["how_to_continue"]
+
+_LINES = {
+    "langgraph": 'builder.compile(SnapshotSaver({place!r})).invoke(…, {{"configurable": {{"thread_id": {id!r}}}}})',
+    "openai-agents": "await Runner.run(agent, prompt, session=SnapshotSession({id!r}, {place!r}))",
+    "claude-agent-sdk": "ClaudeAgentOptions(resume={id!r}, session_store=SnapshotSessionStore({place!r}))",
+    "agent-framework": "Agent(client, context_providers=[SnapshotHistoryProvider({place!r})])"
+    ".run(prompt, session=AgentSession(session_id={id!r}))",
+    "google-adk": "Runner(…, session_service=SnapshotSessionService({place!r})).run_async(…, session_id={id!r})",
+    "pydantic-ai": "await agent.run(prompt, conversation=await SnapshotConversationStore({place!r}).load({id!r}))",
+    "persistent": "async with persistent_session(agent, agent_id={id!r}, store={place!r}): ...",
+}
+_SUFFIXED = ("claude-agent-sdk", "google-adk")
+"""Whose ids end with a digest of the project or user that the framework's own id is unique in."""
+
+
+def how_to_continue(provider_type: str | None, session_id: str, place: str) -> str | None:
+    """A line of Python that continues a session of this kind; None if it is not continued in code."""
+    line = _LINES.get(provider_type or "")
+    if line is None:
+        return None
+    name = session_id.rpartition(".")[0] if provider_type in _SUFFIXED else session_id
+    return line.format(id=name or session_id, place=place)

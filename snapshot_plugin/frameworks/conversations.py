@@ -1,0 +1,100 @@
+"""What people see of a framework's session (title, turns, tokens, model), and entries kept without being shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.model.frozen import MAX_DEPTH, thaw
+from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
+
+__all__ = ["check_format", "described", "is_exact_json", "opaque", "raw_of", "title_of"]
+
+_TITLE = 80
+_RAW = "raw"
+
+
+def title_of(messages: Iterable[Message]) -> str | None:
+    """The beginning of the first prompt, on one line."""
+    for message in messages:
+        if message.role == "user" and (words := " ".join(message.text[: 4 * _TITLE].split())):
+            return words if len(words) <= _TITLE else words[: _TITLE - 1] + "…"
+    return None
+
+
+def described(snapshot: SessionSnapshot, messages: tuple[Message, ...], **facts: Any) -> SessionSnapshot:
+    """*snapshot* with *messages*, a title from the first prompt, and its turns and tokens counted.
+
+    A title that people gave stays. Messages that both have in common are counted once.
+    """
+    old = snapshot.messages
+    if messages is old and not facts:
+        return snapshot
+    if messages is not old:
+        facts = {"metrics": _metrics(snapshot, messages), **facts}
+        if not snapshot.title and "title" not in facts and (title := title_of(messages[:20])):
+            facts["title"] = title
+    return snapshot.model_copy(update={"messages": messages}).evolve(**facts)
+
+
+def _metrics(snapshot: SessionSnapshot, messages: tuple[Message, ...]) -> Metrics:
+    old, before = snapshot.messages, snapshot.metrics
+    grown = len(messages) >= len(old) and messages[: len(old)] == old
+    added = messages[len(old) :] if grown else messages
+    turns, given, said = _counted(added)
+    if grown:
+        turns, given, said = turns + before.turns, given + before.input_tokens, said + before.output_tokens
+    return before.evolve(turns=turns, input_tokens=given, output_tokens=said, total_tokens=given + said)
+
+
+def _counted(messages: Sequence[Message]) -> tuple[int, int, int]:
+    turns = given = said = 0
+    for message in messages:
+        turns += message.role == "user" and bool(message.content)
+        usage = message.metadata.get("usage")
+        if isinstance(usage, dict):
+            given += _number(usage.get("input_tokens"))
+            said += _number(usage.get("output_tokens"))
+    return turns, given, said
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 40 else 0
+
+
+def opaque(framework: str, raw: Any, *, role: Role = "system") -> Message:
+    """An entry that is kept for the framework and hidden from people: it has no words."""
+    return Message(role=role, metadata={framework: {_RAW: raw}})
+
+
+def raw_of(framework: str, message: Message) -> Any:
+    """What `opaque` was given; None if the message is none of these."""
+    kept = message.metadata.get(framework)
+    return thaw(kept[_RAW]) if isinstance(kept, dict) and _RAW in kept and not message.content else None
+
+
+def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
+    """Whether JSON gives *value* back with the same types: no tuples, no subclasses, no NaN."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return bool(-(1 << 63) <= value < 1 << 63)
+    if kind is float:
+        return math.isfinite(value)
+    if levels == 0:
+        return False
+    if kind is list:
+        return all(is_exact_json(each, levels - 1) for each in value)
+    return kind is dict and all(type(k) is str and is_exact_json(v, levels - 1) for k, v in value.items())
+
+
+def check_format(framework: str, session_id: str, found: object, known: int) -> None:
+    """Raise `InvalidSnapshotVersion` if a newer release of the adapter wrote the session."""
+    if type(found) is int and found > known:
+        raise InvalidSnapshotVersion(
+            f"session {session_id} was written by a newer {framework} adapter (format {found}, known: {known})",
+            session_id=session_id, hint="upgrade snapshot-plugin",
+        )  # fmt: skip

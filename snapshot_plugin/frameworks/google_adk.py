@@ -1,0 +1,268 @@
+"""`SnapshotSessionService`: sessions of Google's Agent Development Kit as sessions of a snapshot store.
+
+::
+
+    runner = Runner(app_name="shop", agent=agent, session_service=SnapshotSessionService("sessions"))
+
+Events are the messages of a session, its state is a section. State of an app and of a user, which their sessions
+share, is in companion sessions that lists hide. Install ``snapshot-plugin[google-adk]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.session import Session
+from google.adk.sessions.state import State
+from pydantic_core import to_jsonable_python
+
+from snapshot_plugin.frameworks.conversations import check_format, described
+from snapshot_plugin.frameworks.google_events import json_of, message_of
+from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.sessions import (
+    COMPANION,
+    Change,
+    SharedSession,
+    labelled,
+    new_session,
+    session_id_for,
+    shared_session,
+)
+from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.recent import Recent
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["SnapshotSessionService"]
+
+FRAMEWORK = "google-adk"
+FORMAT = 1
+_STATE = f"{FRAMEWORK}:state"
+_SESSIONS = 64
+_PREFIXES = {"app": State.APP_PREFIX, "user": State.USER_PREFIX}
+
+
+class SnapshotSessionService(BaseSessionService):
+    """Keeps sessions: each event is durable when `append_event` returns. An event that is repeated is kept once.
+
+    Args:
+        place: a directory, a URL, or an open store.
+        key: a passphrase or key source; everything but ids is then encrypted.
+    """
+
+    def __init__(
+        self, place: str | os.PathLike[str] | SnapshotStore | SyncStore, key: str | KeySource | None = None
+    ) -> None:
+        self.store = open_place(place, key)
+        self._kept = _Sessions(self.store)
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: dict[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Begin a session; `AlreadyExistsError` if there is one with this id."""
+        name = (session_id or "").strip() or str(uuid.uuid4())
+        return await in_thread(self._kept.create, (app_name, user_id, name), state or {})
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """A session with its events and the state it shares; None if there is none."""
+        return await in_thread(self._kept.get, (app_name, user_id, session_id.strip()), config)
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """The sessions of an app, or of one user, without events; the one changed last is last."""
+        return ListSessionsResponse(sessions=await in_thread(self._kept.listed, app_name, user_id))
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Remove a session for ever. What it shares with others stays."""
+        await in_thread(self._kept.delete, (app_name, user_id, session_id.strip()))
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """What all sessions of a user share, without the prefix ``user:``."""
+        return await in_thread(self._kept.shared_state, app_name, user_id)
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Add an event and apply its change of state; `SessionNotFoundError` if the session is not there."""
+        if event.partial:
+            return event
+        self._apply_temp_state(session, event)
+        event = self._trim_temp_delta_state(event)
+        key = (session.app_name, session.user_id, session.id)
+        if await in_thread(self._kept.append, key, event):
+            self._commit_event_to_session(session, event)
+            session.last_update_time = event.timestamp
+        return event
+
+
+class _Sessions:
+    """The work of the service, in a worker thread."""
+
+    def __init__(self, store: SyncStore) -> None:
+        self._store = store
+        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+
+    def create(self, key: tuple[str, str, str], state: Mapping[str, Any]) -> Session:
+        """See `create_session`."""
+        if self._session(key).current() is not None:
+            raise AlreadyExistsError(f"Session with id {key[2]} already exists.")
+        own = self._share(key, state)
+
+        def change(head: SessionSnapshot | None) -> Change:
+            if head is not None:
+                raise AlreadyExistsError(f"Session with id {key[2]} already exists.")
+            made = new_session(self._session(key).session_id, FRAMEWORK)
+            return self._change(made, key, own, time.time())
+
+        self._session(key).change(change)
+        found = self.get(key, None)
+        if found is None:
+            raise SessionNotFoundError(f"Session {key[2]} not found.")
+        return found
+
+    def get(self, key: tuple[str, str, str], config: GetSessionConfig | None) -> Session | None:
+        """See `get_session`."""
+        head = _checked(self._session(key).current())
+        if head is None:
+            return None
+        messages = head.messages
+        if config and config.num_recent_events is not None:
+            messages = messages[-config.num_recent_events :] if config.num_recent_events else ()
+        events = [Event.model_validate(json_of(each)) for each in messages]
+        if config and config.after_timestamp is not None:
+            old = [at for at, event in enumerate(events) if event.timestamp < config.after_timestamp]
+            events = events[old[-1] + 1 :] if old else events
+        return self._made(key, head.plugins, events)
+
+    def listed(self, app_name: str, user_id: str | None) -> list[Session]:
+        """See `list_sessions`."""
+        found = [self._made(key, sections, []) for key, sections in self._of(app_name, user_id)]
+        return sorted(found, key=lambda each: (each.last_update_time, each.user_id, each.id))
+
+    def _of(self, app_name: str, user_id: str | None) -> Iterator[tuple[tuple[str, str, str], Mapping[str, Any]]]:
+        for meta, about in labelled(self._store, FRAMEWORK, "app", "user", "session"):
+            named = (about.get("app"), about.get("user"), about.get("session"))
+            if meta.session_id.endswith(COMPANION) or named[0] != app_name or user_id not in (None, named[1]):
+                continue
+            sections = {name: self._store.section(meta.session_id, "plugins", name) for name in (FRAMEWORK, _STATE)}
+            yield (app_name, str(named[1]), str(named[2])), sections
+
+    def delete(self, key: tuple[str, str, str]) -> None:
+        """See `delete_session`."""
+        self._session(key).delete()
+
+    def append(self, key: tuple[str, str, str], event: Event) -> bool:
+        """Save an event; False if it was there already. Shared state is saved first: that can be repeated."""
+        message = message_of(event.model_dump(mode="json", exclude_none=True))
+        session, added = self._session(key), True
+        known = _checked(session.current())
+        if known is None:
+            raise SessionNotFoundError(f"Session {key[2]} not found.")
+        if _has(known, message):
+            return False
+        own = self._share(key, event.actions.state_delta if event.actions else {})
+
+        def change(head: SessionSnapshot | None) -> Change | None:
+            nonlocal added
+            if head is None:
+                raise SessionNotFoundError(f"Session {key[2]} not found.")
+            added = not _has(head, message)
+            if not added:
+                return None
+            grown = described(head, (*head.messages, message), updated_at=max(head.updated_at, session.now()))
+            return self._change(grown, key, own, event.timestamp)
+
+        session.change(change)
+        return added
+
+    def shared_state(self, app_name: str, user_id: str | None = None) -> dict[str, Any]:
+        """The state of an app, or of a user of it."""
+        head = _checked(self._companion(app_name, user_id).current())
+        return dict(thaw(head.plugins.get(_STATE, {}))) if head else {}
+
+    def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, Any]:
+        """Save what *delta* says about the app and the user; returns what it says about the session itself."""
+        plain = to_jsonable_python(dict(delta))
+        own = {name: value for name, value in plain.items() if not name.startswith(_ALL_PREFIXES)}
+        for kind, user_id in (("app", None), ("user", key[1])):
+            prefix = _PREFIXES[kind]
+            more = {name.removeprefix(prefix): value for name, value in plain.items() if name.startswith(prefix)}
+            if more:
+                self._extend(self._companion(key[0], user_id), more)
+        return own
+
+    @staticmethod
+    def _extend(session: SharedSession, more: Mapping[str, Any]) -> None:
+        def change(head: SessionSnapshot | None) -> Change:
+            base = _checked(head) or new_session(session.session_id, FRAMEWORK)
+            state = {**base.plugins.get(_STATE, {}), **more}
+            made = base.evolve(plugins={FRAMEWORK: {"format": FORMAT}, _STATE: state}, updated_at=session.now())
+            return Change(made, {"framework": FRAMEWORK})
+
+        session.change(change)
+
+    @staticmethod
+    def _change(base: SessionSnapshot, key: tuple[str, str, str], own: Mapping[str, Any], when: float) -> Change:
+        about = {"app": key[0], "user": key[1], "session": key[2]}
+        state = {**base.plugins.get(_STATE, {}), **own} if own else base.plugins.get(_STATE, {})
+        core = {"format": FORMAT, **about, "last_update_time": when}
+        made = base.evolve(plugins={**base.plugins, FRAMEWORK: core, _STATE: state})
+        return Change(made, {"framework": FRAMEWORK, **about})
+
+    def _made(self, key: tuple[str, str, str], sections: Mapping[str, Any], events: list[Event]) -> Session:
+        state = dict(thaw(sections.get(_STATE) or {}))
+        for kind, user_id in (("app", None), ("user", key[1])):
+            shared = self.shared_state(key[0], user_id)
+            state.update({_PREFIXES[kind] + name: value for name, value in shared.items()})
+        when = sections[FRAMEWORK]["last_update_time"]
+        return Session(
+            app_name=key[0], user_id=key[1], id=key[2], state=state, events=events, last_update_time=when
+        )
+
+    def _session(self, key: tuple[str, str, str]) -> SharedSession:
+        return self._shared(session_id_for(f"{key[2]}.{_digest(key[:2])}"))
+
+    def _companion(self, app_name: str, user_id: str | None) -> SharedSession:
+        owner = (app_name,) if user_id is None else (app_name, user_id)
+        return self._shared(f"state.{_digest(owner)}{COMPANION}")
+
+    def _shared(self, session_id: str) -> SharedSession:
+        session = shared_session(self._store, session_id)
+        self._recent.put(session_id, session)
+        return session
+
+
+_ALL_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
+
+
+def _has(snapshot: SessionSnapshot, message: Message) -> bool:
+    return any(each == message for each in snapshot.messages if each.id == message.id)
+
+
+def _digest(names: tuple[str, ...]) -> str:
+    return hashlib.sha256(repr(names).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
+    if found is not None:
+        about = found.plugins.get(FRAMEWORK)
+        check_format(FRAMEWORK, found.session_id, about.get("format") if isinstance(about, dict) else None, FORMAT)
+    return found

@@ -1,0 +1,278 @@
+"""A LangGraph checkpoint as a snapshot, and back.
+
+The ``messages`` channel is the conversation. Every other channel is a section of its own under ``plugins``, which
+is not written again while its version stands. The checkpoint's own fields are the section ``langgraph``; the writes
+of each task are a section ``langgraph:writes:…``.
+"""
+
+from __future__ import annotations
+
+import base64
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import WRITES_IDX_MAP, writes_sort_key
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.frameworks.conversations import check_format, described, is_exact_json, opaque, raw_of
+from snapshot_plugin.frameworks.langchain_messages import Mapped, langchain_message, mapped
+from snapshot_plugin.model.frozen import freeze, thaw
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+__all__ = ["CORE", "Codec", "Messages", "core_of", "writes_key", "writes_prefix"]
+
+FRAMEWORK = "langgraph"
+CORE = FRAMEWORK
+FORMAT = 1
+_CHANNEL, _WRITES, _MESSAGES = f"{FRAMEWORK}:channel:", f"{FRAMEWORK}:writes:", "messages"
+
+
+def core_of(snapshot: SessionSnapshot | None) -> Mapping[str, Any] | None:
+    """The fields of the checkpoint that *snapshot* holds; None if it holds none."""
+    core = snapshot.plugins.get(CORE) if snapshot else None
+    if isinstance(core, dict) and snapshot:
+        check_format(FRAMEWORK, snapshot.session_id, core.get("format"), FORMAT)
+        return core
+    return None
+
+
+def writes_prefix(ns: str, checkpoint_id: str) -> str:
+    """How the sections of a checkpoint's pending writes begin."""
+    return f"{_WRITES}{ns}:{checkpoint_id}:"
+
+
+def writes_key(ns: str, checkpoint_id: str, task_id: str) -> str:
+    """The section of one task's pending writes."""
+    return writes_prefix(ns, checkpoint_id) + task_id
+
+
+class Messages:
+    """The conversation as it was mapped or rebuilt last: what did not change is neither mapped nor built again."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._known: dict[str | int, Mapped] = {}
+
+    def mapped(self, given: Sequence[BaseMessage], before: tuple[Message, ...]) -> tuple[Message, ...]:
+        """*given* as messages of a session; those that are equal in *before* are the same objects."""
+        known, fresh, out = self._known, dict[str | int, Mapped](), list[Message]()
+        for index, each in enumerate(given):
+            name = each.id or index
+            found = known.get(name)
+            if found is None or not found.stands_for(each):
+                found = self._new(each, before[index] if index < len(before) else None)
+            if found is None:
+                out.append(opaque(FRAMEWORK, self._codec.packed(each)))
+            else:
+                fresh[name] = found
+                out.append(found.message)
+        self._known = fresh
+        return before if len(out) == len(before) and all(map(operator.is_, out, before)) else tuple(out)
+
+    @staticmethod
+    def _new(given: BaseMessage, before: Message | None) -> Mapped | None:
+        found = mapped(given)
+        return found._replace(message=before) if found and before is not None and before == found.message else found
+
+    def rebuilt(self, messages: Sequence[Message]) -> list[BaseMessage]:
+        """The messages of LangChain that *messages* stand for; nobody else has the objects."""
+        known, fresh, out = self._known, dict[str | int, Mapped](), list[BaseMessage]()
+        for index, each in enumerate(messages):
+            raw = None if each.content else raw_of(FRAMEWORK, each)
+            if raw is not None:
+                out.append(self._codec.unpacked(raw))
+                continue
+            name = each.id or index
+            found = known.get(name)
+            if found is None or found.message is not each:
+                found = Mapped(each, langchain_message(each))
+            fresh[name] = found
+            out.append(found.copy())
+        self._known = fresh
+        return out
+
+
+class Codec:
+    """Turns checkpoints into snapshots with a serializer for values that are not JSON."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self._serde = serde
+
+    # Values ----------------------------------------------------------------------------------------------
+
+    def packed(self, value: Any) -> Any:
+        """*value* as JSON: itself if JSON gives it back exactly, else what the serializer makes of it.
+
+        Raises:
+            InvalidInput: the serializer would pickle it.
+        """
+        if is_exact_json(value):
+            return freeze({"json": value})
+        kind, data = self._serde.dumps_typed(value)
+        self._check(kind)
+        return freeze({"type": kind, "data": base64.b64encode(data).decode()})
+
+    def unpacked(self, stored: Mapping[str, Any]) -> Any:
+        """The value that was packed."""
+        if "json" in stored:
+            return thaw(stored["json"])
+        self._check(stored["type"])
+        return self._serde.loads_typed((stored["type"], base64.b64decode(stored["data"])))
+
+    @staticmethod
+    def _check(kind: str) -> None:
+        if "pickle" in kind:
+            raise InvalidInput(
+                f"a value would be stored as {kind!r}: pickles run code when they are read",
+                hint="keep JSON, messages, dataclasses or pydantic models in the state",
+            )
+
+    # Writing ---------------------------------------------------------------------------------------------
+
+    def snapshot(
+        self,
+        base: SessionSnapshot,
+        checkpoint: Mapping[str, Any],
+        about: Mapping[str, Any],
+        *,
+        new_versions: Mapping[str, Any],
+        messages: Messages,
+    ) -> SessionSnapshot:
+        """The snapshot of *checkpoint* on top of *base*; *about* has its namespace, parent and metadata."""
+        values = dict(checkpoint["channel_values"])
+        reusable = self._unchanged(base, checkpoint, about, new_versions)
+        talk: Any = values.get(_MESSAGES)
+        delta = isinstance(talk, _DeltaSnapshot)
+        talk = talk.value if delta else talk
+        is_talk = isinstance(talk, list) and all(isinstance(each, BaseMessage) for each in talk)
+        said = base.messages
+        if is_talk:
+            del values[_MESSAGES]
+            said = said if _MESSAGES in reusable else messages.mapped(talk, said)
+        own = {name: value for name, value in checkpoint.items() if name != "channel_values"}
+        core = {**about, "format": FORMAT, "talk": ("delta" if delta else "plain") if is_talk else None}
+        core["checkpoint"] = self.packed(own)
+        sections = self._carried(base, core)
+        sections[CORE] = freeze(core)
+        for name, value in values.items():
+            kept = base.plugins.get(_CHANNEL + name) if name in reusable else None
+            sections[_CHANNEL + name] = self.packed(value) if kept is None else kept
+        facts: dict[str, Any] = {"plugins": sections, "updated_at": max(base.updated_at, _time(checkpoint, base))}
+        if said is not base.messages and (model := _model(said)):
+            facts["config"] = base.config.evolve(model=model)
+        return described(base, said, **facts)
+
+    @staticmethod
+    def _unchanged(
+        head: SessionSnapshot | None,
+        checkpoint: Mapping[str, Any],
+        about: Mapping[str, Any],
+        new: Mapping[str, Any],
+    ) -> frozenset[str]:
+        """The channels whose value in *head*, the parent, still stands: their version is the same."""
+        core = core_of(head)
+        if core is None or core["id"] != about["parent"] or core["ns"] != about["ns"]:
+            return frozenset()
+        before = core["checkpoint"].get("json", {}).get("channel_versions", {})
+        now = checkpoint["channel_versions"]
+        return frozenset(name for name in now if name not in new and before.get(name) == now[name])
+
+    @staticmethod
+    def _carried(base: SessionSnapshot, core: Mapping[str, Any]) -> dict[str, Any]:
+        """Sections that are not the old checkpoint's: other plugins', and early or late writes."""
+        old = core_of(base)
+        gone = writes_prefix(old["ns"], old["id"]) if old and old["id"] != core["id"] else None
+        return {
+            name: value
+            for name, value in base.plugins.items()
+            if name != CORE and not name.startswith(_CHANNEL) and not (gone and name.startswith(gone))
+        }
+
+    def with_writes(
+        self, snapshot: SessionSnapshot, key: str, writes: Sequence[tuple[str, Any]], task_path: str
+    ) -> SessionSnapshot:
+        """*snapshot* with a task's writes. Ordinary writes that are there stay; special ones are replaced.
+
+        Returns *snapshot* itself if that changes nothing.
+        """
+        before = snapshot.plugins.get(key) or {"writes": ()}
+        kept = {each[0]: each for each in before["writes"]}
+        replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
+        for index, (channel, value) in enumerate(writes):
+            place = WRITES_IDX_MAP.get(channel, index)
+            if replace or place not in kept:
+                kept[place] = [place, channel, self.packed(value)]
+        if list(kept.values()) == list(before["writes"]):
+            return snapshot
+        section = {"path": before.get("path", task_path), "writes": [kept[place] for place in sorted(kept)]}
+        return snapshot.evolve(plugins={**snapshot.plugins, key: section})
+
+    # Reading ---------------------------------------------------------------------------------------------
+
+    def checkpoint(self, snapshot: SessionSnapshot, messages: Messages) -> dict[str, Any]:
+        """The checkpoint that *snapshot* holds; *messages* has what was rebuilt before."""
+        core = core_of(snapshot) or {}
+        checkpoint: dict[str, Any] = self.unpacked(core["checkpoint"])
+        values = {
+            name.removeprefix(_CHANNEL): self.unpacked(value)
+            for name, value in snapshot.plugins.items()
+            if name.startswith(_CHANNEL)
+        }
+        if core["talk"]:
+            talk = messages.rebuilt(snapshot.messages)
+            values[_MESSAGES] = _DeltaSnapshot(talk) if core["talk"] == "delta" else talk
+        return {**checkpoint, "channel_values": values}
+
+    def has_value(self, snapshot: SessionSnapshot, channel: str) -> bool:
+        """Whether the checkpoint stores a value of *channel*."""
+        core = core_of(snapshot) or {}
+        return _CHANNEL + channel in snapshot.plugins or (channel == _MESSAGES and bool(core.get("talk")))
+
+    def value(self, snapshot: SessionSnapshot, channel: str) -> Any:
+        """The stored value of one channel."""
+        if _CHANNEL + channel in snapshot.plugins:
+            return self.unpacked(snapshot.plugins[_CHANNEL + channel])
+        return self.checkpoint(snapshot, Messages(self))["channel_values"][channel]
+
+    def pending(
+        self, ns: str, checkpoint_id: str, *snapshots: SessionSnapshot, channels: frozenset[str] | None = None
+    ) -> list[tuple[str, str, Any]]:
+        """The pending writes of a checkpoint, in the order in which live execution applies them."""
+        prefix = writes_prefix(ns, checkpoint_id)
+        found = {each[:2]: each for snapshot in snapshots for each in _written(snapshot, prefix)}
+        ordered = sorted(found.values(), key=lambda each: writes_sort_key(each[2], each[0], each[1]))
+        return [
+            (task, channel, self.unpacked(value))
+            for task, _, _, channel, value in ordered
+            if channels is None or channel in channels
+        ]
+
+
+def _written(snapshot: SessionSnapshot, prefix: str) -> Iterator[tuple[str, int, str, str, Any]]:
+    for name, section in snapshot.plugins.items():
+        if name.startswith(prefix):
+            for place, channel, value in section["writes"]:
+                yield name.removeprefix(prefix), place, section["path"], channel, value
+
+
+def _time(checkpoint: Mapping[str, Any], base: SessionSnapshot) -> Any:
+    from datetime import datetime  # noqa: PLC0415 — beside its only use
+
+    try:
+        moment = datetime.fromisoformat(checkpoint["ts"])
+    except (KeyError, TypeError, ValueError):
+        return base.updated_at
+    return moment if moment.tzinfo else base.updated_at
+
+
+def _model(messages: Sequence[Message]) -> str | None:
+    for message in reversed(messages[-8:]):
+        about = message.metadata.get("langchain", {}).get("response_metadata", {})
+        name = about.get("model_name") or about.get("model")
+        if isinstance(name, str):
+            return name
+    return None

@@ -1,0 +1,207 @@
+"""`SnapshotSession`: conversations of the OpenAI Agents SDK as sessions of a snapshot store.
+
+::
+
+    result = await Runner.run(agent, "Hello", session=SnapshotSession("user-123", "sessions"))
+
+Behaves as the SDK's `SQLiteSession`, with history, integrity checks and encryption; an interrupted run can be kept
+with it (`save_run_state`). Install ``snapshot-plugin[openai-agents]``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agents.memory.session import SessionABC
+from agents.memory.session_settings import SessionSettings
+from agents.run_state import RunState
+
+from snapshot_plugin.frameworks.conversations import check_format, described
+from snapshot_plugin.frameworks.openai_items import item_of, message_of
+from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.sessions import Change, new_session, session_id_for, shared_session
+from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.store.hop import in_thread
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["SnapshotSession"]
+
+FRAMEWORK = "openai-agents"
+FORMAT = 1
+T = TypeVar("T")
+_RUN_STATE = f"{FRAMEWORK}:run-state"
+
+
+class SnapshotSession(SessionABC):
+    """The items of one conversation: durable when a call returns.
+
+    Any number of threads, event loops and processes may use the same session; each call is atomic.
+
+    Args:
+        session_id: which conversation.
+        place: a directory, a URL, or an open store.
+        key: a passphrase or key source; everything but ids is then encrypted.
+        session_settings: the SDK's settings, as for its own sessions: a default limit for `get_items`.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        place: str | os.PathLike[str] | SnapshotStore | SyncStore,
+        key: str | KeySource | None = None,
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
+        self.session_id = session_id
+        settings = SessionSettings(**session_settings) if isinstance(session_settings, dict) else session_settings
+        self.session_settings = settings or SessionSettings()
+        self._session = shared_session(open_place(place, key), session_id_for(session_id))
+        self._closed = False
+
+    # The SDK's protocol ----------------------------------------------------------------------------------
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """All items, or the latest *limit*, oldest first. A negative limit means all."""
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        return await self._run(self._get, limit)
+
+    async def add_items(self, items: Sequence[Any]) -> None:
+        """Add items at the end, all or none."""
+        await self._run(self._replace, lambda before: (*before, *map(message_of, items)) if items else before)
+
+    async def pop_item(self) -> Any | None:
+        """Remove and return the last item; None if there is none."""
+        return await self._run(self._pop)
+
+    async def clear_session(self) -> None:
+        """Remove all items and a kept run state. Earlier snapshots stay in the history; see `delete_session`."""
+        await self._run(self._clear)
+
+    def close(self) -> None:
+        """Refuse further calls. The store stays open for other sessions."""
+        self._closed = True
+
+    # Beyond it -------------------------------------------------------------------------------------------
+
+    async def delete_session(self) -> None:
+        """Remove the session and its history for ever."""
+        await self._run(self._session.delete)
+
+    async def save_run_state(self, state: RunState[Any, Any] | None) -> None:
+        """Keep an interrupted run (``result.to_state()``) with the session, or with None, forget it."""
+        kept = None if state is None else state.to_json()
+        await self._run(self._keep, kept)
+
+    async def load_run_state(self, agent: Any) -> RunState[Any, Any] | None:
+        """The run that was kept, for *agent*; None if there is none. Approve or reject, then run it."""
+        kept = await self._run(self._kept)
+        return None if kept is None else await RunState.from_json(agent, kept)
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
+    ) -> Any | None:
+        """What the SDK's compaction session asks its underlying session for: items, and how to replace the last."""
+        from agents.memory.session import _CompactionSnapshot  # noqa: PLC0415 — not in every supported release
+
+        messages = await self._run(self._messages)
+        seen = messages[-limit:]
+
+        async def replace_suffix(start: int, output: list[Any]) -> bool:
+            return await self._run(self._replace_suffix, seen[start:], output, prune_prefix)
+
+        return _CompactionSnapshot([item_of(each) for each in seen], len(messages) <= limit, replace_suffix)
+
+    # Inside, in a worker thread --------------------------------------------------------------------------
+
+    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+        if self._closed:
+            raise RuntimeError("SnapshotSession is closed")
+        return await in_thread(work, *args)
+
+    def _snapshot(self) -> SessionSnapshot | None:
+        return self._checked(self._session.current())
+
+    @staticmethod
+    def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
+        if found is not None:
+            check_format(FRAMEWORK, found.session_id, found.plugins.get(FRAMEWORK), FORMAT)
+        return found
+
+    def _messages(self) -> tuple[Message, ...]:
+        found = self._snapshot()
+        return found.messages if found else ()
+
+    def _get(self, limit: int | None) -> list[Any]:
+        messages = self._messages()
+        first = 0 if limit is None or limit < 0 else max(0, len(messages) - limit)
+        return [item_of(each) for each in messages[first:]]
+
+    def _replace(self, make: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> None:
+        def change(head: SessionSnapshot | None) -> Change | None:
+            before = head.messages if head else ()
+            after = make(before)
+            return None if after is before else self._change(head, after)
+
+        self._session.change(change)
+
+    def _change(self, head: SessionSnapshot | None, messages: tuple[Message, ...]) -> Change:
+        base = self._checked(head) or new_session(self._session.session_id, FRAMEWORK)
+        facts: dict[str, Any] = {"updated_at": max(base.updated_at, self._session.now())}
+        if FRAMEWORK not in base.plugins:
+            facts["plugins"] = {**base.plugins, FRAMEWORK: FORMAT}
+        return Change(described(base, messages, **facts), {"framework": FRAMEWORK, "session": self.session_id})
+
+    def _pop(self) -> Any | None:
+        popped: list[Message] = []
+
+        def without_last(before: tuple[Message, ...]) -> tuple[Message, ...]:
+            popped[:] = before[-1:]
+            return before[:-1] if before else before
+
+        self._replace(without_last)
+        return item_of(popped[0]) if popped else None
+
+    def _clear(self) -> None:
+        with self._session.lock:
+            self._keep(None)
+            self._replace(lambda before: () if before else before)
+
+    def _keep(self, state: Any | None) -> None:
+        def change(head: SessionSnapshot | None) -> Change | None:
+            if state is None and (head is None or _RUN_STATE not in head.plugins):
+                return None
+            made, labels = self._change(head, head.messages if head else ())
+            plugins = {name: value for name, value in made.plugins.items() if name != _RUN_STATE}
+            return Change(made.evolve(plugins={**plugins, _RUN_STATE: state} if state else plugins), labels)
+
+        self._session.change(change)
+
+    def _kept(self) -> Any | None:
+        found = self._snapshot()
+        return thaw(found.plugins.get(_RUN_STATE)) if found else None
+
+    def _replace_suffix(
+        self, expected: tuple[Message, ...], output: Sequence[Any], expired: Callable[[Any], bool] | None
+    ) -> bool:
+        replaced = False
+
+        def make(before: tuple[Message, ...]) -> tuple[Message, ...]:
+            nonlocal replaced
+            replaced = bool(expected) and before[-len(expected) :] == expected
+            if not replaced:
+                return before
+            kept = before[: -len(expected)]
+            while expired and kept and expired(item_of(kept[0])):
+                kept = kept[1:]
+            return (*kept, *map(message_of, output))
+
+        self._replace(make)
+        return replaced

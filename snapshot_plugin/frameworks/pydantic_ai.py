@@ -1,0 +1,286 @@
+"""`SnapshotConversationStore`: pydantic-ai conversations as sessions of a snapshot store.
+
+::
+
+    store = SnapshotConversationStore("sessions")
+    conversation = await store.load("chat-7") or Conversation(conversation_id="chat-7")
+    result = await agent.run("Hello", conversation=conversation)
+    await store.save(result)
+
+A conversation is a session: its history is the session's messages, entries of branches it left are sections. A fork
+is a session of its own that keeps the ids of the entries it shares. Install ``snapshot-plugin[pydantic-ai]``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from snapshot_plugin.frameworks.conversations import check_format, described, title_of
+from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.pydantic_messages import json_of, message_of, model_of, prompt_of
+from snapshot_plugin.frameworks.sessions import (
+    Change,
+    SharedSession,
+    labelled,
+    new_session,
+    session_id_for,
+    shared_session,
+)
+from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.snapshot import Message, Parent, SessionSnapshot
+from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.recent import Recent
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["SnapshotConversationStore"]
+
+FRAMEWORK = "pydantic-ai"
+FORMAT = 1
+_LEFT = f"{FRAMEWORK}:left:"
+"""Entries of branches that the conversation left."""
+_SESSIONS, _ENTRIES = 64, 4096
+_records: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
+T = TypeVar("T")
+
+
+class _Entry(NamedTuple):
+    parent: str | None
+    message: Message
+
+
+class SnapshotConversationStore(ConversationStore):
+    """Keeps conversations: durable when `save` returns, and refused if somebody else saved meanwhile.
+
+    `delete` erases a conversation and its history for ever; forks keep the entries they share.
+
+    Args:
+        place: a directory, a URL, or an open store.
+        key: a passphrase or key source; everything but ids is then encrypted.
+    """
+
+    def __init__(
+        self, place: str | os.PathLike[str] | SnapshotStore | SyncStore, key: str | KeySource | None = None
+    ) -> None:
+        self.store = open_place(place, key)
+        self._conversations = _Conversations(self.store)
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """The record of a conversation; None if there is none."""
+        return await in_thread(self._conversations.read_record, conversation_id)
+
+    async def read_records(
+        self, *, scope: str | None = None, limit: int | None = None
+    ) -> Sequence[ConversationRecord]:
+        """The records, or those of a scope, the one saved last first."""
+        return await in_thread(self._conversations.read_records, scope, limit)
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Save a record and its new entries at once, or raise `ConversationConflict` and save neither."""
+        await in_thread(self._conversations.write, record, new_entries, expected_revision)
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Erase a conversation for ever, or raise `ConversationConflict` if it was saved meanwhile."""
+        await in_thread(self._conversations.delete, conversation_id, expected_revision)
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """One entry; `LookupError` if no conversation has it."""
+        return (await in_thread(self._conversations.history, entry_id, 1))[0]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """The entries up to *head_id*, or the last *limit* of them."""
+        return [] if head_id is None or limit == 0 else await in_thread(self._conversations.history, head_id, limit)
+
+
+class _Conversations:
+    """The work of the store, in a worker thread."""
+
+    def __init__(self, store: SyncStore) -> None:
+        self._store = store
+        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+        self._homes: Recent[str] = Recent(_ENTRIES)
+
+    def _session(self, conversation_id: str) -> SharedSession:
+        session = shared_session(self._store, session_id_for(conversation_id))
+        self._recent.put(session.session_id, session)
+        return session
+
+    def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """The record of a conversation."""
+        record = _record_of(self._session(conversation_id).current())
+        if record is not None:
+            self._remember(record)
+        return record
+
+    def _remember(self, record: ConversationRecord) -> None:
+        for entry_id in (record.head_id, *record.branches):
+            if entry_id is not None:
+                self._homes.put(entry_id, record.conversation_id)
+
+    def read_records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
+        """The records of a scope, or all, newest first."""
+        found = [
+            (meta.changed_at, about["conversation_id"])
+            for meta, about in labelled(self._store, FRAMEWORK, "conversation_id")
+            if scope is None or about.get("scope") == scope
+        ]
+        newest = sorted(found, key=lambda each: each[0], reverse=True)[:limit]
+        records = (self.read_record(conversation_id) for _, conversation_id in newest)
+        return [record for record in records if record is not None]
+
+    def write(
+        self, record: ConversationRecord, new_entries: Sequence[ConversationEntry], expected: str | None
+    ) -> None:
+        """Save a record and its new entries."""
+        raw = ModelMessagesTypeAdapter.dump_python([entry.message for entry in new_entries], mode="json")
+        added = {
+            entry.id: _Entry(entry.parent_id, message_of(data, entry.id))
+            for entry, data in zip(new_entries, raw, strict=True)
+        }
+        session = self._session(record.conversation_id)
+        source = self._entries_of(record.forked_from) if expected is None and record.forked_from else {}
+
+        def change(head: SessionSnapshot | None) -> Change:
+            stored = _record_of(head)
+            if (stored.revision if stored else None) != expected:
+                raise ConversationConflict(record.conversation_id)
+            base = head or new_session(session.session_id, FRAMEWORK, _updated(record))
+            if head is None and record.forked_from:
+                base = base.evolve(parent=self._parent(record))
+            return self._changed(base, record, {**source, **_entries(head), **added})
+
+        session.change(change)
+        self._remember(record)
+
+    def _parent(self, record: ConversationRecord) -> Parent | None:
+        source = self._session(record.forked_from or "")
+        head = source.current()
+        kept = [message.id for message in head.messages] if head else []
+        index = kept.index(record.forked_at) + 1 if record.forked_at in kept else 0
+        return Parent(session_id=source.session_id, seq=source.seq, message_index=index) if head else None
+
+    @staticmethod
+    def _changed(base: SessionSnapshot, record: ConversationRecord, known: Mapping[str, _Entry]) -> Change:
+        try:
+            chain = _chain(record.head_id, known)
+            reachable = {each for tip in record.branches for each in _chain(tip, known)}
+        except LookupError:  # a concurrent delete or rewrite released them
+            raise ConversationConflict(record.conversation_id) from None
+        left = reachable.difference(chain)
+        data = _records.dump_python(record, mode="json")
+        kept = {name: value for name, value in base.plugins.items() if not name.startswith(_LEFT)}
+        sections = {_LEFT + each: base.plugins.get(_LEFT + each) or _section(known[each]) for each in left}
+        messages = tuple(known[each].message for each in chain)
+        facts: dict[str, Any] = {
+            "plugins": {**kept, **sections, FRAMEWORK: {**data, "format": FORMAT}},
+            "updated_at": _updated(record),
+        }
+        asked = (Message(role="user", content=words) for each in messages[:8] if (words := prompt_of(each)))
+        if not base.title and (title := title_of(asked)):
+            facts["title"] = title
+        if model := next((model for each in reversed(messages[-8:]) if (model := model_of(each))), None):
+            facts["config"] = base.config.evolve(model=model)
+        labels = {"framework": FRAMEWORK, "conversation_id": record.conversation_id}
+        return Change(
+            described(base, messages, **facts), {**labels, "scope": record.scope} if record.scope else labels
+        )
+
+    def delete(self, conversation_id: str, expected: str) -> None:
+        """Erase a conversation that is at this revision."""
+        session = self._session(conversation_id)
+        with session.lock:
+            record = _record_of(session.current())
+            if record is None or record.revision != expected:
+                raise ConversationConflict(conversation_id)
+            session.delete()
+
+    def history(self, head_id: str, limit: int | None) -> list[ConversationEntry]:
+        """The entries up to one."""
+        known = self._entries_of(self._homes.get(head_id))
+        if head_id not in known:
+            known = self._searched(head_id)
+        chain = _chain(head_id, known)
+        wanted = [known[each] for each in (chain if limit is None else chain[-limit:])]
+        messages = ModelMessagesTypeAdapter.validate_python([json_of(entry.message) for entry in wanted])
+        return [
+            ConversationEntry(id=entry.message.id or "", parent_id=entry.parent, message=message)
+            for entry, message in zip(wanted, messages, strict=True)
+        ]
+
+    def _entries_of(self, conversation_id: str | None) -> Mapping[str, _Entry]:
+        return _entries(self._session(conversation_id).current()) if conversation_id is not None else {}
+
+    def _searched(self, entry_id: str) -> Mapping[str, _Entry]:
+        """The entries of the conversation that has this one, found by looking at all of them."""
+        for _, about in labelled(self._store, FRAMEWORK, "conversation_id"):
+            known = self._entries_of(about.get("conversation_id"))
+            if entry_id in known:
+                self._homes.put(entry_id, about["conversation_id"])
+                return known
+        raise LookupError(f"no conversation has the entry {entry_id!r}")
+
+
+def _record_of(snapshot: SessionSnapshot | None) -> ConversationRecord | None:
+    data = snapshot.plugins.get(FRAMEWORK) if snapshot else None
+    if snapshot is None or not isinstance(data, dict):
+        return None
+    check_format(FRAMEWORK, snapshot.session_id, data.get("format"), FORMAT)
+    plain = {name: value for name, value in thaw(data).items() if name != "format"}
+    return _records.validate_python(plain)
+
+
+def _entries(snapshot: SessionSnapshot | None) -> dict[str, _Entry]:
+    """Every entry of a conversation: its history, and the branches it left."""
+    if snapshot is None:
+        return {}
+    out: dict[str, _Entry] = {
+        name.removeprefix(_LEFT): _Entry(kept["parent"], Message.model_validate(thaw(kept["message"])))
+        for name, kept in snapshot.plugins.items()
+        if name.startswith(_LEFT)
+    }
+    parent = None
+    for message in snapshot.messages:
+        out[message.id or ""] = _Entry(parent, message)
+        parent = message.id
+    return out
+
+
+def _section(entry: _Entry) -> dict[str, Any]:
+    return {"parent": entry.parent, "message": entry.message.raw()}
+
+
+def _chain(tip: str | None, known: Mapping[str, _Entry]) -> list[str]:
+    """The entries up to *tip*, oldest first; `LookupError` if one is missing."""
+    out: list[str] = []
+    while tip is not None:
+        if tip not in known or len(out) > len(known):
+            raise LookupError(f"there is no entry {tip!r}")
+        out.append(tip)
+        tip = known[tip].parent
+    return out[::-1]
+
+
+def _updated(record: ConversationRecord) -> datetime:
+    updated: datetime = record.updated_at
+    return updated

@@ -1,0 +1,154 @@
+"""A session that several threads and processes change: each change is made on top of the newest snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from snapshot_plugin.errors import Conflict, InvalidSessionId, SnapshotNotFound
+from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.log import Tip
+from snapshot_plugin.store.sync import SyncStore
+
+__all__ = ["COMPANION", "Change", "SharedSession", "labelled", "new_session", "session_id_for", "shared_session"]
+
+_ATTEMPTS = 100
+_PREFIX = 40
+COMPANION = "+subgraphs"
+"""How the id of a session ends that only holds parts of another one. Lists hide it."""
+_RESERVED = re.compile(r"\+(memory|subgraphs)$|~[0-9a-f]{24}$")
+
+
+class Change(NamedTuple):
+    """A new snapshot of a session, and the labels it is saved with."""
+
+    snapshot: SessionSnapshot
+    labels: Mapping[str, str]
+
+
+class SharedSession:
+    """One session of a store. Use `shared_session`: all users in a process then share one object and its lock."""
+
+    def __init__(self, store: SyncStore, session_id: str) -> None:
+        self.store, self.session_id = store, session_id
+        self.lock = threading.RLock()
+        self.seq = 0
+        """The number of the snapshot that `current` returned last; 0 if there was none."""
+        self._snapshot: SessionSnapshot | None = None
+        self._tip: Tip | None = None
+
+    def current(self) -> SessionSnapshot | None:
+        """The newest snapshot; None if the session does not exist. Read again only if somebody else changed it."""
+        with self.lock:
+            tip = self.store.tip(self.session_id)
+            if tip is not None and self._tip is None and self.seq == tip.seq:
+                self._tip = tip  # our own save
+            elif tip is None or tip != self._tip:
+                self._read(tip)
+            return self._snapshot
+
+    @staticmethod
+    def now() -> datetime:
+        """The time that a change is made at."""
+        return datetime.now(UTC)
+
+    @property
+    def last(self) -> SessionSnapshot | None:
+        """What this process saved or read last, without a look at the store."""
+        return self._snapshot
+
+    def _read(self, tip: Tip | None) -> None:
+        self._snapshot, self._tip, self.seq = None, None, 0
+        if tip is None:
+            return
+        try:
+            found = self.store.read(self.session_id)
+        except SnapshotNotFound:  # it was deleted while we looked
+            return
+        self._snapshot, self._tip, self.seq = found.snapshot, tip, found.ref.seq
+
+    def change(self, make: Callable[[SessionSnapshot | None], Change | None]) -> int:
+        """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
+
+        *make* is called again if somebody else saved meanwhile. If it returns None, nothing is saved.
+        """
+        with self.lock:
+            for _ in range(_ATTEMPTS):
+                change = make(self.current())
+                if change is None:
+                    return self.seq
+                try:
+                    ref = self.store.save(change.snapshot, base=self.seq, labels=change.labels, trigger="framework")
+                except Conflict:
+                    self._read(None)
+                    continue
+                self._snapshot, self.seq, self._tip = change.snapshot, ref.seq, None
+                return ref.seq
+        raise Conflict(
+            f"session {self.session_id} was changed by others each of {_ATTEMPTS} times it was to be saved",
+            session_id=self.session_id, hint="try again; one writer per session is faster",
+        )  # fmt: skip
+
+    def delete(self) -> None:
+        """Remove the session for ever, if it exists."""
+        with self.lock:
+            with contextlib.suppress(SnapshotNotFound):
+                self.store.delete(self.session_id, purge=True)
+            self._read(None)
+
+
+_SHARED: WeakKeyDictionary[SyncStore, WeakValueDictionary[str, SharedSession]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def shared_session(store: SyncStore, session_id: str) -> SharedSession:
+    """The one object of this process for a session of *store*."""
+    with _LOCK:
+        sessions = _SHARED.setdefault(store, WeakValueDictionary())
+        session = sessions.get(session_id)
+        if session is None:
+            session = sessions[session_id] = SharedSession(store, session_id)
+        return session
+
+
+def labelled(store: SyncStore, framework: str, *names: str) -> Iterator[tuple[SnapshotMeta, Mapping[str, str]]]:
+    """Every session of a framework with its labels.
+
+    A session that people saved last (a new title, a fork) has no labels: its section is read instead.
+    """
+    for meta in store.list():
+        if meta.provider_type == framework:
+            known = all(name in meta.labels for name in names)
+            yield meta, meta.labels if known else store.section(meta.session_id, "plugins", framework) or {}
+
+
+def new_session(session_id: str, framework: str, now: datetime | None = None) -> SessionSnapshot:
+    """An empty session that belongs to *framework*."""
+    moment = now or datetime.now(UTC)
+    return SessionSnapshot(
+        session_id=session_id, created_at=moment, updated_at=moment, provider_type=framework,
+        agent={"name": framework},
+    )  # fmt: skip
+
+
+def session_id_for(name: str) -> str:
+    """A session id for an id of a framework: itself if a store can hold it, else its beginning and a digest.
+
+    Two names never get the same id, nor the id of a companion session.
+    """
+    with contextlib.suppress(InvalidSessionId):
+        if not _RESERVED.search(name):
+            check_session_id(name)
+            check_session_id(name + COMPANION)
+            return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name[:_PREFIX])
+    return f"{readable}~{digest}"

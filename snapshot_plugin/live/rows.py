@@ -1,0 +1,243 @@
+"""Leases and spools in a database: the `LivePlace` of stores that several machines share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from snapshot_plugin.errors import (
+    Damaged,
+    Fenced,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotError,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.owners import Ownership
+from snapshot_plugin.live.spool import Record
+from snapshot_plugin.live.spool_format import Bodies, RawRecord
+from snapshot_plugin.model.ids import short_id
+from snapshot_plugin.store.postgres.outcomes import Held, LostConnection, Taken
+
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.live.ports import Hold
+    from snapshot_plugin.store.postgres.live_rows import LiveRows
+
+__all__ = ["RowHold", "RowPlace"]
+
+
+class RowPlace:
+    """A `LivePlace` over rows. An owner that gives no sign for the time of a lease may be replaced."""
+
+    def __init__(self, rows: LiveRows, keys_of: Callable[[str], SessionKeys | None]) -> None:
+        self._rows, self._keys_of = rows, keys_of
+
+    def take(self, session_id: str, owner: Owner) -> Hold:
+        """See `LivePlace`."""
+        bodies = Bodies(session_id, self._keys_of(session_id), os.urandom)
+        with self._rows.taking(short_id(session_id), owner.model_dump_json()) as found:
+            if isinstance(found, Held):
+                raise _locked(session_id, found)
+            hold = RowHold(session_id, self._rows, bodies, found)
+        hold.begin()
+        return hold
+
+    def owner(self, session_id: str) -> Owner | None:
+        """See `LivePlace`."""
+        found = self._rows.owners(short_id(session_id)).get(short_id(session_id))
+        return None if found is None else _owner(found)
+
+    def owners(self) -> Mapping[str, Owner]:
+        """See `LivePlace`."""
+        return {session_id: _owner(text) for session_id, text in self._rows.owners().items()}
+
+    def ownerships(self) -> dict[str, Ownership]:
+        """The sessions that are live, or ended without a proper stop: one query for a whole list."""
+        return {
+            session_id: Ownership(owner=_owner(text))
+            if is_alive
+            else Ownership(died=_owner(text), last_sign=datetime.fromtimestamp(sign, UTC))
+            for session_id, text, is_alive, sign in self._rows.leases()
+        }
+
+    def abandoned(self) -> Sequence[str]:
+        """See `LivePlace`."""
+        return self._rows.abandoned()
+
+    def is_abandoned(self, session_id: str) -> bool:
+        """See `LivePlace`."""
+        return bool(self._rows.abandoned(short_id(session_id)))
+
+
+class RowHold:
+    """A `Hold` of rows."""
+
+    def __init__(self, session_id: str, rows: LiveRows, bodies: Bodies, taken: Taken) -> None:
+        self.epoch = taken.epoch
+        self.previous = _owner(taken.previous) if taken.previous else None
+        self.damage: str | None = None
+        self._overtaken: Callable[[], None] = lambda: None
+        self._session_id, self._rows, self._bodies = session_id, rows, bodies
+        self._sid = short_id(session_id)
+        self._previous = taken.previous
+        self._lock = threading.Lock()
+        """Guards the order of appends. Never held during a flush."""
+        self._is_over = self._unsynced = False
+        self._last = taken.last
+        self._found = self._opened(taken)
+        self._found_base = self._found[0].n - 1 if self._found else self._last
+
+    def begin(self) -> None:
+        """The lease is durable: renew it from now on."""
+        self._rows.hold(self._sid, self.epoch, self._on_fenced)
+
+    def watch(self, overtaken: Callable[[], None]) -> None:
+        """See `Hold`. Noticed at the next statement, or when the lease is renewed."""
+        self._overtaken = overtaken
+
+    def _on_fenced(self) -> None:
+        with contextlib.suppress(SnapshotError):
+            if self._rows.is_overtaken(self._sid, self.epoch):
+                told, self._overtaken = self._overtaken, lambda: None
+                told()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except Fenced:
+            self._on_fenced()
+            raise
+
+    def _opened(self, taken: Taken) -> tuple[Record, ...]:
+        """The records up to the first that is missing or does not open; the rest is set aside."""
+        records: list[Record] = []
+        for n, body in taken.records:
+            try:
+                records.append(self._record(n, body, records[-1].n if records else n - 1))
+            except Damaged as error:
+                self._last = records[-1].n if records else n - 1
+                aside = self._rows.set_aside(self._sid, first=n, last=self._last)
+                self.damage = f"{error.message}; kept as {aside}"
+                break
+        return tuple(records)
+
+    def _record(self, n: int, body: bytes, before: int) -> Record:
+        if n != before + 1:
+            raise SnapshotCorrupted(f"record {before + 1} of the spool is missing", session_id=self._session_id)
+        return Record(n, self._bodies.open(RawRecord(n, body, 0, 0)))
+
+    @property
+    def is_fenced(self) -> bool:
+        """See `Hold`. Asks the database; False while that does not answer."""
+        try:
+            return not self._rows.is_current(self._sid, self.epoch)
+        except SnapshotError:
+            return False
+
+    @property
+    def last(self) -> int:
+        """See `Hold`."""
+        return self._last
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> int:
+        """See `Hold`. Numbers that may have been used before the connection broke are not used again."""
+        bodies = [self._bodies.encode(record) for record in records]
+        with self._lock:
+            if self._is_over:
+                raise StoreUnavailable(
+                    f"session {self._session_id!r} was released", session_id=self._session_id, hint="take it again"
+                )
+            if not bodies:
+                return self._last
+            numbered = [(n, self._bodies.seal(n, body)) for n, body in enumerate(bodies, self._last + 1)]
+            try:
+                with self._telling():
+                    self._rows.append(self._sid, self.epoch, self._last, numbered)
+            except LostConnection:
+                self._last = numbered[-1][0]
+                raise
+            self._last = numbered[-1][0]
+            self._unsynced = True
+            return self._last
+
+    def flush(self) -> None:
+        """See `Hold`."""
+        unsynced, self._unsynced = self._unsynced, False
+        try:
+            with self._telling():
+                self._rows.flush(self._sid, self.epoch)
+        except BaseException:
+            self._unsynced = unsynced
+            raise
+
+    def unsaved(self, after: int) -> Sequence[Record]:
+        """See `Hold`."""
+        records = [record for record in self._found if record.n > after]
+        if records and self._found_base > after:
+            raise SnapshotCorrupted(
+                f"spool records {after + 1} to {self._found_base} are missing; those after them were not applied",
+                session_id=self._session_id,
+            )
+        return records
+
+    def truncate(self, upto: int) -> None:
+        """See `Hold`."""
+        with self._lock, self._telling():
+            self._rows.truncate(self._sid, self.epoch, upto)
+            self._last = max(self._last, upto)
+            self._found = ()
+
+    def set_aside(self, after: int) -> str | None:
+        """See `Hold`."""
+        with self._lock:
+            self._last = max(after, self._last)
+            aside = self._rows.set_aside(self._sid, first=0, last=self._last)
+            self._rows.begin_after(self._sid, self._last)
+            self._found = ()
+        return aside
+
+    def release(self) -> None:
+        """See `Hold`."""
+        self._end(None)
+
+    def hand_back(self) -> None:
+        """See `Hold`."""
+        self._end(self._previous)
+
+    def _end(self, previous: str | None) -> None:
+        """Give the session up. If the database does not answer, the lease ends by itself."""
+        with self._lock:
+            is_over, self._is_over = self._is_over, True
+        if is_over:
+            return
+        self._rows.let_go(self._sid, self.epoch)
+        with contextlib.suppress(SnapshotError):
+            if self._unsynced:
+                self._rows.flush(self._sid, self.epoch)
+        with contextlib.suppress(SnapshotError):
+            self._rows.release(self._sid, self.epoch, previous)
+
+
+def _owner(text: str) -> Owner:
+    try:
+        return Owner.model_validate_json(text)
+    except ValidationError:
+        return Owner(pid=0, host="unknown", since=datetime.now(UTC))
+
+
+def _locked(session_id: str, held: Held) -> SessionLocked:
+    seconds = max(1, round(held.seconds))
+    return SessionLocked(
+        f"session {session_id!r} belongs to {_owner(held.owner)}",
+        session_id=session_id,
+        hint=f"stop that process, or fork the session; if it died, its lease ends in {seconds} s",
+    )

@@ -1,0 +1,10 @@
+"""WHAT PEOPLE DO TO STORED SESSIONS, for every front end: the commands of `cli` and the routes of `web` are thin.
+
+An operation is a function of a `Work` (settings, environment, time) and a store. It returns a `Document`, whose
+JSON is what ``--json`` prints and what the browser's API answers. Every change is recorded for undo.
+
+`references` finds the session a user means, `scope` filters, `session_rows` and `listed` are the list, `showing`
+and `transcript` one session, `about` what is known of it and how it can come back, `comparing` a difference,
+`searching` full text, `statistics` numbers. `labels`, `branches`, `forget`, `undo` and `trash` change things;
+`exporting` makes files; `failures` says what went wrong and what to do next.
+"""

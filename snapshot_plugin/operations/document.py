@@ -1,0 +1,82 @@
+"""What an operation answers: one value that the command line prints, as text or JSON, and the browser gets as JSON.
+
+The JSON Schema of every answer comes from the same declaration. How a person sees it on a terminal is for the
+command line to say, in a subclass.
+
+Answers are dataclasses, which the type checker checks: pydantic, half of the start-up of a short command, is only
+loaded for the schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, dataclass_transform
+
+__all__ = ["SCHEMA_VERSION", "Document", "Part"]
+
+SCHEMA_VERSION = 1
+"""Raised when a field goes away or changes its meaning. New fields do not raise it: ignore what you do not know."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Part:
+    """A value inside an answer: a frozen dataclass whose fields are given by name, as is every subclass."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    """For the schema: there are no other fields."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Document(Part):
+    """An answer. A subclass names its ``kind``, adds its fields, and says how a person sees them."""
+
+    kind: ClassVar[str]
+    """What `asnap schema` calls it; in every document, so that a program knows what it reads."""
+    rows: ClassVar[str | None] = None
+    """The field whose entries ``--jsonl`` prints one by one; None prints the document as one line."""
+
+    @classmethod
+    def of(cls, answer: Document) -> Self:
+        """The same answer as a subclass that shows it in another way."""
+        return cls(**vars(answer))
+
+    def show(self, out: Any) -> None:
+        """Print it for a person: data to ``out.line`` and ``out.table``, everything else to ``out.note``."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit status; not 0 where the answer is bad news, as damage found by a check."""
+        return 0
+
+    def document(self) -> dict[str, Any]:
+        """The answer as ``--json`` prints it."""
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **_plain_json(self)}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The answer as ``--jsonl`` prints it: each line a document of its own."""
+        if self.rows is None:
+            return [self.document()]
+        head = {"schema_version": SCHEMA_VERSION, "kind": f"{self.kind}.{self.rows}"}
+        return [{**head, **_plain_json(row)} for row in getattr(self, self.rows)]
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of `document`."""
+        from pydantic import TypeAdapter
+
+        schema = TypeAdapter(cls).json_schema(mode="serialization")
+        fixed = {"schema_version": {"const": SCHEMA_VERSION}, "kind": {"const": cls.kind}}
+        properties = {**fixed, **schema.pop("properties", {})}
+        required = [*fixed, *schema.pop("required", [])]
+        dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        return {**dialect, **schema, "title": cls.kind, "properties": properties, "required": required}
+
+
+def _plain_json(value: Part) -> dict[str, Any]:
+    from pydantic_core import to_jsonable_python
+
+    plain: dict[str, Any] = to_jsonable_python(value, inf_nan_mode="null")
+    return plain

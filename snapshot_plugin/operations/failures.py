@@ -1,0 +1,92 @@
+"""What went wrong, as every front end tells it: what happened, to which id, why, and what to run next."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, TypeVar
+
+from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+from snapshot_plugin.operations.document import SCHEMA_VERSION
+from snapshot_plugin.operations.text import with_store
+
+__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command", "with_next"]
+
+E = TypeVar("E", bound=SnapshotError)
+
+PARTIAL = 3
+_USAGE = 2
+
+_NEXT = {
+    "snapshot_not_found": "asnap list --all",
+    "not_found": "asnap list --all",
+    "store_not_found": "asnap demo",
+    "corrupted": "asnap check {session}",
+    "tampered": "asnap check {session}",
+    "damaged": "asnap check {session}",
+    "key_missing": "asnap keys status",
+    "wrong_key": "asnap keys status",
+    "version_unsupported": "pip install --upgrade snapshot-plugin",
+    "conflict": "asnap show {session}",
+    "locked": "asnap show {session}",
+    "store_unavailable": "asnap doctor",
+    "agent_unavailable": "asnap doctor",
+    "invalid_policy": "asnap forget --help",
+    "missing_extra": "{hint}",
+}
+"""The most useful next command after an error; the library's own hints speak to authors, these to users."""
+
+
+_HINTS = {
+    "snapshot_not_found": "",
+    "key_missing": "set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND, ASNAP_KEY or ASNAP_PASSPHRASE",
+    "corrupted": "older snapshots of the session may still load",
+    "tampered": "older snapshots of the session may still load",
+    "damaged": "older snapshots of the session may still load",
+    "conflict": "somebody else changed it meanwhile; look again",
+}
+"""What to say where the library's hint speaks of its own functions."""
+
+
+def hint_of(error: SnapshotError) -> str:
+    """What to do, in a user's words."""
+    return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
+
+
+def next_command(error: SnapshotError, *, place: str | None = None, asked: str | None = None) -> str:
+    """The command to run next, about the store at *place*; an error that knows better says ``error.run``.
+
+    Where the command *asked* was called wrongly, and nothing better is known, it is that command's help.
+    """
+    help_line = f"{asked} --help" if asked and exit_code(error) == _USAGE else ""
+    known = error.run or _NEXT.get(error.code) or help_line or "asnap doctor"
+    session = shlex.quote(error.session_id) if error.session_id else ""
+    known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
+    is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
+    return with_store(known, place) if is_about_a_store else known
+
+
+def with_next(error: E, command: str) -> E:
+    """*error*, knowing a better command to run next than its kind does."""
+    error.run = command
+    return error
+
+
+def exit_code(error: SnapshotError) -> int:
+    """The exit status that stands for this kind of error."""
+    return EXIT_CODES.get(error.code, 1)
+
+
+def describe(error: SnapshotError, *, place: str | None = None) -> dict[str, Any]:
+    """The error as JSON: what ``--json`` prints, and the browser gets."""
+    cause = error.__cause__
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "error",
+        "code": error.code,
+        "message": error.message,
+        "session_id": error.session_id,
+        "hint": hint_of(error),
+        "next": next_command(error, place=place),
+        "retryable": error.retryable,
+        "cause": f"{type(cause).__name__}: {cause}" if cause else None,
+    }

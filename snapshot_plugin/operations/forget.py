@@ -1,0 +1,260 @@
+"""Forgetting: first decided and shown with reasons, then done, and recorded for undo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.operations import references
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.forgetting import SnapshotPlan
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.model.policy import RetentionPolicy
+    from snapshot_plugin.operations.work import Work
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Fate", "ForgetJob", "Forgotten", "SnapshotFate"]
+
+
+class SnapshotFate(Part):
+    """One snapshot: whether it stays, and why."""
+
+    snapshot: int
+    saved_at: datetime
+    size_bytes: int
+    keep: bool
+    reasons: tuple[str, ...]
+    """Why it stays; none if it goes."""
+
+
+class Fate(Part):
+    """One session: the whole of it goes, or some of its snapshots, or it was skipped."""
+
+    session_id: str
+    title: str | None
+    what: Literal["session", "snapshots", "skipped"]
+    why: str
+    code: str | None = None
+    """The error that made it be skipped."""
+    size_bytes: int = 0
+    snapshots: tuple[SnapshotFate, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """How many of its snapshots go."""
+        return sum(not each.keep for each in self.snapshots)
+
+
+class Forgotten(Document):
+    """What was forgotten, or would be."""
+
+    kind: ClassVar[str] = "forget"
+    rows: ClassVar[str] = "sessions"
+    sessions: tuple[Fate, ...]
+    """Those something happens to, and those that were skipped."""
+    untouched: int = 0
+    """How many sessions were looked at of which everything stays."""
+    single: bool
+    """Whether one session was named, and not several or all."""
+    dry_run: bool
+    operation: str | None = None
+    """What `asnap undo` calls it."""
+    as_of: datetime
+
+    @property
+    def exit_code(self) -> int:
+        """3 if something was skipped."""
+        return PARTIAL if any(fate.what == "skipped" for fate in self.sessions) else 0
+
+    @property
+    def counted(self) -> str:
+        """What goes, in numbers."""
+        whole = sum(fate.what == "session" for fate in self.sessions)
+        thinned = [fate.dropped for fate in self.sessions if fate.what == "snapshots"]
+        parts = [f"{whole} session(s)"] if whole else []
+        parts += [f"{sum(thinned)} snapshot(s) of {len(thinned)} session(s)"] if thinned else []
+        return " and ".join(parts) or "nothing"
+
+
+class ForgetJob:
+    """What is to go, decided first and then done. A session that cannot be touched costs the others nothing."""
+
+    def __init__(self, work: Work, store: SnapshotStore, metas: Sequence[SnapshotMeta], *, single: bool) -> None:
+        self._work, self._store, self._metas, self._single = work, store, metas, single
+        self._by_id = {meta.session_id: meta for meta in metas}
+        self._fates: dict[str, Fate] = {}
+        self._plans: dict[str, SnapshotPlan] = {}
+        self._memory_of: dict[str, str] = {}
+        self._errors: list[SnapshotError] = []
+        self._steps: list[dict[str, Any]] = []
+        self._untouched = 0
+
+    def session(self, ref: str) -> str:
+        """The whole session that a reference means."""
+        target = references.resolve(ref, self._metas)
+        if target.seq is not None:
+            raise InvalidInput(f"a policy is for a session, and {ref!r} is one snapshot", hint="leave out the @")
+        return target.session_id
+
+    # Planning --------------------------------------------------------------------------------------------
+
+    def plan_surplus(self, keep: int) -> None:
+        """The sessions over a number."""
+        from snapshot_plugin.manager.forgetting import surplus_sessions
+
+        surplus = surplus_sessions(self._metas, keep)
+        for meta in surplus:
+            self._plan_session(meta.session_id, f"not among the {keep} that changed last")
+        self._untouched = len(self._metas) - len(self._fates)
+
+    async def plan_named(self, targets: Sequence[references.Target]) -> None:
+        """Sessions, or single snapshots, that were named."""
+        for target in targets:
+            if target.seq is None:
+                self._plan_session(target.session_id, "named")
+            else:
+                await self._plan_snapshot(target.session_id, target.seq)
+
+    def _plan_session(self, session_id: str, why: str) -> None:
+        from snapshot_plugin.manager.forgetting import companions
+
+        for name in (session_id, *companions(session_id, self._by_id)):
+            meta = self._by_id[name]
+            self._plans.pop(name, None)
+            if name != session_id:
+                self._memory_of[name], why = session_id, f"the memory of {session_id}"
+            self._fates[name] = Fate(
+                session_id=name, title=meta.title, what="session", why=why, size_bytes=meta.size_bytes
+            )
+
+    async def _plan_snapshot(self, session_id: str, seq: int) -> None:
+        from snapshot_plugin.manager.forgetting import plan_single
+
+        if session_id not in self._fates or session_id in self._plans:  # else all of it goes anyway
+            known = self._plans.get(session_id)
+            self._take(await plan_single(self._store, session_id, seq, after=known))
+
+    async def plan_settings(self, session_ids: Sequence[str]) -> None:
+        """What the settings do not keep of these sessions, or of all: whole sessions first, then snapshots."""
+        from snapshot_plugin.manager.retention import surplus_of
+
+        config, named = self._work.config, frozenset(session_ids)
+        for meta, why in surplus_of(self._metas, config, lambda: self._work.now):
+            if not named or meta.session_id in named:
+                self._plan_session(meta.session_id, why)
+        rest = [each for each in session_ids or self._by_id if each not in self._fates]
+        await self.plan_policy(rest, config.keep, keep_tagged=True)
+
+    async def plan_policy(
+        self, session_ids: Sequence[str], policy: RetentionPolicy, *, keep_tagged: bool = False
+    ) -> None:
+        """What a policy does not keep."""
+        from snapshot_plugin.manager.forgetting import plan_snapshots
+
+        with self._work.progress("looking", len(session_ids)) as step:
+            for session_id in dict.fromkeys(session_ids):
+                step(session_id)
+                try:
+                    plan = await plan_snapshots(self._store, session_id, policy, keep_tagged=keep_tagged)
+                    self._take(plan)
+                except SnapshotError as error:
+                    self._skip(session_id, error)
+
+    def _take(self, plan: SnapshotPlan) -> None:
+        if not plan.dropped:
+            self._untouched += 1
+            return
+        self._plans[plan.session_id] = plan
+        fates = tuple(
+            SnapshotFate(
+                snapshot=meta.seq,
+                saved_at=meta.saved_at,
+                size_bytes=meta.size_bytes,
+                keep=decision.keep,
+                reasons=decision.reasons,
+            )
+            for meta, decision in plan.decisions
+        )
+        self._fates[plan.session_id] = Fate(
+            session_id=plan.session_id,
+            title=self._by_id[plan.session_id].title,
+            what="snapshots",
+            why="no rule keeps them",
+            size_bytes=sum(fate.size_bytes for fate in fates if not fate.keep),
+            snapshots=fates,
+        )
+
+    def _skip(self, session_id: str, error: SnapshotError) -> None:
+        self._errors.append(error)
+        title = self._by_id[session_id].title
+        self._fates[session_id] = Fate(
+            session_id=session_id, title=title, what="skipped", why=error.message, code=error.code
+        )
+
+    # Doing -----------------------------------------------------------------------------------------------
+
+    def plan(self) -> Forgotten:
+        """What would go, and why. A single session that cannot be touched is an error."""
+        if len(self._fates) == len(self._errors) == 1:
+            raise self._errors[0]
+        return self._answer(dry_run=True)
+
+    async def carry_out(self) -> Forgotten:
+        """Do what was planned. A single session that cannot be touched is an error."""
+        counted = self.plan().counted
+        operation = await self._do(counted) if counted != "nothing" else None
+        if len(self._fates) == len(self._errors) == 1:
+            raise self._errors[0]
+        return self._answer(dry_run=False, operation=operation)
+
+    def _answer(self, *, dry_run: bool, operation: str | None = None) -> Forgotten:
+        return Forgotten(
+            sessions=tuple(self._fates.values()),
+            untouched=self._untouched,
+            single=self._single,
+            dry_run=dry_run,
+            operation=operation,
+            as_of=self._work.now,
+        )
+
+    async def _do(self, counted: str) -> str | None:
+        import anyio
+
+        todo = [fate for fate in self._fates.values() if fate.what != "skipped"]
+        try:
+            with self._work.progress("forgetting", len(todo)) as step:
+                for fate in todo:
+                    step(fate.session_id)
+                    await self._forget(fate.session_id)
+        finally:  # whoever interrupts this can still undo what was done
+            with anyio.CancelScope(shield=True):
+                operation = await self._record(counted)
+        return operation
+
+    async def _forget(self, session_id: str) -> None:
+        from snapshot_plugin.manager.forgetting import drop_snapshots, forget_session
+
+        plan, owner = self._plans.get(session_id), self._memory_of.get(session_id)
+        if owner and self._fates[owner].what == "skipped":  # the memory stays where its session stays
+            del self._fates[session_id]
+            return
+        try:
+            if plan:
+                self._steps.append(await drop_snapshots(self._store, plan))
+            else:
+                trashed = await forget_session(self._store, session_id)
+                self._steps.append({"do": "undelete", "token": trashed.token})
+        except SnapshotError as error:
+            self._skip(session_id, error)
+
+    async def _record(self, counted: str) -> str | None:
+        if not self._steps:
+            return None
+        named = ", ".join(list(self._fates)[:3]) + (", …" if len(self._fates) > 3 else "")  # noqa: PLR2004 — fits a line
+        log = self._work.operations(self._store)
+        return (await log.record(kind="forget", summary=f"{counted}: {named}", steps=self._steps)).id

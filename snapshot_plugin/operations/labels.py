@@ -1,0 +1,199 @@
+"""Names, tags, pins and notes: change a session's label, and record how that is taken back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.operations.document import Document, Part
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.labels import Labelled
+    from snapshot_plugin.model.snapshot import SessionSnapshot
+    from snapshot_plugin.operations.references import Target
+    from snapshot_plugin.operations.work import Work
+    from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+
+__all__ = [
+    "Label",
+    "SuggestedTag",
+    "TagChange",
+    "annotate",
+    "label_as_is",
+    "pin",
+    "relabel",
+    "rename",
+    "tag",
+    "whole_session",
+]
+
+_TAKEN = re.compile(r"latest(~\d+)?\Z|tag:|.*@\d+\Z", re.DOTALL)
+"""What means something else wherever a session is named."""
+
+
+class Label(Document):
+    """A session's label as it is now, and what became of the wish to change it."""
+
+    kind: ClassVar[str] = "label"
+    session_id: str
+    title: str | None
+    tags: tuple[str, ...]
+    pinned: bool
+    note: str | None
+    changed: bool
+    snapshot: int
+    """The snapshot that holds it."""
+    live_pid: int | None
+    """The process that has the session and was asked; null if nobody has it."""
+    operation: str | None
+    """What `asnap undo` calls it; null if nothing changed."""
+    told: str
+    """What was done, in words."""
+
+
+class SuggestedTag(Part):
+    """A tag the content speaks for. Nobody has set it."""
+
+    tag: str
+    about: str
+    """project, language, tool, topic or place."""
+    count: int
+    """How often the session speaks for it."""
+
+
+Change = Callable[["SessionSnapshot"], Mapping[str, Any]]
+Told = Callable[["Labelled"], str]
+
+
+async def rename(work: Work, store: SnapshotStore, session_id: str, name: str) -> Label:
+    """Give a session a name; an empty one takes the name away.
+
+    Raises:
+        InvalidInput: the name means something else where sessions are named, or is too long.
+    """
+    from snapshot_plugin.manager.labels import checked_label
+
+    wanted = checked_label({"title": name})
+    if _TAKEN.match(name.strip()):
+        raise InvalidInput(f"{name!r} cannot be a name: it means something else", hint="see asnap help refs")
+    return await relabel(work, store, session_id, lambda _: wanted, kind="rename", told=_told_name)
+
+
+async def tag(work: Work, store: SnapshotStore, session_id: str, change: TagChange) -> Label:
+    """Add and remove tags."""
+    return await relabel(work, store, session_id, change, kind="tag", told=_told_tags)
+
+
+async def pin(work: Work, store: SnapshotStore, session_id: str, *, pinned: bool) -> Label:
+    """Keep a session whatever the retention policy says, or no longer."""
+    return await relabel(work, store, session_id, lambda _: {"pinned": pinned}, kind="pin", told=_told_pin)
+
+
+async def annotate(work: Work, store: SnapshotStore, session_id: str, note: str) -> Label:
+    """Write a note on a session; an empty one takes the note away."""
+    from snapshot_plugin.manager.labels import checked_label
+
+    wanted = checked_label({"note": note})
+    return await relabel(work, store, session_id, lambda _: wanted, kind="note", told=_told_note)
+
+
+class TagChange:
+    """Tags to add and to remove, once the session is known; keeps what its content suggests beside them."""
+
+    def __init__(self, add: Sequence[str] = (), remove: Sequence[str] = (), *, suggested: bool = False) -> None:
+        from snapshot_plugin.manager.labels import checked_label
+
+        self._add, self._remove = checked_label({"tags": add})["tags"], frozenset(remove)
+        self._suggested = suggested
+        self.suggestions: tuple[SuggestedTag, ...] = ()
+
+    def __call__(self, snapshot: SessionSnapshot) -> Mapping[str, Any]:
+        """See `Change`."""
+        from snapshot_plugin.model.suggest import suggest_tags
+
+        found = [SuggestedTag(tag=each.tag, about=each.kind, count=each.count) for each in suggest_tags(snapshot)]
+        add = [*self._add, *(each.tag for each in found if self._suggested)]
+        self.suggestions = tuple(each for each in found if each.tag not in add)
+        tags = dict.fromkeys((*snapshot.tags, *add))
+        return {"tags": [tag for tag in tags if tag not in self._remove]}
+
+
+async def relabel(
+    work: Work, store: SnapshotStore, session_id: str, change: Change, *, kind: str, told: Told
+) -> Label:
+    """Change a session's label. *told* says what was done, for the user and for the list of operations."""
+    from snapshot_plugin.manager.labels import label
+
+    done = await label(store, session_id, change, clock=lambda: work.now)
+    operation = None
+    if done.changed:
+        operation = await work.operations(store).record(kind=kind, summary=told(done), steps=[done.step])
+    return Label(
+        session_id=session_id,
+        **_fields(done.after),
+        changed=done.changed,
+        snapshot=done.seq,
+        live_pid=done.owner.pid if done.owner else None,
+        operation=operation.id if operation else None,
+        told=told(done),
+    )
+
+
+def label_as_is(stored: StoredSnapshot) -> Label:
+    """A session's label, when it was only asked for."""
+    from snapshot_plugin.manager.labels import label_of
+
+    return Label(
+        session_id=stored.snapshot.session_id,
+        **_fields(label_of(stored.snapshot)),
+        changed=False,
+        snapshot=stored.ref.seq,
+        live_pid=None,
+        operation=None,
+        told="",
+    )
+
+
+def _fields(label: Mapping[str, Any]) -> dict[str, Any]:
+    return {**label, "tags": tuple(label["tags"])}
+
+
+def whole_session(target: Target, what: str) -> str:
+    """The id of the session that is meant; a snapshot of it has no label of its own."""
+    if target.seq is not None:
+        raise InvalidInput(
+            f"{what} belongs to a session, not to its snapshot {target.seq}",
+            session_id=target.session_id,
+            hint=f"leave out @{target.seq}",
+        )
+    return target.session_id
+
+
+# What was done, in words ---------------------------------------------------------------------------------
+
+
+def _told_name(done: Labelled) -> str:
+    before, after = done.before["title"], done.after["title"]
+    if after is None:
+        return f"{done.session_id} has no name any more; it was {before!r}" if before else "it has no name"
+    return f"{done.session_id} is called {after!r}" + (
+        f"; it was {before!r}" if before not in (None, after) else ""
+    )
+
+
+def _told_tags(done: Labelled) -> str:
+    return (
+        f"{done.session_id} is tagged {', '.join(done.after['tags'])}" if done.after["tags"] else "it has no tags"
+    )
+
+
+def _told_pin(done: Labelled) -> str:
+    return f"{done.session_id} is {'pinned' if done.after['pinned'] else 'not pinned'}"
+
+
+def _told_note(done: Labelled) -> str:
+    if done.after["note"] is None:
+        return f"there is no note on {done.session_id}" + (" any more" if done.changed else "")
+    return f"{done.session_id} has {'a new' if done.changed else 'this'} note"

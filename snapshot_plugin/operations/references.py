@@ -1,0 +1,171 @@
+"""Which session a user means: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``session@seq``.
+
+``~N`` counts sessions back from the newest one; ``@N`` is a snapshot of the session. An id typed in full always
+wins, so a session may be called ``latest`` and still be reached. Damaged sessions can be referred to as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin.operations.session_rows import MEMORY
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Target", "find", "going_on", "resolve", "short_ids"]
+
+_AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
+_LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
+_SHORTEST = 6
+_CANDIDATES = 5
+
+
+class Target(NamedTuple):
+    """What a reference means: the session as listed, and the snapshot if one was named."""
+
+    meta: SnapshotMeta
+    seq: int | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.meta.session_id
+
+
+async def find(store: SnapshotStore, text: str) -> Target:
+    """The session a reference means, as of now.
+
+    Raises:
+        SnapshotNotFound: nothing fits; the hint names what is spelled alike.
+        InvalidInput: several sessions fit; the hint names them.
+    """
+    return resolve(text, await store.list())
+
+
+def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
+    """The same among *metas*, which are newest first. Pure."""
+    exact = [meta for meta in metas if meta.session_id == text]
+    if exact:
+        return Target(exact[0])
+    if at := _AT.match(text):
+        try:
+            return Target(_session(at["session"], metas), int(at["seq"]))
+        except SnapshotNotFound:
+            if not any(_has_name(meta, text) for meta in metas):  # an agent may have called it so
+                raise
+    return Target(_session(text, metas))
+
+
+def going_on(target: Target) -> Target:
+    """*target*, if it can go on: a session does so from its newest snapshot alone.
+
+    Raises:
+        InvalidInput: an older one was named.
+    """
+    if target.seq not in (None, target.meta.seq):
+        error = InvalidInput(
+            f"session {target.session_id} goes on from its newest snapshot, {target.meta.seq}",
+            session_id=target.session_id,
+            hint=f"branch it at snapshot {target.seq} and resume the branch",
+        )
+        error.run = f"asnap fork {target.session_id}@{target.seq}"
+        raise error
+    return target
+
+
+def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+    if latest := _LATEST.match(text):
+        return _latest(int(latest["back"] or 0), metas)
+    if text.startswith("tag:"):
+        return _tagged(text.removeprefix("tag:"), metas)
+    for fits in (_has_id, _has_name, _begins, _has_name_in_any_case) if text else ():
+        found = [meta for meta in (metas if fits is _has_id else _own(metas)) if fits(meta, text)]
+        if len(found) > 1:
+            raise _ambiguous(text, found)
+        if found:
+            return found[0]
+    raise _unknown(text, metas)
+
+
+def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
+    """Without what is only the working memory of another session: that is meant only by its whole id."""
+    return [meta for meta in metas if not meta.session_id.endswith(MEMORY)]
+
+
+def _has_id(meta: SnapshotMeta, text: str) -> bool:
+    return meta.session_id == text
+
+
+def _has_name(meta: SnapshotMeta, text: str) -> bool:
+    return meta.title == text
+
+
+def _begins(meta: SnapshotMeta, text: str) -> bool:
+    return meta.session_id.lower().startswith(text.lower())
+
+
+def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
+    return meta.title is not None and meta.title.lower() == text.lower()
+
+
+def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+    whole = [meta for meta in _own(metas) if meta.state == "ok"]  # latest means the latest that can be had
+    if back < len(whole):
+        return whole[back]
+    name = f"latest~{back}" if back else "latest"
+    raise SnapshotNotFound(f"there is no {name}: the store has {len(whole)} whole session(s)", hint="")
+
+
+def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
+    found = [meta for meta in _own(metas) if tag in meta.tags or tag in meta.snapshot_tags]
+    if len(found) > 1:
+        raise _ambiguous(f"tag:{tag}", found)
+    if found:
+        return found[0]
+    tags = sorted({name for meta in metas for name in (*meta.tags, *meta.snapshot_tags)})
+    raise SnapshotNotFound(f"no session has the tag {tag!r}", hint=_close(tag, tags))
+
+
+def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
+    names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
+    more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
+    error = InvalidInput(
+        f"{text!r} could be {len(names)} sessions", hint=f"say which: {', '.join(names[:_CANDIDATES])}{more}"
+    )
+    error.run = "asnap list --all"
+    return error
+
+
+def _unknown(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound:
+    names = [meta.session_id for meta in metas] + [meta.title for meta in metas if meta.title]
+    return SnapshotNotFound(f"there is no session {text!r}", session_id=text, hint=_close(text, names))
+
+
+def _close(text: str, names: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def short_ids(ids: Sequence[str], *, of: Collection[str] | None = None) -> dict[str, str]:
+    """For each id, or each *of* them, the shortest beginning that no other one shares, so that it can be typed."""
+    ordered = sorted(ids, key=str.lower)
+    short = {}
+    for n, name in enumerate(ordered):
+        if of is not None and name not in of:
+            continue
+        neighbours = [*ordered[max(0, n - 1) : n], *ordered[n + 1 : n + 2]]
+        shared = max((_common(name, other) for other in neighbours), default=0)
+        short[name] = name[: max(_SHORTEST, shared + 1)]
+    return short
+
+
+def _common(one: str, other: str) -> int:
+    pairs = zip(one.lower(), other.lower(), strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

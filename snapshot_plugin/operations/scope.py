@@ -1,0 +1,132 @@
+"""Which sessions an operation is about: those here, or all, narrowed by filters. What is hidden is always counted.
+
+Pure, but for finding out where *here* is. A session that never said where it ran belongs everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import NamedTuple, Protocol
+
+from snapshot_plugin.errors import NotFound
+from snapshot_plugin.operations.session_rows import MEMORY, SessionRow
+
+__all__ = ["Hidden", "Selected", "Selection", "here", "reason", "select"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a user asked to see. `below` is a directory: only sessions that ran there or deeper."""
+
+    below: str | None = None
+    agent: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    tags: tuple[str, ...] = ()
+    live: bool = False
+    limit: int | None = None
+
+
+class Filtered(Protocol):
+    """What filters look at."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def cwd(self) -> str | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def snapshot_tags(self) -> tuple[str, ...]: ...
+    @property
+    def changed_at(self) -> datetime: ...
+
+
+class Hidden(NamedTuple):
+    """A session that is not shown: what hides it, and what of it."""
+
+    row: SessionRow
+    by: str
+    why: str
+
+
+class Selected(NamedTuple):
+    """What is shown, and what is not."""
+
+    shown: tuple[SessionRow, ...]
+    hidden: tuple[Hidden, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many each reason hides."""
+        return dict(Counter(hidden.by for hidden in self.hidden))
+
+
+def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
+    """Tell those that are shown from those that are not, each with the first reason that applies."""
+    shown: list[SessionRow] = []
+    hidden: list[Hidden] = []
+    for row in rows:
+        by = reason(row, selection) or (_NOT_LIVE if selection.live and not row.live else None)
+        if by is None and selection.limit is not None and len(shown) >= selection.limit:
+            by = ("limit", f"only the newest {selection.limit} are shown")
+        if by:
+            hidden.append(Hidden(row, *by))
+        else:
+            shown.append(row)
+    return Selected(tuple(shown), tuple(hidden))
+
+
+_NOT_LIVE = ("live", "nobody runs it")
+
+
+def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
+    """What hides a session, and what of it; None if nothing does. Who runs it is for `select` to know."""
+    return next(_reasons(row, selection), None)
+
+
+def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
+    if row.session_id.endswith(MEMORY):
+        yield "memory", "the working memory of another session"
+    if selection.below and row.cwd and not _is_below(row.cwd, selection.below):
+        yield "cwd", f"it ran in {row.cwd}"
+    if selection.agent and selection.agent.lower() not in (row.agent or "").lower():
+        yield "agent", f"its agent is {row.agent or 'not known'}"
+    if selection.since and row.changed_at < selection.since:
+        yield "date", "last changed before --since"
+    if selection.until and row.changed_at > selection.until:
+        yield "date", "last changed after --until"
+    if not set(selection.tags) <= {*row.tags, *row.snapshot_tags}:
+        yield "tag", f"its tags are {', '.join((*row.tags, *row.snapshot_tags)) or 'none'}"
+
+
+@cache
+def _is_below(place: str, directory: str) -> bool:
+    try:
+        real, above = os.path.realpath(place), os.path.realpath(directory)
+    except ValueError:  # a name that no file can have
+        return False
+    return real == above or real.startswith(above.rstrip("/") + "/")
+
+
+def here() -> str:
+    """The project the user is in: the root of the git work tree, or else the current directory."""
+    try:
+        directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up
+    except FileNotFoundError as error:
+        raise NotFound(
+            "the current directory is gone", hint="change to one that is there, or look everywhere"
+        ) from error
+    while not os.path.exists(os.path.join(directory, ".git")):  # noqa: PTH110, PTH118 — as above
+        above = os.path.dirname(directory)  # noqa: PTH120 — as above
+        if above == directory:
+            return start
+        directory = above
+    return directory

@@ -1,0 +1,289 @@
+"""Full text over all sessions, or within one: the hits, the sessions they are in, and how many more there are."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.inert import plain
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.references import resolve, short_ids
+from snapshot_plugin.operations.scope import Selection, reason
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.operations.work import Work
+    from snapshot_plugin.search.find import Found, Hit, Question
+    from snapshot_plugin.search.index import SearchIndex
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = [
+    "Asked",
+    "MessageHit",
+    "Searched",
+    "SessionHits",
+    "at_snapshot",
+    "forget_index",
+    "jump_to",
+    "search",
+    "search_index",
+    "search_ready",
+]
+
+_EACH = 5
+"""How many hits of one session are shown when others are searched as well: one chatty session hides no other."""
+_KEYS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
+
+
+class MessageHit(Part):
+    """A message that holds the words. `matches` are where they stand in `snippet`: start and end."""
+
+    session_id: str
+    snapshot: int | None
+    """The number of the earlier snapshot it is in; null for the session as it is now."""
+    title: str | None
+    message: int | None
+    """Its number, from 1; null for the session itself: its title, task, plan or tags."""
+    role: str
+    at: datetime | None
+    snippet: str
+    matches: tuple[tuple[int, int], ...]
+    jump: str
+    """The command that shows it."""
+
+
+class SessionHits(Part):
+    """A session of which hits are shown, and how many it has; not all of them may be shown."""
+
+    session_id: str
+    snapshot: int | None
+    """As in hits: an earlier snapshot is told apart from the session."""
+    short_id: str
+    title: str | None
+    agent: str | None
+    cwd: str | None
+    changed_at: datetime
+    hits: int
+
+
+class Searched(Document):
+    """What was found: the sessions that changed last first, each one's messages in their order."""
+
+    kind: ClassVar[str] = "search"
+    rows: ClassVar[str] = "hits"
+    query: str
+    hits: tuple[MessageHit, ...]
+    sessions: tuple[SessionHits, ...]
+    total_hits: int
+    total_sessions: int
+    """How many sessions have hits; those of which none is shown are not in `sessions`."""
+    searched: int
+    """How many sessions were looked into."""
+    hidden: dict[str, int]
+    """How many were not, by what kept them out."""
+    unreadable: tuple[str, ...]
+    as_of: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to look for, and where."""
+
+    query: str
+    ref: str | None = None
+    cwd: str | None = None
+    agent: str | None = None
+    tags: tuple[str, ...] = ()
+    tool: str | None = None
+    role: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int = 20
+    earlier: bool = False
+    """Also what the session said before it was shortened."""
+
+
+def search_ready(work: Work, asked: Asked) -> Searched | None:
+    """What the index answers as it is, without opening the store; None if the store has to be opened for it."""
+    from snapshot_plugin.search.ready import answered
+
+    where = work.config.storage_path
+    has_key = any(name.startswith(_KEYS) for name in work.environ)
+    if asked.earlier or "://" in where or has_key or work.config.encryption:
+        return None
+    ready = answered(where, work.cache, functools.partial(_chosen, asked, _question(asked)))
+    return _searched(asked.query, *ready, unreadable=(), as_of=work.now) if ready is not None else None
+
+
+async def search(work: Work, store: SnapshotStore, asked: Asked, *, rebuild: bool = False) -> Searched:
+    """Bring the index up to date with the store, and search."""
+    async with search_index(work, store, rebuild=rebuild) as index:
+        metas = await index.listed()
+        question, chosen = _chosen(asked, _question(asked), metas)
+        if asked.earlier or any(seq is not None for _, seq in chosen.named.values()):
+            found, chosen, unreadable = await _in_snapshots(store, question, chosen)
+        else:
+            only, progress = frozenset(question.sessions), functools.partial(work.progress, "indexing")
+            found, unreadable = await index.ask(question, metas, only=only, progress=progress)
+    return _searched(asked.query, found, chosen, unreadable=unreadable, as_of=work.now)
+
+
+@asynccontextmanager
+async def search_index(work: Work, store: SnapshotStore, *, rebuild: bool = False) -> AsyncIterator[SearchIndex]:
+    """The index of *store*, in the user's cache."""
+    from snapshot_plugin.search.index import opened_index
+
+    async with opened_index(store, work.cache, name=work.name(store), rebuild=rebuild) as index:
+        yield index
+
+
+async def forget_index(work: Work, store: SnapshotStore) -> None:
+    """Throw the index away, if there is one: what the store lost for good must not live on there."""
+    import anyio
+
+    if [path async for path in anyio.Path(work.cache).glob("search-*")]:
+        async with search_index(work, store, rebuild=True):
+            pass
+
+
+def at_snapshot(session: str, snapshot: int | None) -> str:
+    """What refers to a session, or to one of its snapshots."""
+    return session if snapshot is None else f"{session}@{snapshot}"
+
+
+def jump_to(session: str, message: int | None) -> str:
+    """The command that shows a message, or a session."""
+    return f"asnap show {shlex.quote(plain(session))}" + (f" --message {message}" if message else "")
+
+
+def _question(asked: Asked) -> Question:
+    from snapshot_plugin.search.find import Question
+    from snapshot_plugin.search.query import expression, narrowing
+
+    return Question(
+        expression=expression(asked.query),
+        narrowing=narrowing(tool=asked.tool, role=asked.role),
+        sessions=(),
+        limit=asked.limit,
+        each=asked.limit if asked.ref else _EACH,
+        since=asked.since,
+        until=asked.until,
+    )
+
+
+class _Chosen(NamedTuple):
+    """What to look into, by what it is called in the question: sessions, the last changed first, or snapshots."""
+
+    named: Mapping[str, tuple[SnapshotMeta, int | None]]
+    hidden: dict[str, int]
+    """How many others what keeps out."""
+    ids: Sequence[str]
+    """Of all sessions."""
+
+
+def _chosen(asked: Asked, question: Question, sessions: Sequence[SnapshotMeta]) -> tuple[Question, _Chosen]:
+    """What to ask, given all sessions of the store."""
+    ids = [session.session_id for session in sessions]
+    if asked.ref is not None:
+        session, seq = _target(asked.ref, asked.query, sessions)
+        name = session.session_id if seq is None else f"{asked.ref}\0"
+        return replace(question, sessions=[name]), _Chosen({name: (session, seq)}, {}, ids)
+    selection = Selection(below=asked.cwd, agent=asked.agent, tags=asked.tags)
+    kept, hidden = _filtered(sessions, selection)
+    named = {session.session_id: (session, None) for session in kept}
+    return replace(question, sessions=list(named)), _Chosen(named, hidden, ids)
+
+
+def _filtered(sessions: Sequence[SnapshotMeta], selection: Selection) -> tuple[list[SnapshotMeta], dict[str, int]]:
+    kept, hidden = [], Counter[str]()
+    for session in sessions:
+        if by := reason(session, selection):
+            hidden[by[0]] += 1
+        else:
+            kept.append(session)
+    return kept, dict(hidden)
+
+
+async def _in_snapshots(
+    store: SnapshotStore, question: Question, chosen: _Chosen
+) -> tuple[Found, _Chosen, tuple[str, ...]]:
+    from snapshot_plugin.search.earlier import search_snapshots
+
+    ((session, at),) = chosen.named.values()
+    found, numbers, unreadable = await search_snapshots(store, session.session_id, question, at=at)
+    named = {name: (session, seq) for name, seq in numbers.items()}
+    one = found._replace(total_sessions=min(1, found.total_sessions))
+    return one, chosen._replace(named=named), unreadable
+
+
+def _target(ref: str, query: str, sessions: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, int | None]:
+    try:
+        return resolve(ref, sessions)
+    except SnapshotNotFound as error:
+        quoted = f"to search for several words, quote them: asnap search {shlex.quote(f'{query} {ref}')}"
+        raise SnapshotNotFound(
+            error.message, session_id=error.session_id, hint=f"{error.hint}\n  {quoted}" if error.hint else quoted
+        ) from None
+
+
+def _searched(query: str, found: Found, chosen: _Chosen, *, unreadable: Sequence[str], as_of: datetime) -> Searched:
+    sessions = frozenset(session.session_id for session, _ in chosen.named.values())
+    with_hits = {chosen.named[name][0].session_id for name in found.counts}
+    short = short_ids(chosen.ids, of=with_hits)
+    return Searched(
+        query=query,
+        hits=tuple(_message_hit(hit, *chosen.named[hit.session_id]) for hit in found.hits),
+        sessions=tuple(_session_hits(*chosen.named[name], short, hits) for name, hits in found.counts.items()),
+        total_hits=found.total_hits,
+        total_sessions=found.total_sessions,
+        searched=len(sessions) - sum(name in sessions for name in unreadable),
+        hidden=chosen.hidden,
+        unreadable=tuple(unreadable),
+        as_of=as_of,
+    )
+
+
+def _message_hit(hit: Hit, session: SnapshotMeta, snapshot: int | None) -> MessageHit:
+    snippet, matches = _unmarked(plain(hit.snippet))
+    return MessageHit(
+        session_id=session.session_id,
+        snapshot=snapshot,
+        title=session.title,
+        message=hit.number or None,
+        role=hit.role,
+        at=hit.at,
+        snippet=snippet,
+        matches=matches,
+        jump=jump_to(at_snapshot(session.session_id, snapshot), hit.number or None),
+    )
+
+
+def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    from snapshot_plugin.search.find import END, START
+
+    text, matches = "", []
+    for number, part in enumerate(snippet.split(START)):
+        match, _, rest = part.partition(END) if number else ("", "", part)
+        matches += [(len(text), len(text) + len(match))] if match else []
+        text += match + rest
+    return text, tuple(matches)
+
+
+def _session_hits(session: SnapshotMeta, snapshot: int | None, short: Mapping[str, str], hits: int) -> SessionHits:
+    return SessionHits(
+        session_id=session.session_id,
+        snapshot=snapshot,
+        short_id=at_snapshot(short[session.session_id], snapshot),
+        title=session.title,
+        agent=session.agent,
+        cwd=session.cwd,
+        changed_at=session.changed_at,
+        hits=hits,
+    )

@@ -1,0 +1,206 @@
+"""A session as lists show it: one row for ``list``, the picker, ``show`` and ``resume``. No body is ever opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.text import several
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snapshot_plugin.live.lease import Owner
+    from snapshot_plugin.live.owners import Ownership
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = [
+    "MEMORY",
+    "Holder",
+    "SessionRow",
+    "holder_of",
+    "marks",
+    "row_of",
+    "rows_at",
+    "rows_of",
+    "session_rows",
+    "unsaved_rows",
+    "who_has",
+]
+
+MEMORY = ("+memory", "+subgraphs")
+"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
+
+
+class Holder(Part):
+    """The process that has a session."""
+
+    pid: int
+    host: str
+    since: datetime
+    command: tuple[str, ...] = ()
+
+
+class SessionRow(Part):
+    """One session: the newest snapshot's summary, and who has it."""
+
+    session_id: str
+    short_id: str
+    """The shortest beginning of the id that no other session shares."""
+    title: str | None = None
+    agent: str | None = None
+    provider_type: str | None = None
+    cwd: str | None = None
+    state: str = "ok"
+    """ok, damaged or encrypted."""
+    problem: str | None = None
+    live: Holder | None = None
+    ended_unexpectedly: bool = False
+    """Its process died, and what it left was not made a snapshot yet."""
+    last_sign: datetime | None = None
+    recovered: bool = False
+    """The newest snapshot was made of what a killed process left."""
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    snapshot_tags: tuple[str, ...] = ()
+    parent: str | None = None
+    created_at: datetime | None = None
+    changed_at: datetime
+    saved_at: datetime
+    seq: int
+    trigger: str
+    messages: int = 0
+    turns: int = 0
+    tokens: int = 0
+    cost: float | None = None
+    size_bytes: int = 0
+
+    @property
+    def counts_turns(self) -> bool:
+        """Whether whoever saved it counts turns; else none is told, which is not the same as 0."""
+        return bool(self.turns or not self.messages)
+
+    @property
+    def length(self) -> str:
+        """How long it is: its turns, or its messages where nobody counted those."""
+        return several(self.turns, "turn") if self.counts_turns else several(self.messages, "message")
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it only holds another session's working memory."""
+        return self.session_id.endswith(MEMORY)
+
+
+async def session_rows(store: SnapshotStore) -> list[SessionRow]:
+    """Every session of the store, last changed first."""
+    return await rows_of(store, await store.list())
+
+
+async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
+    """The same for sessions that were listed already; short ids are unique among them."""
+    import anyio.to_thread
+
+    from snapshot_plugin.live.place import ownerships_elsewhere
+
+    root = getattr(store, "path", None)
+    present = None if root else await anyio.to_thread.run_sync(ownerships_elsewhere, store)
+    return await anyio.to_thread.run_sync(rows_at, root, metas, present)
+
+
+def rows_at(
+    root: Path | None, metas: Sequence[SnapshotMeta], present: dict[str, Ownership] | None = None
+) -> list[SessionRow]:
+    """The same in this thread, for a store in the directory *root*, or *present* telling who has a session."""
+    from snapshot_plugin.live.owners import ownerships
+    from snapshot_plugin.operations.references import short_ids
+
+    ids = [meta.session_id for meta in metas]
+    short = short_ids(ids)
+    present = ownerships(root, ids) if root else present or {}
+    return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
+
+
+def unsaved_rows(root: Path, saved: Sequence[SessionRow]) -> list[SessionRow]:
+    """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
+    from snapshot_plugin.live.owners import unsaved
+
+    return [_unsaved(name, presence) for name, presence in unsaved(root, [r.session_id for r in saved]).items()]
+
+
+def _unsaved(session_id: str, presence: Ownership) -> SessionRow:
+    someone = presence.owner or presence.died
+    moment = presence.last_sign or (someone.since if someone else datetime.fromtimestamp(0, UTC))
+    return SessionRow(
+        session_id=session_id,
+        short_id=session_id,
+        **who_has(presence),
+        changed_at=moment,
+        saved_at=moment,
+        seq=0,
+        trigger="",
+    )
+
+
+def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None) -> SessionRow:
+    """What is shown of a session, from its listing and who has it."""
+    return SessionRow(
+        session_id=meta.session_id,
+        short_id=short_id,
+        title=meta.title,
+        agent=meta.agent,
+        provider_type=meta.provider_type,
+        cwd=meta.cwd,
+        state=meta.state,
+        problem=meta.problem,
+        **who_has(presence),
+        recovered=meta.trigger == "recovered",
+        pinned=meta.pinned,
+        tags=meta.tags,
+        snapshot_tags=meta.snapshot_tags,
+        parent=meta.parent.session_id if meta.parent else None,
+        created_at=meta.created_at,
+        changed_at=meta.changed_at,
+        saved_at=meta.saved_at,
+        seq=meta.seq,
+        trigger=meta.trigger,
+        messages=meta.messages,
+        turns=meta.turns,
+        tokens=meta.tokens,
+        cost=meta.cost,
+        size_bytes=meta.size_bytes,
+    )
+
+
+def who_has(presence: Ownership | None) -> dict[str, Any]:
+    """What a row shows of who has a session, or had it and died; nothing for most."""
+    if presence is None:
+        return {}
+    return {
+        "live": holder_of(presence.owner) if presence.owner else None,
+        "ended_unexpectedly": presence.died is not None,
+        "last_sign": presence.last_sign,
+    }
+
+
+def holder_of(owner: Owner) -> Holder:
+    """What is shown of a session's owner."""
+    return Holder(
+        pid=owner.pid, host=owner.host, since=owner.since, command=(owner.program,) if owner.program else ()
+    )
+
+
+def marks(row: SessionRow) -> Iterable[str]:
+    """What is special about a session, the most pressing first; nothing for most."""
+    if row.state != "ok":
+        yield row.state
+    if row.live:
+        yield f"live {row.live.pid}"
+    if row.ended_unexpectedly:
+        yield "ended"
+    if row.recovered:
+        yield "recovered"
+    if row.pinned:
+        yield "pinned"

@@ -1,0 +1,114 @@
+"""A conversation as a person reads it: messages by number, tools folded to a line each. Pure, one at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.text import size
+
+if TYPE_CHECKING:
+    from snapshot_plugin.model.content import Block, ToolCallBlock
+    from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+
+__all__ = ["Piece", "Said", "about_block", "detail_of", "said_of"]
+
+_BASE64 = 4 / 3
+
+
+class Piece(Part):
+    """A part of a message: its words, a thought, a tool call, or something that is not text."""
+
+    kind: str
+    """text, thought, tool, or the kind of what it stands for: image, audio, resource, …"""
+    text: str = ""
+    status: str | None = None
+    detail: str | None = None
+    """What a tool was given and gave back; with --tools."""
+
+
+class Said(Part):
+    """One message."""
+
+    number: int
+    role: str
+    at: datetime | None = None
+    pieces: tuple[Piece, ...] = ()
+
+
+def said_of(snapshot: SessionSnapshot, *, tools: bool, first: int = 1, last: int | None = None) -> Iterator[Said]:
+    """The messages from number *first* to *last*, counted from 1; with *tools*, what they were given and gave.
+
+    Entries that a framework keeps and people cannot read are there with *tools* only.
+    """
+    from snapshot_plugin.model.repair import readable
+
+    messages = snapshot.messages[first - 1 : last]
+    shown = dict(readable(messages, snapshot.messages))
+    for index, message in enumerate(messages):
+        if tools or index in shown:
+            yield _said(first + index, shown.get(index, message), tools=tools)
+
+
+def _said(number: int, message: Message, *, tools: bool) -> Said:
+    pieces = tuple(_piece(block, tools=tools) for block in message.content)
+    if message.is_opaque:
+        pieces = (Piece(kind="entry", text=f"kept for {', '.join(message.metadata)}"),)
+    return Said(number=number, role=message.role, at=message.timestamp, pieces=pieces)
+
+
+def _piece(block: Block, *, tools: bool) -> Piece:
+    from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock
+
+    if isinstance(block, TextBlock):
+        return Piece(kind="text", text=block.text)
+    if isinstance(block, ThoughtBlock):
+        return Piece(kind="thought", text=block.text)
+    if isinstance(block, ToolCallBlock):
+        title = block.title or block.kind or block.tool_call_id
+        return Piece(kind="tool", text=title, status=block.status, detail=detail_of(block) if tools else None)
+    return Piece(kind=block.type or "unknown", text=about_block(block.raw()))
+
+
+def detail_of(tool: ToolCallBlock) -> str:
+    """What a tool was given and what it gave back, as text."""
+    parts = [
+        f"{name}: {_as_text(value)}" for name, value in (("in", tool.raw_input), ("out", tool.raw_output)) if value
+    ]
+    if not tool.raw_output and tool.content:
+        parts.append(f"out: {_as_text(tool.content)}")
+    return "\n".join(parts)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return "\n".join(_as_text(item) for item in value)
+    if isinstance(value, dict):
+        inner = value.get("content") if value.get("type") == "content" else value
+        if isinstance(inner, dict) and inner.get("type") == "text" and isinstance(inner.get("text"), str):
+            return str(inner["text"])
+        if value.get("type") == "diff":
+            return f"{value.get('path', '')}\n" + _diff(
+                str(value.get("oldText") or ""), str(value.get("newText") or "")
+            )
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _diff(old: str, new: str) -> str:
+    import difflib
+
+    return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:])
+
+
+def about_block(raw: dict[str, Any]) -> str:
+    """What a block that is not text holds, in a few words: its type, its place, its size."""
+    resource = raw.get("resource")
+    uri = raw.get("uri") or (resource.get("uri") if isinstance(resource, dict) else None)
+    data = raw.get("data")
+    parts = [raw.get("mimeType"), uri, size(int(len(data) / _BASE64)) if isinstance(data, str) else None]
+    return ", ".join(str(part) for part in parts if part)

@@ -1,0 +1,64 @@
+"""What every operation is given besides the store: the settings, the environment, and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.manager.operations import OperationLog
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
+
+__all__ = ["Progress", "Step", "Work"]
+
+Step = Callable[[str], None]
+"""Called before each step with the name of what is being worked on."""
+Progress = Callable[[str, int], AbstractContextManager[Step]]
+"""Opens a report on so many steps of something: ``with progress("indexing", 12) as step: …``."""
+
+
+def _silent(_what: str, _total: int) -> AbstractContextManager[Step]:
+    return nullcontext(lambda _name: None)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One piece of work on a store, by one user."""
+
+    config: SnapshotConfig
+    environ: Mapping[str, str]
+    now: datetime
+    progress: Progress = field(default=_silent)
+
+    def operations(self, store: SnapshotStore) -> OperationLog:
+        """What was done to *store* by this user, for undo. An operation that changes something records it there."""
+        from snapshot_plugin.manager.operations import OperationLog, log_path
+        from snapshot_plugin.manager.places import user_state_dir
+
+        keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
+        # A store that several machines share keeps the log itself, so that undo works from each of them.
+        place = getattr(store, "operation_lines", None) or log_path(user_state_dir(self.environ), self.name(store))
+        return OperationLog(place, keys=keys)
+
+    async def record_deletion(self, store: SnapshotStore, trashed: Sequence[Trashed]) -> None:
+        """Record that a session was deleted by another program's request, so that undo knows of it."""
+        steps = [{"do": "undelete", "token": each.token} for each in trashed]
+        summary = f"deletion of {trashed[0].session_id}"
+        await self.operations(store).record(kind="forget", summary=summary, steps=steps)
+
+    def name(self, store: SnapshotStore) -> str:
+        """What tells this store from others: its id where it has one, or else where it is."""
+        return getattr(store, "store_id", "") or self.config.storage_path
+
+    @property
+    def cache(self) -> Path:
+        """Where the search index is."""
+        from snapshot_plugin.manager.places import user_cache_dir
+
+        return user_cache_dir(self.environ)

@@ -1,0 +1,206 @@
+"""Statements and transactions of one store. Every database error becomes an error of this package."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors as refusals
+
+from snapshot_plugin.errors import (
+    SessionLocked,
+    SnapshotError,
+    StoreForbidden,
+    StoreNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.store.postgres.address import Address
+from snapshot_plugin.store.postgres.outcomes import LostConnection
+from snapshot_plugin.store.postgres.pool import Connection, shared_pool
+
+__all__ = ["IDLE_SECONDS", "Database", "Row"]
+
+Row = tuple[Any, ...]
+_LOCK_SECONDS = 30
+IDLE_SECONDS = 60.0
+"""How long a transaction may wait for its process, which may have much to compress."""
+_LONGEST = 300
+_TABLES = ("meta", "sessions", "segments", "frames", "quarantine", "keys", "operations", "live", "spool")
+
+
+class Database:
+    """Runs statements. Inside `transaction`, all statements of the thread belong to that transaction.
+
+    Statements name tables as ``{frames}``; see `Address.table`.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._pool = shared_pool(address.conninfo, address.connections)
+        self._tables = {name: address.table(name) for name in _TABLES}
+        self._statements: dict[str, bytes] = {}
+        self._thread = threading.local()
+        self._is_closed = False
+
+    def sql(self, statement: str) -> bytes:
+        """*statement* with the names of this store's tables."""
+        known = self._statements.get(statement)
+        if known is None:
+            known = self._statements[statement] = statement.format(**self._tables).encode()
+        return known
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        """What a statement returns; it is a transaction of its own unless the thread is in one."""
+        pinned = self._pinned
+        if pinned is not None:
+            return self._asked(pinned, statement, values)
+        with self._connection() as connection:
+            return self._asked(connection, statement, values)
+
+    def later(self, statement: str, *values: Any) -> None:
+        """Run a statement that returns nothing, inside `transaction`, together with the next one or the commit."""
+        self._thread.waiting.append((self.sql(statement), values))
+
+    def _asked(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Row]:
+        with self.translated():
+            cursor = connection.cursor(binary=True)
+            self._send(connection, lambda: cursor.execute(self.sql(statement), values or None))
+            return cursor.fetchall() if cursor.description else []
+
+    def _send(self, connection: Connection, last: Callable[[], object]) -> None:
+        """Send what waits, and *last*, in one round trip."""
+        waiting: list[tuple[bytes, Sequence[Any]]] = getattr(self._thread, "waiting", [])
+        if not waiting or connection is not self._pinned:
+            last()
+            return
+        statements, self._thread.waiting = waiting, []
+        with connection.pipeline():
+            for text, values in statements:
+                connection.execute(text, values or None)
+            last()
+
+    def script(self, statements: str) -> None:
+        """Run several statements, inside `transaction`. They return nothing."""
+        pinned = self._pinned
+        if pinned is None:
+            raise RuntimeError("a script runs inside a transaction")
+        with self.translated():
+            self._send(pinned, lambda: pinned.execute("SELECT"))
+            pinned.execute(self.sql(statements))
+
+    @contextlib.contextmanager
+    def transaction(
+        self, lock: str | None = None, *, wait: bool = True, idle: float = IDLE_SECONDS
+    ) -> Iterator[None]:
+        """Run what the thread does inside as one transaction: committed at the end, rolled back on an error.
+
+        *lock* names what other transactions with the same name are kept from meanwhile. Nested calls join the
+        outer transaction. The server ends a transaction that hears nothing from us for *idle* seconds.
+
+        Raises:
+            SessionLocked: another transaction keeps the lock; without *wait*, at once.
+        """
+        if self._pinned is not None:
+            yield
+            return
+        with self._connection() as connection:
+            self._thread.connection = connection
+            self._thread.waiting = [(text, ()) for text in self._begin(lock, wait=wait, idle=idle)]
+            try:
+                if lock and not wait:
+                    self._try(lock)
+                yield
+                with self.translated():
+                    self._send(connection, lambda: connection.execute("COMMIT"))
+            except BaseException:
+                with contextlib.suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._thread.connection, self._thread.waiting = None, []
+
+    def _begin(self, lock: str | None, *, wait: bool, idle: float) -> list[bytes]:
+        """How a transaction begins; sent with its first statement. Only numbers are put into the text."""
+        settings = (
+            f"SELECT set_config('lock_timeout', '{_LOCK_SECONDS}s', true),"
+            f" set_config('idle_in_transaction_session_timeout', '{int(idle * 1000)}', true)"
+        )
+        if lock and wait:
+            settings += f", pg_advisory_xact_lock({self._number(lock)})"
+        return [b"BEGIN", settings.encode()]
+
+    def _try(self, lock: str) -> None:
+        ((is_ours,),) = self.rows(f"SELECT pg_try_advisory_xact_lock({self._number(lock)})")
+        if not is_ours:
+            raise SessionLocked(f"another process is changing {lock}", hint="try again in a moment")
+
+    def _number(self, lock: str) -> int:
+        """A lock's number: different for each store of a database."""
+        name = f"{self.address.schema}.{self.address.prefix} {lock}"
+        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+
+    @property
+    def _pinned(self) -> Connection | None:
+        connection: Connection | None = getattr(self._thread, "connection", None)
+        return connection
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        with self.translated(connecting=True), self._pool.connection() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Give the connections up."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._pool.closed()
+
+    @contextlib.contextmanager
+    def translated(self, *, connecting: bool = False) -> Iterator[None]:
+        """Raise the error of this package that a database error means."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._meaning(error, connecting=connecting) from error
+
+    def _meaning(self, error: psycopg.Error, *, connecting: bool) -> SnapshotError:
+        why = _reason(error)
+        code = error.sqlstate or _code_in(why)
+        for prefix, (kind, hint) in _MEANINGS.items():
+            if code.startswith(prefix):
+                return kind(f"{self.address.name}: {why}", hint=hint)
+        is_broken = isinstance(error, refusals.OperationalError | refusals.InterfaceError) and not code
+        if is_broken and not connecting:
+            return LostConnection(f"{self.address.name}: {why}")
+        return StoreUnavailable(f"{self.address.name}: {why}", hint="check that the server runs, then try again")
+
+
+_MEANINGS: dict[str, tuple[type[SnapshotError], str]] = {
+    "55P03": (SessionLocked, "another transaction keeps the session locked; try again"),
+    "40P01": (SessionLocked, "another transaction keeps the session locked; try again"),
+    "3D000": (StoreNotFound, "create the database, or check its name"),
+    "42P01": (StoreNotFound, "its tables are gone; check schema= and prefix= in the URL"),
+    "3F000": (StoreNotFound, "its schema is gone; check schema= in the URL"),
+    "28": (StoreForbidden, "check the user and PGPASSWORD"),
+    "42501": (StoreForbidden, "let the user create the schema, or read and write its tables"),
+    "25006": (StoreUnavailable, "the server is read-only; use the primary: target_session_attrs=read-write"),
+    "53": (StoreUnavailable, "free space or connections on the server, then try again"),
+}
+"""Error codes of PostgreSQL, or how they begin, and what they mean here."""
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LONGEST]
+
+
+def _code_in(text: str) -> str:
+    """The error code of a refused connection, which libpq only tells as text."""
+    if "does not exist" in text and "database" in text:
+        return "3D000"
+    if "authentication failed" in text or "no password supplied" in text or "pg_hba.conf" in text:
+        return "28000"
+    return "28000" if "role" in text and "does not exist" in text else ""

@@ -1,0 +1,305 @@
+"""`FrameLog` as rows: a session has segments, a segment has frames, each frame is one row.
+
+Every change runs in one transaction, under a lock of the session (`FrameLog.exclusively`). A segment's number is
+never used again, so a reader of a segment that was replaced meanwhile finds nothing, and begins again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, NamedTuple
+
+from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.codec.scan import last_frame
+from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted
+from snapshot_plugin.model.ids import short_id
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
+from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.trash import TrashRows
+from snapshot_plugin.store.writers import overtaken
+
+__all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "RowLog"]
+
+SEGMENT_BYTES = 4 << 20
+SEGMENT_FRAMES = 256
+_HEADER_BYTES = 8 << 10
+"""The header of nearly every frame fits into this."""
+_LISTED_BYTES = 64 << 10
+"""A list brings a newest frame along if it is not larger than this."""
+
+_END = """
+SELECT s.place, s.labels IS NOT NULL, g.segment, g.last, g.rewritten, g.frames, g.size, f.head
+FROM {sessions} s
+JOIN LATERAL (
+    SELECT * FROM {segments} g WHERE g.place = s.place ORDER BY g.first DESC, g.segment DESC LIMIT 1
+) g ON true
+LEFT JOIN LATERAL (
+    SELECT substring(f.data FOR %s) AS head FROM {frames} f WHERE f.segment = g.segment ORDER BY f.n DESC LIMIT 1
+) f ON true
+WHERE s.sid = %s AND s.token = ''
+"""
+_TAIL = """
+SELECT f.data FROM {sessions} s JOIN {segments} g USING (place) JOIN {frames} f USING (segment)
+WHERE s.sid = %s AND s.token = '' ORDER BY g.first DESC, g.segment DESC, f.n DESC LIMIT 1
+"""
+_LIST = """
+SELECT s.sid, g.size, CASE WHEN octet_length(f.data) <= %s THEN f.data END
+FROM {sessions} s
+JOIN LATERAL (
+    SELECT sum(size)::bigint AS size, (array_agg(segment ORDER BY first DESC, segment DESC))[1] AS newest
+    FROM {segments} WHERE place = s.place
+) g ON g.size IS NOT NULL
+LEFT JOIN LATERAL (SELECT data FROM {frames} WHERE segment = g.newest ORDER BY n DESC LIMIT 1) f ON true
+WHERE s.token = ''
+"""
+_EXTEND = """
+WITH grown AS (
+    UPDATE {segments} SET frames = frames + 1, size = size + %s WHERE segment = %s RETURNING segment, frames
+)
+INSERT INTO {frames} SELECT segment, frames, %s FROM grown
+"""
+_BEGIN_SEGMENT = """
+WITH begun AS (
+    INSERT INTO {segments} (place, first, last, rewritten, frames, size)
+    VALUES (%s, %s, %s, %s, %s, %s) RETURNING segment
+)
+INSERT INTO {frames} SELECT begun.segment, f.n, f.data
+FROM begun, unnest(%s::bytea[]) WITH ORDINALITY AS f (data, n)
+"""
+_REMOVE_SEGMENTS = """
+WITH gone AS (DELETE FROM {segments} WHERE segment = ANY(%s) AND place = %s RETURNING segment),
+     emptied AS (DELETE FROM {frames} f USING gone WHERE f.segment = gone.segment)
+SELECT count(*) FROM gone
+"""
+
+
+class _End(NamedTuple):
+    """The newest segment of a session, and the beginning of its last frame."""
+
+    place: int
+    has_labels: bool
+    segment: int
+    last: int
+    rewritten: bool
+    frames: int
+    size: int
+    head: bytes | None
+
+
+class RowLog(TrashRows):
+    """Frames in a database. Rows name a session by its `short_id`: an index takes no long text.
+
+    Args:
+        database: where the tables are.
+        fence: called inside the transaction of every append; raises `Fenced` if this process owned the live session
+            and another owner has taken it over.
+        idle: how many seconds a transaction about a session may wait for this process. A stopped process then does
+            not keep the session locked.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        fence: Callable[[str], None],
+        idle: Callable[[str], float],
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_frames: int = SEGMENT_FRAMES,
+    ) -> None:
+        super().__init__(database, self._segments_at)
+        self._fence, self._idle = fence, idle
+        self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
+        self._grown: dict[str, int] = {}
+        self._ends = threading.local()
+
+    def exclusively(self, session_id: str) -> AbstractContextManager[None]:
+        """See `FrameLog`. What happens inside is one transaction, committed when it is left."""
+        self._ends.session_id = None
+        return self._database.transaction(f"session {short_id(session_id)}", idle=self._idle(session_id))
+
+    # Looking ---------------------------------------------------------------------------------------------
+
+    def segments(self, session_id: str) -> list[Segment]:
+        """See `FrameLog`."""
+        return self._segments_at(session_id, "")
+
+    def _segments_at(self, session_id: str, token: str) -> list[Segment]:
+        rows = self._database.rows(
+            "SELECT g.segment, g.first, g.last, g.rewritten FROM {sessions} s JOIN {segments} g USING (place)"
+            " WHERE s.sid = %s AND s.token = %s ORDER BY g.first, g.segment",
+            short_id(session_id), token,
+        )  # fmt: skip
+        return [
+            Segment(str(number), first, last if rewritten else first, rewritten, partial(self._read, number))
+            for number, first, last, rewritten in rows
+        ]
+
+    def _read(self, segment: int) -> bytes:
+        rows = self._database.rows("SELECT data FROM {frames} WHERE segment = %s ORDER BY n", segment)
+        if not rows:
+            raise FileNotFoundError(f"segment {segment}")
+        return b"".join(data for (data,) in rows)
+
+    def _end(self, session_id: str) -> _End | None:
+        rows = self._database.rows(_END, _HEADER_BYTES, short_id(session_id))
+        return _End(*rows[0]) if rows else None
+
+    def _seen_end(self, session_id: str) -> _End | None:
+        """The end as `tip` has just seen it: nobody else writes while this thread has the session's lock."""
+        seen: _End | None
+        if getattr(self._ends, "session_id", None) == session_id:
+            seen = self._ends.session
+        else:
+            seen = self._end(session_id)
+        self._ends.session_id = None
+        return seen
+
+    def tip(self, session_id: str) -> Tip | None:
+        """See `FrameLog`. One query, unless the last frame is damaged."""
+        end = self._ends.session = self._end(session_id)
+        self._ends.session_id = session_id
+        if end is None:
+            return None
+        try:
+            header = read_header(end.head or b"")[0]
+        except SnapshotCorrupted:  # or its header is longer than what we asked for
+            return undisturbed(session_id, lambda: tip_of(self.segments(session_id)))
+        return Tip(max(header.hi, end.last if end.rewritten else 0), header.id)
+
+    def tail(self, session_id: str) -> bytes | None:
+        """See `FrameLog`."""
+        rows = self._database.rows(_TAIL, short_id(session_id))
+        data: bytes = rows[0][0] if rows else b""
+        return data if last_frame(data) else None
+
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
+        """See `FrameLog`. One query, which brings the newest frames along."""
+        return self._listed(only=only)
+
+    def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
+        """See `LabelledLog`."""
+        return self._listed(labels=labels)
+
+    def _listed(self, *, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+        query: str = _LIST
+        values: list[Any] = [_LISTED_BYTES]
+        if only is not None:
+            query, values = f"{query} AND s.sid = %s", [*values, short_id(only)]
+        if labels:
+            query, values = f"{query} AND s.labels @> %s", [*values, _marks(labels)]
+        rows = self._database.rows(query, *values)
+        return [SessionEntry(session_id, size, tail=tail) for session_id, size, tail in rows]
+
+    # Writing ---------------------------------------------------------------------------------------------
+
+    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+        """See `FrameLog`."""
+        self._fence(session_id)
+        end = self._seen_end(session_id)
+        labels = header.other.get("labels")
+        finished = False
+        if end is None:
+            place = self._new_place(session_id)
+            self._put(place, header.hi, header.hi, [frame], rewritten=False)
+        else:
+            self._must_show(session_id, end, header)
+            full = end.frames >= self._segment_frames or end.size + len(frame) > self._segment_bytes
+            if fresh or end.rewritten or full:
+                finished = not end.rewritten
+                self._put(end.place, header.hi, header.hi, [frame], rewritten=False)
+            else:
+                self._database.later(_EXTEND, len(frame), end.segment, frame)
+        if labels or (end and end.has_labels):
+            self._label(session_id, labels)
+        is_extended = end is not None and not finished and not end.rewritten
+        self._grown[session_id] = len(frame) + (end.size if end and is_extended else 0)
+        return finished
+
+    def _must_show(self, session_id: str, end: _End, header: Header) -> None:
+        """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""
+        if end.rewritten and end.last >= header.hi:
+            raise overtaken(session_id, Tip(end.last, ""))
+
+    def _new_place(self, session_id: str) -> int:
+        ((place,),) = self._database.rows(
+            "INSERT INTO {sessions} (sid) VALUES (%s) RETURNING place", short_id(session_id)
+        )
+        return int(place)
+
+    def _put(self, place: int, first: int, last: int, frames: Sequence[bytes], *, rewritten: bool) -> None:
+        size = sum(map(len, frames))
+        self._database.later(_BEGIN_SEGMENT, place, first, last, rewritten, len(frames), size, list(frames))
+
+    def _label(self, session_id: str, labels: object) -> None:
+        marks = _marks(labels) if isinstance(labels, dict) and labels else None
+        self._database.rows(
+            "UPDATE {sessions} SET labels = %s WHERE sid = %s AND token = ''", marks, short_id(session_id)
+        )
+
+    def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
+        """See `FrameLog`. One transaction: readers see the old or the new."""
+        found = self._database.rows(
+            "SELECT place FROM {sessions} WHERE sid = %s AND token = ''", short_id(session_id)
+        )
+        if found and not old:
+            raise Conflict(f"there is a session {session_id}", session_id=session_id)
+        place = found[0][0] if found else self._new_place(session_id)
+        names = [int(segment.name) for segment in old]
+        ((removed,),) = self._database.rows(_REMOVE_SEGMENTS, names, place)
+        if removed != len(names):
+            raise SessionLocked(f"another writer has rewritten session {session_id}", session_id=session_id)
+        self._put(place, old[0].first if old else 1, hi, frames, rewritten=True)
+        self._grown.pop(session_id, None)
+        self._relabel(session_id)
+
+    def _relabel(self, session_id: str) -> None:
+        """Keep the labels of the newest snapshot, whichever that is now."""
+        newest = self.tail(session_id)
+        if newest:
+            self._label(session_id, read_header(newest)[0].other.get("labels"))
+
+    def quarantine(self, session_id: str, segment: Segment) -> str:
+        """See `FrameLog`."""
+        ((number,),) = self._database.rows(
+            "INSERT INTO {quarantine} (sid, first, data) VALUES (%s, %s, %s) RETURNING id",
+            short_id(session_id), segment.first, segment.read(),
+        )  # fmt: skip
+        return f"quarantine/{number}"
+
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        """See `FrameLog`."""
+        name = short_id(session_id) if session_id is not None else None
+        query = "SELECT sid, id, first, data FROM {quarantine} WHERE sid = %s OR %s::text IS NULL ORDER BY id"
+        rows = self._database.rows(query, name, name)
+        return [
+            (sid, Segment(f"quarantine/{number}", first, 1 << 62, rewritten=True, read=partial(bytes, data)))
+            for sid, number, first, data in rows
+        ]
+
+    def leftovers(self, session_id: str) -> list[str]:
+        """See `FrameLog`: a crash leaves nothing."""
+        _ = session_id
+        return []
+
+    # Background ------------------------------------------------------------------------------------------
+
+    def grown(self, size: int) -> list[str]:
+        """See `TendedLog`."""
+        return [session_id for session_id, grown in list(self._grown.items()) if grown >= size]
+
+    def doubt(self) -> None:
+        """See `TendedLog`: a key that can be read is durable."""
+
+    def close(self) -> None:
+        """See `FrameLog`."""
+        self._database.close()
+
+
+def _marks(labels: Mapping[str, str]) -> list[str]:
+    """Labels as short digests: an index takes these, whatever characters a label has."""
+    return [hashlib.blake2b(json.dumps(pair).encode(), digest_size=12).hexdigest() for pair in labels.items()]

@@ -1,0 +1,131 @@
+"""The tables of a store, created and migrated by whichever process needs them first.
+
+`MIGRATIONS` is a list of scripts; the table ``meta`` says how many were run. A script is never changed after a
+release: a new one is appended. All that are missing are run in one transaction, under a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from snapshot_plugin.errors import InvalidSnapshotVersion, StoreNotFound
+from snapshot_plugin.store.marker import without_marker
+from snapshot_plugin.store.postgres.database import Database
+
+__all__ = ["MIGRATIONS", "read_marker_row"]
+
+_TABLES = """
+CREATE TABLE {sessions} (
+    place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    sid text COLLATE "C" NOT NULL,
+    token text COLLATE "C" NOT NULL DEFAULT '',
+    deleted_at timestamptz,
+    labels text[],
+    UNIQUE (sid, token)
+);
+CREATE INDEX ON {sessions} (token) WHERE token <> '';
+CREATE INDEX ON {sessions} USING gin (labels) WHERE labels IS NOT NULL;
+CREATE TABLE {segments} (
+    segment bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    place bigint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    rewritten boolean NOT NULL,
+    frames integer NOT NULL,
+    size bigint NOT NULL
+);
+CREATE INDEX ON {segments} (place, first, segment);
+CREATE TABLE {frames} (
+    segment bigint NOT NULL,
+    n integer NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (segment, n)
+);
+ALTER TABLE {frames} ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE {quarantine} (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    sid text COLLATE "C" NOT NULL,
+    first bigint NOT NULL,
+    data bytea NOT NULL,
+    at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX ON {quarantine} (sid);
+CREATE TABLE {keys} (name text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
+CREATE TABLE {operations} (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, line bytea NOT NULL);
+CREATE TABLE {live} (
+    sid text COLLATE "C" PRIMARY KEY,
+    epoch bigint NOT NULL,
+    taken bigint NOT NULL DEFAULT 0,
+    owner text,
+    until timestamptz NOT NULL,
+    base bigint NOT NULL DEFAULT 0,
+    last bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX ON {live} (sid) WHERE owner IS NOT NULL;
+CREATE TABLE {spool} (
+    sid text COLLATE "C" NOT NULL,
+    token text COLLATE "C" NOT NULL DEFAULT '',
+    n bigint NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (sid, token, n)
+);
+"""
+
+MIGRATIONS = (_TABLES,)
+
+
+def read_marker_row(database: Database, *, create: bool, new_marker: Callable[[], bytes]) -> bytes:
+    """The store's marker, once its tables are there and up to date.
+
+    Raises:
+        StoreNotFound: there is no store, and *create* is false.
+        InvalidSnapshotVersion: a newer release made or migrated the tables.
+        StoreForbidden: the user may not create them.
+    """
+    version = _version(database)
+    if version is None and not create:
+        raise StoreNotFound(f"there is no store at {database.address.name}", hint="check schema= and prefix=")
+    if version is None or version < len(MIGRATIONS):
+        _migrate(database, new_marker)
+    elif version > len(MIGRATIONS):
+        raise _newer(database, version)
+    found = database.rows("SELECT value FROM {meta} WHERE name = 'marker'")
+    if not found:
+        raise without_marker(database.address.name)
+    return bytes(found[0][0])
+
+
+def _version(database: Database) -> int | None:
+    """How many migrations were run; None if there are no tables."""
+    address = database.address
+    # A query of the catalogue sees what others have just committed; to_regclass may answer from a cache.
+    query = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = %s"
+    if not database.rows(query, address.schema, f"{address.prefix}meta"):
+        return None
+    found = database.rows("SELECT value FROM {meta} WHERE name = 'version'")
+    return int(found[0][0]) if found else 0
+
+
+def _migrate(database: Database, new_marker: Callable[[], bytes]) -> None:
+    with database.transaction("schema"):
+        version = _version(database)  # of several processes that try at once, one does it
+        if version is not None and version > len(MIGRATIONS):
+            raise _newer(database, version)
+        if version is None:
+            schema = database.address.schema
+            if not database.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", schema):
+                database.rows(f'CREATE SCHEMA "{schema}"')
+            database.rows("CREATE TABLE {meta} (name text PRIMARY KEY, value bytea NOT NULL)")
+            database.rows("INSERT INTO {meta} VALUES ('marker', %s)", new_marker())
+        for script in MIGRATIONS[version or 0 :]:
+            database.script(script)
+        database.rows(
+            "INSERT INTO {meta} VALUES ('version', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            str(len(MIGRATIONS)).encode(),
+        )
+
+
+def _newer(database: Database, version: int) -> InvalidSnapshotVersion:
+    return InvalidSnapshotVersion(
+        f"the tables of {database.address.name} have version {version}; this release knows {len(MIGRATIONS)}"
+    )

@@ -1,0 +1,88 @@
+"""`PostgresStore`: snapshots in a PostgreSQL database, for any number of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from snapshot_plugin.codec.sources import KeySource
+from snapshot_plugin.errors import MissingExtra
+from snapshot_plugin.store.base import Capabilities
+from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.keyed import KeyedStore
+from snapshot_plugin.store.marker import parse_marker
+from snapshot_plugin.store.postgres.address import Address
+
+try:
+    from snapshot_plugin.store.postgres.database import Database
+except ImportError as error:
+    raise MissingExtra(
+        "stores in PostgreSQL need the library psycopg", hint="pip install 'snapshot-plugin[postgres]'"
+    ) from error
+from snapshot_plugin.store.postgres.frames import SEGMENT_BYTES, SEGMENT_FRAMES, RowLog
+from snapshot_plugin.store.postgres.keyrows import KeyRows
+from snapshot_plugin.store.postgres.line_rows import LineRows
+from snapshot_plugin.store.postgres.live_rows import LiveRows
+from snapshot_plugin.store.postgres.schema import read_marker_row
+
+__all__ = ["PostgresStore", "open_url"]
+
+
+class PostgresStore(KeyedStore):
+    """Snapshots, leases and spools in one schema of a database. The tables are created when they are first needed.
+
+    Args:
+        url: ``postgresql://user@host:port/database?schema=asnap&prefix=&lease=10``; see `Address.parse`.
+        key, create, background, limits, clock: as in `FilesystemStore`.
+    """
+
+    capabilities = Capabilities(live=True, several_machines=True, encryption=True)
+
+    def __init__(
+        self,
+        url: str,
+        key: str | KeySource | None = None,
+        *,
+        create: bool = True,
+        background: bool = True,
+        limits: Limits | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_frames: int = SEGMENT_FRAMES,
+    ) -> None:
+        address = Address.parse(url)
+        self._create = create
+        self._database = Database(address)
+        self.live_rows = LiveRows(self._database, self.prepare)
+        """Leases and spools, for `snapshot_plugin.live`."""
+        self.operation_lines = LineRows(self._database, self.prepare)
+        """What commands did to the store, for undo."""
+        frames = RowLog(
+            self._database,
+            fence=self.live_rows.must_not_be_fenced,
+            idle=self.live_rows.idle_seconds,
+            segment_bytes=segment_bytes,
+            segment_frames=segment_frames,
+        )
+        super().__init__(frames, name=address.name, key=key, background=background, limits=limits, clock=clock)
+
+    def _marker(self) -> dict[str, Any]:
+        data = read_marker_row(self._database, create=self._create, new_marker=self._new_marker)
+        return parse_marker(data, self._name)
+
+    def _key_files(self) -> KeyRows:
+        return KeyRows(self._database)
+
+    def _has_keys(self) -> bool:
+        return self._key_files().names() is not None
+
+
+def open_url(
+    url: str, *, key: str | KeySource | None = None, create: bool = True, background: bool = True
+) -> PostgresStore:
+    """``postgresql://host/database?schema=asnap`` — a store in a PostgreSQL database.
+
+    The password comes from ``PGPASSWORD``, ``~/.pgpass`` or a service file, as for every client of libpq.
+    """
+    return PostgresStore(url, key, create=create, background=background)

@@ -1,0 +1,122 @@
+"""The store that is shown, and what requests share: the list as it was last read, and live sessions' spools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import anyio
+import anyio.to_thread
+
+from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.session_rows import SessionRow, rows_of, unsaved_rows
+from snapshot_plugin.operations.spooled import Spooled, spool_mark, spooled
+from snapshot_plugin.operations.work import Work
+from snapshot_plugin.store.look import look
+
+if TYPE_CHECKING:
+    from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Site"]
+
+
+class Site:
+    """One store, open while the server runs.
+
+    Args:
+        place: ``--store``, where it was given: commands that are shown to be copied name it.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        config: SnapshotConfig,
+        *,
+        environ: Mapping[str, str],
+        place: str | None = None,
+        read_only: bool = False,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.store, self.config, self.place, self.read_only = store, config, place, read_only
+        self._environ, self._clock = environ, clock
+        self._listed: tuple[str, Sequence[SnapshotMeta]] | None = None
+        self._listing = anyio.Lock()
+        self._spools: dict[str, tuple[tuple[int, ...], Spooled | None]] = {}
+
+    @property
+    def work(self) -> Work:
+        """What an operation is given."""
+        return Work(self.config, self._environ, self._clock())
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the store is sealed."""
+        return getattr(self.store, "session_keys", lambda _session_id: None)("+operations") is not None
+
+    @property
+    def root(self) -> Path | None:
+        """Where the store is, if it is on this disk."""
+        return getattr(self.store, "path", None)
+
+    # The list ----------------------------------------------------------------------------------------------
+
+    async def mark(self) -> str | None:
+        """Changes whenever a session of a store on this disk does; None where only a new list can tell."""
+        if self.root is None:
+            return None
+        seen = await anyio.to_thread.run_sync(look, self.root)
+        if seen is None:
+            raise SnapshotNotFound(f"the store at {self.root} is gone", hint="it was moved, removed or unmounted")
+        return seen.mark
+
+    async def metas(self) -> Sequence[SnapshotMeta]:
+        """What the store lists; read again only when something changed."""
+        async with self._listing:
+            mark = await self.mark()
+            if self._listed is None or mark is None or self._listed[0] != mark:
+                self._listed = (mark or "", await self.store.list())
+            return self._listed[1]
+
+    async def rows(self) -> list[SessionRow]:
+        """Every session with who has it, also those that are only in their spools yet."""
+        rows = await rows_of(self.store, await self.metas())
+        if self.root is None:
+            return rows
+        return [*await anyio.to_thread.run_sync(unsaved_rows, self.root, rows), *rows]
+
+    async def row(self, name: str) -> SessionRow:
+        """One session, named in a URL."""
+        session_id = unquote(name)
+        rows = await self.rows()
+        found = next((row for row in rows if row.session_id == session_id), None)
+        if found is None:
+            session_id = (await self.target(name)).session_id
+            found = next(row for row in rows if row.session_id == session_id)
+        return found
+
+    async def target(self, name: str) -> Target:
+        """The session or snapshot that a URL names. Names are encoded twice, as ids may hold anything."""
+        return resolve(unquote(name), await self.metas())
+
+    # Live sessions -----------------------------------------------------------------------------------------
+
+    async def spooled(self, session_id: str) -> Spooled | None:
+        """The session with what is only in its spool; None if there is nothing there."""
+        mark: tuple[int, ...] = spool_mark(self.store, session_id)
+        if not any(mark):
+            self._spools.pop(session_id, None)
+            return None
+        tip = await self.store.tip(session_id)
+        mark = (*mark, tip.seq if tip else 0)
+        known = self._spools.get(session_id)
+        if known is None or known[0] != mark:
+            found = await anyio.to_thread.run_sync(spooled, self.store, session_id)
+            self._spools = {session_id: (mark, found)}
+            return found
+        return known[1]

@@ -1,0 +1,161 @@
+// The list at the side: filters, search, states; a row for each session, as many as the screen needs.
+
+import {get, named, send} from "./api.js";
+import {ago, count, fill, h, icon, several} from "./dom.js";
+import {app, failed, go} from "./app.js";
+import {confirmForget} from "./dialogs.js";
+
+const SHOWN = 120;
+
+export const address = (id, query = {}) => {
+  const asked = new URLSearchParams(query).toString();
+  return `/s/${named(id)}${asked ? `?${asked}` : ""}`;
+};
+
+export class Sessions {
+  constructor(side) {
+    this.rows = [];
+    this.shown = SHOWN;
+    this.chosen = new Set();
+    this.search = h("input", {type: "search", placeholder: "Search everything", "aria-label": "Search all sessions", autocomplete: "off", spellcheck: "false", oninput: () => this.typed(), onkeydown: (event) => this.key(event)});
+    this.selects = Object.fromEntries(["agent", "project", "tag"].map((name) => [name, h("select", {"aria-label": `Filter by ${name}`, onchange: () => this.draw()})]));
+    this.state = h("select", {"aria-label": "Filter by state", onchange: () => this.draw()}, [["", "any state"], ["live", "live"], ["pinned", "pinned"], ["fork", "forks"], ["trouble", "with a problem"]].map(([value, label]) => h("option", {value}, label)));
+    this.info = h("p", {class: "info"});
+    this.notice = h("p", {class: "away", role: "alert", hidden: true});
+    this.bulk = h("div", {class: "bulk", hidden: true});
+    this.list = h("ul", {class: "rows"});
+    this.list.addEventListener("scroll", () => { if (this.list.scrollTop + this.list.clientHeight > this.list.scrollHeight - 300 && this.shown < this.visible.length) { this.shown += SHOWN; this.paint(); } });
+    this.top = h("nav", {class: "top", "aria-label": "Pages"});
+    fill(side, this.top, h("div", {class: "find"}, this.search, h("kbd", {"aria-hidden": "true"}, "/")), h("div", {class: "filters"}, Object.values(this.selects), this.state), this.notice, this.bulk, this.info, this.list);
+    this.head();
+  }
+
+  head() {
+    const about = app?.about;
+    fill(this.top, h("a", {href: "/", class: "brand", "aria-label": "asnap, start"}, "asnap"), about?.read_only && h("span", {class: "chip"}, "read-only"), about?.encrypted && h("span", {class: "chip", title: "The store is encrypted"}, icon("lock", "encrypted store")), h("span", {class: "grow"}), h("a", {href: "/stats"}, icon("chart"), "Stats"), h("a", {href: "/trash"}, icon("bin"), "Trash"));
+  }
+
+  async load() {
+    const found = await get("sessions", {limit: 2000});
+    this.rows = found.sessions;
+    this.total = found.total;
+    for (const [name, value] of [["agent", (row) => [row.agent]], ["project", (row) => [row.cwd]], ["tag", (row) => [...row.tags, ...row.snapshot_tags]]]) this.options(name, value);
+    this.draw();
+  }
+
+  options(name, value) {
+    const select = this.selects[name], was = select.value;
+    const known = [...new Set(this.rows.flatMap(value).filter(Boolean))].sort();
+    fill(select, h("option", {value: ""}, `any ${name}`), known.map((each) => h("option", {value: each, title: each}, name === "project" ? each.split("/").pop() || each : each)));
+    if (known.includes(was)) select.value = was;
+  }
+
+  get visible() {
+    const {agent, project, tag} = Object.fromEntries(Object.entries(this.selects).map(([name, select]) => [name, select.value]));
+    const fits = {live: (row) => row.live, pinned: (row) => row.pinned, fork: (row) => row.parent, trouble: (row) => row.state !== "ok" || row.ended_unexpectedly}[this.state.value] || (() => true);
+    return this.rows.filter((row) => (!agent || row.agent === agent) && (!project || row.cwd === project) && (!tag || row.tags.includes(tag) || row.snapshot_tags.includes(tag)) && fits(row));
+  }
+
+  draw() {
+    if (this.found) return;
+    const rows = this.visible;
+    this.info.textContent = rows.length === this.total ? several(rows.length, "session") : `${count(rows.length)} of ${several(this.total, "session")}`;
+    this.paint();
+  }
+
+  paint() {
+    const focused = document.activeElement?.closest?.(".rows")?.isSameNode(this.list) ? document.activeElement.dataset.id : null;
+    const top = this.list.scrollTop;
+    fill(this.list, this.visible.slice(0, this.shown).map((row) => this.row(row)), this.rows.length === 0 && h("li", {class: "empty"}, "No sessions yet. Begin with ", h("code", {}, "asnap run -- your-agent"), " or ", h("code", {}, "asnap demo"), "."));
+    this.list.scrollTop = top;
+    if (focused) this.link(focused)?.focus({preventScroll: true});
+    this.mark(this.current, location.pathname);
+  }
+
+  row(row) {
+    const marks = [];
+    if (row.state === "damaged") marks.push(h("span", {class: "chip bad"}, icon("warn"), "damaged"));
+    else if (row.state !== "ok") marks.push(h("span", {class: "chip bad"}, icon("lock"), row.state));
+    if (row.live) marks.push(h("span", {class: "chip live"}, icon("live"), "live"));
+    if (row.ended_unexpectedly) marks.push(h("span", {class: "chip warn"}, icon("warn"), "recoverable"));
+    if (row.recovered) marks.push(h("span", {class: "chip"}, icon("rewind"), "recovered"));
+    if (row.restored) marks.push(h("span", {class: "chip"}, icon("rewind"), "restored"));
+    const about = [row.agent, row.cwd?.split("/").pop(), several(row.messages, "message")].filter(Boolean).join(" \u00b7 ");
+    const box = !app?.about?.read_only && h("input", {type: "checkbox", class: "choose", "aria-label": `Choose ${row.title || row.short_id}`, onchange: (event) => { this.chosen[event.target.checked ? "add" : "delete"](row.session_id); this.bulkBar(); }});
+    if (box) box.checked = this.chosen.has(row.session_id);
+    return h("li", {class: row.state === "ok" ? "" : "bad"}, box, h("a", {href: address(row.session_id), dataset: {id: row.session_id}}, h("span", {class: "line"}, h("span", {class: "title"}, row.pinned && icon("pin", "pinned"), row.parent && icon("fork", "fork"), row.title || "(untitled)"), h("time", {datetime: row.changed_at, title: row.changed_at}, ago(row.changed_at))), h("span", {class: "line"}, h("span", {class: "about"}, about)), (marks.length || row.tags.length) ? h("span", {class: "line chips"}, marks, row.tags.map((tag) => h("span", {class: "chip tag"}, tag))) : null));
+  }
+
+  bulkBar() {
+    this.bulk.hidden = this.chosen.size === 0;
+    const again = async (work) => { try { for (const id of this.chosen) await work(id); this.chosen.clear(); this.bulkBar(); await this.load(); } catch (error) { failed(error); } };
+    fill(this.bulk, h("span", {}, `${this.chosen.size} chosen`), this.chosen.size === 2 && h("button", {onclick: () => { const [a, b] = this.chosen; go(`/compare?${new URLSearchParams({a, b})}`); }}, "Compare"), h("button", {onclick: () => again((id) => send("PATCH", `sessions/${named(id)}`, {pinned: true}))}, "Pin"), h("button", {class: "danger", onclick: () => confirmForget([...this.chosen]).then((done) => { if (done) { this.chosen.clear(); this.bulkBar(); this.load(); } }, failed)}, "Forget"), h("button", {class: "quiet", "aria-label": "Choose none", onclick: () => { this.chosen.clear(); this.bulkBar(); this.paint(); }}, icon("cross")));
+  }
+
+  link(id) { return [...this.list.querySelectorAll("a[data-id]")].find((each) => each.dataset.id === id); }
+
+  mark(id, path) {
+    this.current = id;
+    for (const link of this.list.querySelectorAll("a[aria-current]")) link.removeAttribute("aria-current");
+    if (id && !this.found) this.link(id)?.setAttribute("aria-current", "page");
+    for (const link of this.top.querySelectorAll("a")) link.pathname === path && path !== "/" ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  }
+
+  move(step) {
+    const links = [...this.list.querySelectorAll("a[href]")];
+    const at = links.indexOf(document.activeElement);
+    const from = at >= 0 ? at : links.findIndex((link) => link.hasAttribute("aria-current"));
+    links[Math.min(links.length - 1, Math.max(0, from + step))]?.focus();
+  }
+
+  focus() { this.search.focus(); this.search.select(); }
+  say(words) { this.notice.hidden = !words; this.notice.textContent = words; }
+
+  clear() {
+    this.search.value = "";
+    this.found = null;
+    this.asking?.abort();
+    this.draw();
+  }
+
+  key(event) {
+    if (event.key === "Enter") this.list.querySelector("a")?.click();
+    if (event.key === "ArrowDown") { event.preventDefault(); this.move(1); }
+  }
+
+  typed() {
+    clearTimeout(this.timer);
+    if (!this.search.value.trim()) { this.clear(); return; }
+    this.timer = setTimeout(() => this.ask(), 150);
+  }
+
+  async ask() {
+    this.asking?.abort();
+    this.asking = new AbortController();
+    this.info.textContent = "searching\u2026";
+    try {
+      const found = await get("search", {q: this.search.value, agent: this.selects.agent.value, project: this.selects.project.value, tag: this.selects.tag.value}, this.asking.signal);
+      this.found = found;
+      const partly = found.unindexed ? `, ${count(found.unindexed)} not indexed yet` : "";
+      this.info.textContent = `${several(found.total_hits, "hit")} in ${several(found.total_sessions, "session")}${partly}`;
+      fill(this.list, found.sessions.map((session) => this.hits(session, found)));
+      this.list.scrollTop = 0;
+      if (found.unindexed) this.timer = setTimeout(() => this.search.value.trim() && this.ask(), 1500);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.info.textContent = error.message;
+    }
+  }
+
+  hits(session, found) {
+    const hits = found.hits.filter((hit) => hit.session_id === session.session_id && hit.snapshot === session.snapshot);
+    return h("li", {class: "found"}, h("span", {class: "line"}, h("span", {class: "title"}, session.title || "(untitled)"), h("time", {datetime: session.changed_at}, ago(session.changed_at))), hits.map((hit) => h("a", {class: "hit", href: address(hit.session_id, {...(hit.snapshot ? {at: hit.snapshot} : {}), ...(hit.message ? {m: hit.message} : {})})}, h("span", {class: "about"}, hit.message ? `#${hit.message} ${hit.role}` : "session"), h("span", {class: "snippet"}, marked(hit)))), session.hits > hits.length && h("span", {class: "about"}, `${session.hits - hits.length} more`));
+  }
+}
+
+function marked(hit) {
+  const parts = [];
+  let from = 0;
+  for (const [start, end] of hit.matches) { parts.push(hit.snippet.slice(from, start), h("mark", {}, hit.snippet.slice(start, end))); from = end; }
+  return [...parts, hit.snippet.slice(from)];
+}

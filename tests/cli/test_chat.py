@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from snapshot_plugin.cli.chat.streaming import MarkdownStream
+from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing.acp_client import AGENT
+from tests.cli.conftest import Asnap, saved
+from tests.cli.stored import loaded, session_ids
+from tests.cli.terminal import Terminal
+
+ENTER, CTRL_C, CTRL_D, ESC, DOWN = "\r", "\x03", "\x04", "\x1b", "\x1b[B"
+COLOUR = re.compile(rb"\x1b\[3\dm")
+BOLD, OFF = "\x1b[1m", "\x1b[0m"
+
+
+@pytest.fixture
+def agent(home: Path) -> tuple[str, ...]:
+    return (*AGENT, "--state", str(home / "agent.json"))
+
+
+def said(terminal: Terminal, text: str, wanted: str) -> None:
+    """Type a prompt, and wait for what it leads to, below what was typed."""
+    terminal.send(text + ENTER)
+    terminal.wait_for(lambda: any(line.startswith(wanted) or wanted in line[2:] for line in terminal.lines[1:]))
+
+
+def test_a_turn_streams_asks_shows_tools_and_is_saved(agent: tuple[str, ...], place: Path) -> None:
+    with Terminal("chat", "--", *agent, lines=40) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say hello **bold** and `code`", "hello bold and code")
+        said(terminal, "think about it\nplan", "plan")
+        terminal.send("ask" + ENTER)
+        terminal.wait_for("The agent asks: Edit notes.txt")
+        terminal.send("1")
+        terminal.wait_for("✓ [1] Edit notes.txt  +1 -1")
+        said(terminal, "/open 1", "+new")
+        terminal.wait_for("Scripted agent · small · mode ask")
+        said(terminal, "/rename my talk", "is called 'my talk'")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert b"asnap resume" in terminal.received
+    assert COLOUR.search(terminal.received)
+    (name,) = session_ids(place)
+    session = loaded(place, name)
+    assert session.title == "my talk"
+    assert "hello **bold** and `code`" in session.messages[1].text
+
+
+def test_ctrl_c_cancels_the_turn_and_the_chat_goes_on(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        terminal.send("stream 1000 30" + ENTER)
+        terminal.wait_for("part-003")
+        terminal.send(CTRL_C)
+        terminal.wait_for("(cancelled)")
+        said(terminal, "say still here", "still here")
+        terminal.send("/quit" + ENTER)
+        assert terminal.end() == 0
+
+
+def test_a_killed_chat_is_offered_and_every_word_comes_back(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say remember the zebra", "remember the zebra")
+        terminal.send("stream 400 20" + ENTER)
+        terminal.wait_for("part-010")
+        kill_all(terminal)
+    with Terminal("chat", "--", *agent, columns=100, lines=60) as terminal:
+        terminal.wait_for("Go on with it? y/n")
+        terminal.send("y")
+        terminal.wait_for("restored: ")
+        assert "remember the zebra" in terminal.text
+        assert "part-010" in terminal.text
+        said(terminal, "remember", "earlier turns")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        assert "Go on with it" not in terminal.text
+        terminal.send(CTRL_D)
+        terminal.end()
+
+
+def kill_all(terminal: Terminal) -> None:
+    """Kill the chat, the recorder and the agent, as a power cut would."""
+    pid = terminal._child.pid
+    listed = subprocess.check_output(["ps", "-eo", "pid,ppid"], text=True).split("\n")[1:]
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in listed if line.strip())}
+    doomed = [pid]
+    for _ in range(4):
+        doomed += [child for child, parent in parents.items() if parent in doomed and child not in doomed]
+    for each in doomed:
+        os.kill(each, signal.SIGKILL)
+
+
+def test_resume_goes_on_here_and_print_names_the_command(agent: tuple[str, ...], place: Path) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        said(terminal, "/fork other way", "restored: ")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert {loaded(place, name).title for name in session_ids(place)} == {None, "other way"}
+    with Terminal("resume", "other way", columns=100, lines=50) as terminal:
+        terminal.wait_for("the first words")
+        terminal.wait_for("restored: ")
+        said(terminal, "say the last words", "the last words")
+        terminal.send("/sessions" + ENTER)
+        terminal.wait_for("Enter resume")
+        terminal.send(ESC)
+        terminal.wait_for(lambda: b"\x1b[?1049l" in terminal.received)
+        said(terminal, "say after the picker", "after the picker")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert b"asnap run" not in terminal.received
+    with Terminal("resume", "other way", "--print", columns=200) as terminal:
+        terminal.end()
+    assert b"asnap run --session" in terminal.received
+
+
+def test_a_narrow_terminal_without_colour_is_resized_and_takes_a_huge_paste(
+    agent: tuple[str, ...], place: Path
+) -> None:
+    pasted = "\n".join(f"line {n}" for n in range(10_000))
+    with Terminal("chat", "--", *agent, columns=40, env={"NO_COLOR": "1"}) as terminal:
+        terminal.wait_for("/help")
+        terminal.send(f"\x1b[200~{pasted}\x1b[201~")
+        terminal.wait_for("[pasted text 1: 10000 lines]")
+        terminal.resize(60, 20)
+        terminal.send(ENTER)
+        terminal.wait_for("line 9999")
+        terminal.send(CTRL_D)
+        terminal.end()
+    (name,) = session_ids(place)
+    assert loaded(place, name).messages[0].text == pasted
+    assert not COLOUR.search(terminal.received)
+
+
+def test_without_a_terminal_chat_says_what_to_use(asnap_process: Asnap, agent: tuple[str, ...]) -> None:
+    done = asnap_process("chat", "--", *agent)
+    assert done.code == 2
+    assert "asnap run" in done.err
+
+
+def test_an_agent_that_is_not_there_is_told(place: Path) -> None:
+    with Terminal("chat", "--", "no-such-agent-anywhere") as terminal:
+        assert terminal.end() == 9
+    assert b"error" in terminal.received
+
+
+def test_a_hostile_agent_writes_nothing_the_terminal_obeys(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        words = r'{"type":"text","text":"\u001b]0;pwned\u0007ok then"}'
+        said(terminal, f'update {{"sessionUpdate":"agent_message_chunk","content":{words}}}', "ok then")
+        terminal.send(CTRL_D)
+        terminal.end()
+    assert b"\x1b]0;pwned" not in terminal.received
+
+
+# Markdown while it streams ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 1000])
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("plain words", "plain words"),
+        ("a **bold** word", f"a {OFF}{BOLD}bold{OFF} word"),
+        ("# Title\nbody", f"{BOLD}Title{OFF}\nbody"),
+        ("- one\n* two\n", "• one\n• two\n"),
+        ("2 * 3 = 6", "2 * 3 = 6"),
+        ("```py\nx = '**'\n```\nend", "\x1b[2m```py\x1b[0m\n\x1b[36mx = '**'\x1b[0m\n\x1b[2m```\x1b[0m\nend"),
+    ],
+)
+def test_markdown_looks_the_same_however_it_is_cut(markdown: str, shown: str, step: int) -> None:
+    stream = MarkdownStream(colour=True)
+    parts = [markdown[at : at + step] for at in range(0, len(markdown), step)]
+    assert "".join(stream.feed(part) for part in parts) + stream.end() == shown
+
+
+def test_words_are_shown_at_once() -> None:
+    stream = MarkdownStream(colour=True)
+    assert stream.feed("Hello") == "Hello"
+    assert stream.feed(" wor") == " wor"
+    assert MarkdownStream(colour=False).feed("**as is**\x1b[31m") == "**as is**"
+
+
+def test_a_chunk_costs_far_less_than_a_frame() -> None:
+    stream, start = MarkdownStream(colour=True), time.process_time()
+    for _ in range(10_000):
+        stream.feed("some **words** of a line ")
+    assert time.process_time() - start < 10.0
+
+
+def test_a_resumed_session_of_an_import_is_confirmed_first(place: Path) -> None:
+    saved(place, make_snapshot("hello", "there", session_id="01imported"))
+    with Terminal("resume", "01imported") as terminal:
+        assert terminal.end() == 2
+    assert b"--with" in terminal.received

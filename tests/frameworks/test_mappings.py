@@ -1,0 +1,187 @@
+"""What the adapters share, and mappings that need no framework installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
+from snapshot_plugin.exchange.html import to_html
+from snapshot_plugin.exchange.markdown import to_markdown
+from snapshot_plugin.frameworks import claude_entries, openai_items, pydantic_messages
+from snapshot_plugin.frameworks.conversations import (
+    check_format,
+    described,
+    is_exact_json,
+    opaque,
+    raw_of,
+    title_of,
+)
+from snapshot_plugin.frameworks.sessions import new_session
+from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import Message
+from snapshot_plugin.operations.transcript import said_of
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+words = st.text(max_size=12)
+
+
+def items() -> st.SearchStrategy[dict[str, Any]]:
+    part = st.fixed_dictionaries(
+        {"type": st.sampled_from(["input_text", "output_text", "input_image"])},
+        optional={"text": words, "annotations": json_values, "image_url": words},
+    )
+    said = st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "developer", "system", "odd"]),
+         "content": words | st.lists(part, max_size=3) | st.none()},
+        optional={"type": st.just("message"), "id": words, "status": words, "metadata": json_values, "rest": words},
+    )  # fmt: skip
+    call = st.fixed_dictionaries(
+        {"type": st.just("function_call"), "call_id": words, "name": words, "arguments": words | json_values},
+        optional={"id": words, "parts": json_values},
+    )
+    result = st.fixed_dictionaries(
+        {"type": st.just("function_call_output"), "call_id": words, "output": words | json_values}
+    )
+    thought = st.fixed_dictionaries(
+        {"type": st.just("reasoning"), "summary": st.lists(st.fixed_dictionaries({"text": words}), max_size=2)},
+        optional={"encrypted_content": words},
+    )
+    return said | call | result | thought | st.dictionaries(words, json_values, max_size=4)
+
+
+def entries() -> st.SearchStrategy[dict[str, Any]]:
+    part = (
+        st.fixed_dictionaries({"type": st.just("text"), "text": words}, optional={"cache_control": json_values})
+        | st.fixed_dictionaries({"type": st.just("thinking"), "thinking": words}, optional={"signature": words})
+        | st.fixed_dictionaries({"type": st.just("tool_use"), "id": words, "name": words, "input": json_values})
+        | st.fixed_dictionaries(
+            {"type": st.just("tool_result"), "tool_use_id": words, "content": words | json_values}
+        )
+        | st.fixed_dictionaries({"type": words}, optional={"data": json_values})
+    )
+    inner = st.fixed_dictionaries(
+        {"content": words | st.lists(part, max_size=3)},
+        optional={"usage": json_values, "model": words, "role": words},
+    )
+    return st.fixed_dictionaries(
+        {"type": st.sampled_from(["user", "assistant", "summary"])},
+        optional={"uuid": words, "message": inner | json_values, "parts": json_values,
+                  "timestamp": st.sampled_from(["2026-11-16T10:00:00.000Z", "2026-11-16T10:00:00Z", "x", ""])},
+    )  # fmt: skip
+
+
+def model_messages() -> st.SearchStrategy[dict[str, Any]]:
+    texts = st.sampled_from(["user-prompt", "system-prompt", "text", "thinking", "file"])
+    part = (
+        st.fixed_dictionaries({"part_kind": texts, "content": words | json_values}, optional={"id": json_values})
+        | st.fixed_dictionaries(
+            {"part_kind": st.just("tool-call"), "tool_name": words, "args": json_values, "tool_call_id": words}
+        )
+        | st.fixed_dictionaries(
+            {
+                "part_kind": st.just("tool-return"),
+                "tool_name": words,
+                "content": json_values,
+                "tool_call_id": words,
+            },
+            optional={"outcome": st.sampled_from(["success", "failed"])},
+        )
+    )
+    return st.fixed_dictionaries(
+        {"kind": st.sampled_from(["request", "response", "other"]), "parts": st.lists(part, max_size=3)},
+        optional={"usage": json_values, "model_name": words, "metadata": json_values},
+    )
+
+
+@given(items())
+def test_any_openai_item_comes_back_equal(item: dict[str, Any]) -> None:
+    assert same(openai_items.item_of(openai_items.message_of(item)), item)
+
+
+@given(entries())
+def test_any_claude_entry_comes_back_equal(entry: dict[str, Any]) -> None:
+    assert same(claude_entries.entry_of(claude_entries.message_of(entry)), entry)
+
+
+@given(model_messages())
+def test_any_pydantic_message_comes_back_equal(data: dict[str, Any]) -> None:
+    assert same(pydantic_messages.json_of(pydantic_messages.message_of(data, "id")), data)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, with equal types: 1, 1.0 and true differ."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and bool(left == right)
+
+
+@pytest.mark.parametrize("mapping", [openai_items.message_of, claude_entries.message_of])
+def test_what_json_cannot_carry_is_refused(mapping: Any) -> None:
+    with pytest.raises(InvalidInput, match="NaN"):
+        mapping({"type": "x", "n": float("nan")})
+    with pytest.raises(TypeError):
+        mapping({"type": "x", "n": object()})
+
+
+@pytest.mark.parametrize("value", [(1,), {1: 2}, float("inf"), 1 << 70, b"x", object()])
+def test_values_that_json_would_change_are_not_exact(value: Any) -> None:
+    assert not is_exact_json(value)
+    assert not is_exact_json([{"x": value}])
+
+
+def test_a_title_is_the_first_prompt_on_one_line() -> None:
+    asked = Message(role="user", content="Plan\n  three   days " + "x" * 100)
+    title = title_of([Message(role="system", content="be kind"), Message(role="user"), asked])
+    assert title
+    assert title.startswith("Plan three days xxx")
+    assert len(title) == 80
+
+
+def test_turns_and_tokens_follow_the_messages_and_a_given_title_stays() -> None:
+    usage = {"usage": {"input_tokens": 3, "output_tokens": 2}}
+    one = (Message(role="user", content="hi"), Message(role="assistant", content="yes", metadata=usage))
+    session = described(new_session("s", "x"), one)
+    assert (session.title, session.metrics.turns, session.metrics.total_tokens) == ("hi", 1, 5)
+    grown = described(session.evolve(title="mine"), one * 2)
+    assert (grown.title, grown.metrics.turns, grown.metrics.total_tokens) == ("mine", 2, 10)
+    assert described(grown, one[:1]).metrics.total_tokens == 0
+
+
+def test_a_newer_format_is_refused() -> None:
+    check_format("x", "s", 1, 1)
+    with pytest.raises(InvalidSnapshotVersion, match="newer x adapter"):
+        check_format("x", "s", 2, 1)
+
+
+def test_opaque_entries_are_kept_and_shown_only_if_asked_for() -> None:
+    entry = opaque("x", {"deep": [1]})
+    session = described(new_session("s", "x"), (Message(role="user", content="hi"), entry))
+    assert raw_of("x", entry) == {"deep": [1]}
+    assert [said.number for said in said_of(session, tools=False)] == [1]
+    assert [piece.text for said in said_of(session, tools=True) for piece in said.pieces] == ["hi", "kept for x"]
+    assert "## System" not in to_markdown(session)
+    assert 'class="system"' not in to_html([session])
+
+
+def test_a_call_and_its_result_in_another_message_are_paired() -> None:
+    call, other = (ToolCallBlock(tool_call_id=name, title=name) for name in "ab")
+    messages = (
+        Message(role="assistant", content=[TextBlock(text="I look."), call, other]),
+        Message(role="tool", content="found", metadata={"tool_call_id": "a"}),
+    )
+    session = described(new_session("s", "x"), messages)
+    [said, _] = said_of(session, tools=False)
+    assert [piece.status for piece in said.pieces] == [None, "completed", None]
+    assert "(completed)" in to_markdown(session)
+    assert [piece.status for piece in next(said_of(session, tools=False, first=1, last=1)).pieces][1] == "completed"

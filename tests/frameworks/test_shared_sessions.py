@@ -1,0 +1,156 @@
+"""Sessions that threads, stores and processes change at once."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError
+from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.sessions import (
+    COMPANION,
+    Change,
+    SharedSession,
+    labelled,
+    new_session,
+    session_id_for,
+    shared_session,
+)
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.store import open_store
+from snapshot_plugin.store.filesystem import FilesystemStore
+
+
+def adding(text: str) -> Any:
+    def make(head: SessionSnapshot | None) -> Change:
+        base = head or new_session("s", "x")
+        return Change(base.append(Message(role="user", content=text)), {"framework": "x"})
+
+    return make
+
+
+def texts(place: Path) -> list[str]:
+    return [message.text for message in FilesystemStore(place).sync.load("s").messages]
+
+
+def test_a_place_and_a_key_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = open_place("here")
+    assert open_place(tmp_path / "here") is first
+    assert open_place(tmp_path / "other") is not first
+    encrypted = open_place(tmp_path / "sealed", "one")
+    assert open_place(tmp_path / "sealed", "one") is encrypted
+    first.close()
+    assert open_place("here") is not first
+
+
+def test_an_open_store_is_used_as_it_is(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path)
+    assert open_place(store) is open_place(store.sync) is store.sync
+    with pytest.raises(InvalidInput, match="key"):
+        open_place(store, "secret")
+
+
+def test_places_in_memory_are_not_shared() -> None:
+    assert open_place("memory:") is not open_place("memory:")
+
+
+def test_one_object_serves_a_session_in_a_process(tmp_path: Path) -> None:
+    store = open_place(tmp_path)
+    assert shared_session(store, "s") is shared_session(open_place(tmp_path), "s")
+
+
+def test_threads_and_stores_that_change_a_session_lose_nothing(tmp_path: Path) -> None:
+    def work(name: int) -> None:
+        store = open_place(tmp_path) if name % 2 else FilesystemStore(tmp_path).sync
+        session = SharedSession(store, "s") if name == 3 else shared_session(store, "s")
+        for number in range(5):
+            session.change(adding(f"{name}-{number}"))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert sorted(texts(tmp_path)) == [f"{name}-{number}" for name in range(4) for number in range(5)]
+
+
+def test_a_stale_object_of_the_same_store_builds_on_the_newest(tmp_path: Path) -> None:
+    store = open_place(tmp_path)
+    first, second = SharedSession(store, "s"), SharedSession(store, "s")
+    for session, text in ((first, "a"), (second, "b"), (first, "c")):
+        session.change(adding(text))
+    assert texts(tmp_path) == ["a", "b", "c"]
+
+
+def test_what_others_changed_is_seen_and_what_they_deleted_is_gone(tmp_path: Path) -> None:
+    session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
+    session.change(adding("a"))
+    other.change(adding("b"))
+    found = session.current()
+    assert found
+    assert len(found.messages) == 2
+    other.delete()
+    other.delete()
+    assert session.current() is None
+    session.change(adding("new"))
+    assert texts(tmp_path) == ["new"]
+
+
+def test_nothing_is_saved_when_there_is_nothing_to_change(tmp_path: Path) -> None:
+    session = SharedSession(open_place(tmp_path), "s")
+    assert session.change(lambda _: None) == 0
+    assert session.store.tip("s") is None
+
+
+def test_a_session_that_never_stands_still_is_a_conflict(tmp_path: Path) -> None:
+    session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
+
+    def make(head: SessionSnapshot | None) -> Change:
+        other.change(adding("in between"))
+        change: Change = adding("late")(head)
+        return change
+
+    with pytest.raises(Conflict, match="each of"):
+        session.change(make)
+
+
+def test_a_full_disk_leaves_the_session_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SharedSession(FilesystemStore(tmp_path).sync, "s")
+    session.change(adding("a"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", full)
+        with pytest.raises(SnapshotError):
+            session.change(adding("lost"))
+    session.change(adding("b"))
+    assert texts(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["x" * 500, "a\nb", "", "..", "bot+memory", f"t{COMPANION}", "x~" + "0" * 24])
+def test_any_name_gets_an_id_of_its_own(name: str) -> None:
+    found = session_id_for(name)
+    assert found != name
+    assert session_id_for(found) != found
+    assert not found.endswith((COMPANION, "+memory"))
+
+
+def test_usual_names_stay_as_they_are() -> None:
+    assert [session_id_for(name) for name in ("trip", "user-123", "Ünï/cödé")] == ["trip", "user-123", "Ünï/cödé"]
+
+
+def test_sessions_that_people_saved_last_are_still_found(tmp_path: Path) -> None:
+    store = open_store(tmp_path).sync
+    base = new_session("s", "x").evolve(plugins={"x": {"thread": "s"}})
+    store.save(base, labels={"thread": "s"})
+    assert [about["thread"] for _, about in labelled(store, "x", "thread")] == ["s"]
+    store.save(store.load("s").evolve(title="renamed by hand"))
+    assert [about["thread"] for _, about in labelled(store, "x", "thread")] == ["s"]
+    assert list(labelled(store, "y", "thread")) == []

@@ -1,0 +1,208 @@
+"""`persistent_session` leaves out what it cannot keep, names it, and keeps the rest."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId
+from snapshot_plugin.manager.events import PartNotKept
+from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
+from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing import make_snapshot
+from tests.manager.sessions import Diary
+
+anyio_both = pytest.mark.anyio
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+        self.system_prompt = "You help."
+        self.model: Any = "small"
+        self.tools: Any = {"search": True}
+        self.permissions: Any = {"allow": ["read"]}
+        self.options: dict[str, Any] = {}
+
+
+def kept(agent: object, store: Any, **options: Any) -> PersistentSession:
+    return persistent_session(agent, agent_id="bot", store=store, **options)
+
+
+@anyio_both
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("tools", ["search"]),
+        ("permissions", ["read"]),
+        ("model", object()),
+        ("system_prompt", 7),
+        ("options", {"f": print}),
+    ],
+)
+async def test_one_bad_part_is_left_out_and_named_and_the_rest_is_kept(
+    part: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, agent, diary = MemoryStore(), Agent(), Diary()
+    setattr(agent, part, value)
+    session = kept(agent, store)
+    session.manager.events.subscribe(diary)
+    async with session:
+        agent.history.append({"role": "user", "content": "hello"})
+    assert [problem.part for problem in session.problems] == [part]
+    assert [event.part for event in diary.of(PartNotKept)] == [part]
+    assert caplog.text.count(f"{part} is not kept") == 1
+    fresh = Agent()
+    async with kept(fresh, store):
+        assert fresh.history == agent.history
+        assert getattr(fresh, part) == getattr(Agent(), part)
+
+
+@anyio_both
+async def test_a_part_whose_owner_raises_is_left_out_and_named() -> None:
+    class Broken:
+        def get_state(self) -> Any:
+            raise ZeroDivisionError("no state")
+
+        def set_state(self, state: Any) -> None:
+            """Nothing was kept."""
+
+    agent = Agent()
+    agent.permissions = Broken()
+    async with kept(agent, MemoryStore()) as session:
+        await session.save()
+        assert [problem.part for problem in session.problems] == ["permissions"]
+
+
+@anyio_both
+@pytest.mark.parametrize("odd", [object(), "plain text", {"role": "user", "content": {1: 2}}, None])
+async def test_one_odd_message_costs_only_itself(odd: Any) -> None:
+    store, agent = MemoryStore(), Agent()
+    first, last = {"role": "user", "content": "first"}, {"role": "user", "content": "last"}
+    async with kept(agent, store) as session:
+        agent.history += [first, odd, last]
+        await session.save()
+        agent.history.append(first)
+        await session.save()
+        assert [problem.part for problem in session.problems] == ["history[1]"]
+    fresh = Agent()
+    async with kept(fresh, store):
+        assert fresh.history == [first, last, first]
+
+
+@anyio_both
+async def test_credentials_in_options_and_memory_are_not_stored(tmp_path: Path) -> None:
+    agent = Agent()
+    agent.options = {"api_key": "sk-secret-1", "temperature": 1}
+    async with kept(agent, tmp_path) as session:
+        await session.memory.set("db_password", "hunter2-secret")
+        await session.memory.set("login", {"user": "ada", "password": "hunter3-secret"})
+        await session.memory.set("environment", {"os": "linux"})
+        await session.save()
+        assert await session.memory.get("db_password") == "hunter2-secret"
+        assert {problem.part for problem in session.problems} == {"memory db_password", "memory login.password"}
+    store = FilesystemStore(tmp_path)
+    stored = [(await store.load(name)).raw() for name in ("bot", memory_id("bot"))]
+    assert "secret" not in str(stored)
+    async with kept(Agent(), tmp_path) as session:
+        assert await session.memory.get("login") == {"user": "ada"}
+        assert await session.memory.get("environment") == {"os": "linux"}
+        assert await session.memory.get("db_password", "absent") == "absent"
+
+
+@pytest.mark.requirement("ONERING-STATE-AGENT-TYPE")
+@anyio_both
+async def test_what_another_kind_of_agent_kept_is_refused() -> None:
+    class Other(Agent):
+        """A kind of Agent: takes what an Agent kept."""
+
+    class Stranger:
+        history: list[Any] = []  # noqa: RUF012 — never changed
+
+    store, agent = MemoryStore(), Agent()
+    async with kept(agent, store):
+        agent.history.append({"role": "user", "content": "hello"})
+    with pytest.raises(InvalidInput, match="belongs to a Agent"):
+        async with kept(Stranger(), store):
+            """Not reached."""
+    async with kept(Stranger(), store, agent_type="Agent") as session:
+        assert session.report.found
+    async with kept(Other(), store) as session:
+        assert session.report.messages == 1
+
+
+@anyio_both
+async def test_an_agent_without_a_readable_history_is_told_at_entry(caplog: pytest.LogCaptureFixture) -> None:
+    async with kept(types.SimpleNamespace(system_prompt="x"), MemoryStore()) as session:
+        assert [problem.part for problem in session.problems] == ["history"]
+        assert "no history that can be read" in caplog.text
+        await session.save()
+        assert [problem.part for problem in session.problems] == ["history"]
+
+
+@anyio_both
+@pytest.mark.parametrize(
+    ("module", "adapter"), [("agents.agent", "SnapshotSession"), ("pydantic_ai", "Conversation")]
+)
+async def test_an_agent_of_a_framework_is_told_which_adapter_keeps_its_conversations(
+    module: str, adapter: str
+) -> None:
+    framework_agent = type("Agent", (), {"instructions": "be kind", "__module__": module})()
+    async with kept(framework_agent, MemoryStore()) as session:
+        assert adapter in session.problems[0].reason
+
+
+@pytest.mark.parametrize("agent_id", ["bot+memory", "x+memory+memory"])
+def test_an_agent_id_cannot_open_the_memory_of_another(agent_id: str) -> None:
+    with pytest.raises(InvalidSessionId, match="working memory"):
+        persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())
+
+
+@anyio_both
+async def test_imported_memory_is_visible_and_becomes_the_agents_own() -> None:
+    store = MemoryStore()
+    entry = {"value": {"theme": "dark"}, "description": "likes", "createdAt": "2026-01-01T00:00:00.000000Z"}
+    imported = make_snapshot(session_id="bot", provider_type="oneringai", memory={"preferences": entry, "plain": 7})
+    await store.save(imported)
+    for _ in range(2):
+        async with kept(Agent(), store) as session:
+            assert await session.memory.get("preferences") == {"theme": "dark"}
+            assert await session.memory.get("plain") == 7
+            assert (await session.memory.about("preferences"))["description"] == "likes"
+            assert (await session.memory.about("preferences"))["created_at"] == entry["createdAt"]
+            await session.memory.set("more", 1)
+
+
+@anyio_both
+async def test_an_entry_keeps_what_is_told_about_it() -> None:
+    store = MemoryStore()
+    async with kept(Agent(), store) as session:
+        await session.memory.set("plan", "v1", description="the plan", scope="task", priority="high", pinned=True)
+        await session.memory.set("plan", "v2", priority="low")
+        await session.memory.set("plain", {"value": 1})
+    async with kept(Agent(), store) as session:
+        assert await session.memory.get("plan") == "v2"
+        about = await session.memory.about("plan")
+        assert {name: about[name] for name in ("description", "scope", "priority", "pinned")} == {
+            "description": "the plan", "scope": "task", "priority": "low", "pinned": True,
+        }  # fmt: skip
+        assert about["created_at"] <= about["updated_at"]
+        assert await session.memory.get("plain") == {"value": 1}
+        assert await session.memory.about("plain") == await session.memory.about("absent") == {}
+
+
+@anyio_both
+async def test_one_entry_is_read_without_the_others() -> None:
+    store = MemoryStore()
+    async with kept(Agent(), store) as session:
+        for number in range(5):
+            await session.memory.set(f"e{number}", number)
+    async with kept(Agent(), store) as session:
+        assert await session.memory.get("e3") == 3
+        assert await session.memory.get("absent", "no") == "no"
+        assert not session.memory.is_loaded

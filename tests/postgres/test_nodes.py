@@ -1,0 +1,183 @@
+"""Two nodes with one store in PostgreSQL: one dies or stops in mid-stream, the other takes its session over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapshot_plugin.testing.acp_client import PATIENCE, Client
+from tests.acp.proxied import history, proxied, words
+from tests.postgres.test_live import let_lease_end
+
+COUNT = 30
+
+
+def node(url: str) -> Client:
+    return proxied(url, "--no-load", "--no-resume")  # type: ignore[arg-type] # a URL in the place of a path
+
+
+def asnap(url: str, *words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """A command of another node: its home directory is empty."""
+    command = [sys.executable, "-m", "snapshot_plugin", *words, "--store", url]
+    env = {**os.environ, "HOME": str(home)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=env)
+
+
+def told(url: str, *words: str, home: Path) -> Any:
+    done = asnap(url, *words, "--json", home=home)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def begun(client: Client) -> str:
+    client.initialize()
+    session_id = client.new_session()
+    client.prompt(session_id, "say first")
+    client.begin_prompt(session_id, "stream 900 20")
+    client.wait_for_text(f"part-{COUNT:03d}")
+    return session_id
+
+
+def seen_by_owner(client: Client, session_id: str) -> str:
+    return client.said(session_id).removeprefix("first")
+
+
+def agent_said(client: Client, session_id: str) -> str:
+    _, updates = history(client, session_id)
+    return "".join(text for who, text in words(updates) if who == "agent").removeprefix("first")
+
+
+class TestTakeover:
+    def test_nothing_seen_is_lost_when_a_node_is_killed_in_mid_stream(self, postgres_url: str) -> None:
+        with node(postgres_url) as first:
+            session_id = begun(first)
+            seen = seen_by_owner(first, session_id)
+            first.kill()
+        let_lease_end(postgres_url, session_id)
+        with node(postgres_url) as second:
+            second.initialize()
+            assert agent_said(second, session_id).startswith(seen)
+            assert second.prompt(session_id, "say on") == "on"
+
+    def test_a_killed_node_keeps_the_session_for_the_time_of_its_lease_and_no_longer(
+        self, postgres_url: str, tmp_path: Path
+    ) -> None:
+        url = f"{postgres_url}&lease=2"
+        with node(url) as first:
+            session_id = begun(first)
+            first.kill()
+        killed = time.monotonic()
+        assert asnap(url, "resume", session_id, "--print", home=tmp_path).returncode != 0
+        while asnap(url, "resume", session_id, "--print", home=tmp_path).returncode:
+            assert time.monotonic() < killed + PATIENCE
+        assert told(url, "show", session_id, home=tmp_path)["session"]["messages"] >= 3
+
+    def test_a_stopped_node_that_wakes_after_a_takeover_is_fenced_and_its_agent_killed(
+        self, postgres_url: str
+    ) -> None:
+        url = f"{postgres_url}&lease=1.5"
+        with node(url) as first:
+            session_id = begun(first)
+            (agent,) = children(first)
+            os.kill(first.process.pid, signal.SIGSTOP)
+            let_lease_end(url, session_id)
+            with node(url) as second:
+                second.initialize()
+                agent_said(second, session_id)
+                assert second.prompt(session_id, "say second") == "second"
+                os.kill(first.process.pid, signal.SIGCONT)
+                assert first.exit_status() == 6
+                assert not Path(f"/proc/{agent}/stat").exists()
+                assert "took session" in first.stderr
+                answer = first.received[-1].message or {}
+                assert "took session" in json.dumps(answer)
+                assert second.prompt(session_id, "say third") == "third"
+        with node(url) as third:
+            third.initialize()
+            assert agent_said(third, session_id).endswith("secondthird")
+
+    def test_a_session_that_was_released_is_taken_at_once(self, postgres_url: str) -> None:
+        with node(postgres_url) as first:
+            first.initialize()
+            session_id = first.new_session()
+            first.prompt(session_id, "say hello")
+        with node(postgres_url) as second:
+            second.initialize()
+            assert agent_said(second, session_id) == "hello"
+
+    def test_of_two_nodes_that_resume_at_once_one_is_refused(self, postgres_url: str) -> None:
+        with node(postgres_url) as first:
+            first.initialize()
+            session_id = first.new_session()
+            first.prompt(session_id, "say hello")
+        with node(postgres_url) as one, node(postgres_url) as two:
+            params = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
+            for each in (one, two):
+                each.initialize()
+            requests = [(each, each.begin("session/load", params)) for each in (one, two)]
+            answers = [each.answer_to(request) for each, request in requests]
+            assert sorted("error" in answer for answer in answers) == [False, True]
+
+
+def children(client: Client) -> list[int]:
+    path = Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children")
+    return [int(pid) for pid in path.read_text().split()]
+
+
+class TestCommandsOnAnotherNode:
+    @pytest.fixture
+    def session_id(self, postgres_url: str) -> str:
+        with node(postgres_url) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say pelican")
+        return session_id
+
+    def test_sessions_are_listed_found_shown_and_resumed(
+        self, postgres_url: str, session_id: str, tmp_path: Path
+    ) -> None:
+        listed = told(postgres_url, "list", "--all", home=tmp_path)["sessions"]
+        assert [row["session_id"] for row in listed] == [session_id]
+        assert "pelican" in asnap(postgres_url, "search", "pelican", home=tmp_path).stdout
+        resumed = told(postgres_url, "resume", session_id, home=tmp_path)
+        assert resumed["command"][:4] == ["asnap", "run", "--store", postgres_url]
+
+    def test_what_was_forgotten_comes_back_with_undo_on_another_machine(
+        self, postgres_url: str, session_id: str, tmp_path: Path
+    ) -> None:
+        here, there = tmp_path / "here", tmp_path / "there"
+        told(postgres_url, "rename", session_id, "birds", home=here)
+        told(postgres_url, "forget", session_id, "--yes", home=here)
+        assert told(postgres_url, "list", "--all", home=there)["sessions"] == []
+        told(postgres_url, "undo", home=there)
+        (row,) = told(postgres_url, "list", "--all", home=there)["sessions"]
+        assert row["title"] == "birds"
+
+    def test_what_a_killed_node_left_is_recovered(self, postgres_url: str, tmp_path: Path) -> None:
+        with node(postgres_url) as first:
+            session_id = begun(first)
+            first.kill()
+        let_lease_end(postgres_url, session_id)
+        recovered = told(postgres_url, "recover", home=tmp_path)["sessions"]
+        assert [each["session_id"] for each in recovered] == [session_id]
+        assert recovered[0]["records"] > 0
+        assert told(postgres_url, "recover", home=tmp_path)["sessions"] == []
+
+    def test_live_sessions_are_saved_before_a_deploy_and_may_not_be_forgotten(
+        self, postgres_url: str, tmp_path: Path
+    ) -> None:
+        with node(postgres_url) as client:
+            session_id = begun(client)
+            saved = told(postgres_url, "snapshot", "--all", home=tmp_path)
+            assert [(each["session_id"], each["status"]) for each in saved["sessions"]] == [(session_id, "saved")]
+            (row,) = told(postgres_url, "list", "--all", home=tmp_path)["sessions"]
+            assert row["live"]["pid"] == client.process.pid
+            assert asnap(postgres_url, "forget", session_id, "--yes", home=tmp_path).returncode == 6

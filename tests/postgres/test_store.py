@@ -1,0 +1,249 @@
+"""What is special about a store in PostgreSQL: its address, its schema, its errors, and one query for a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from snapshot_plugin import open_store
+from snapshot_plugin.errors import (
+    InvalidInput,
+    InvalidSnapshotVersion,
+    SnapshotNotFound,
+    StoreForbidden,
+    StoreNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.store.postgres.address import Address
+from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.pool import Pool
+from snapshot_plugin.store.postgres.store import PostgresStore
+from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing.clock import FixedClock
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(postgres_url, background=False)
+    yield store
+    store.close()
+
+
+def statement(url: str, text: str) -> None:
+    """Run a statement as the owner of the database, behind the store's back."""
+    database = Database(Address.parse(url))
+    with database.transaction():
+        database.script(text)
+    database.close()
+
+
+class TestAddress:
+    @pytest.mark.parametrize("place", ["u:secret@host/db", "host/db?password=secret"])
+    def test_a_password_in_the_url_is_refused_and_not_repeated(self, place: str) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            open_store(f"postgresql://{place}")
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "options", ["schema=a;b", 'schema="x', "prefix=-", "lease=0", "lease=x", "connections=0"]
+    )
+    def test_a_bad_option_is_refused(self, options: str) -> None:
+        with pytest.raises(InvalidInput):
+            Address.parse(f"postgresql://host/db?{options}")
+
+    def test_what_is_not_ours_goes_to_libpq_and_the_user_is_not_shown(self) -> None:
+        address = Address.parse("postgresql://someone@host:6000/db?sslmode=require&schema=mine&prefix=p_&lease=3")
+        assert "sslmode=require" in address.conninfo
+        assert "schema" not in address.conninfo
+        assert (address.schema, address.prefix, address.lease) == ("mine", "p_", 3.0)
+        assert "someone" not in address.name
+
+    def test_stores_of_other_schemas_and_prefixes_share_a_database(self, postgres_url: str) -> None:
+        with psycopg.connect(postgres_url.partition("&schema")[0]) as connection:
+            assert connection.info.server_version >= 150000
+        for prefix in ("one_", "two_"):
+            place = sync_face(open_store(f"{postgres_url}&prefix={prefix}"))
+            place.save(make_snapshot(prefix, session_id=prefix))
+            assert [meta.session_id for meta in place.list()] == [prefix]
+
+
+class TestOpening:
+    def test_a_store_that_is_not_there_is_made_only_where_that_is_wanted(self, postgres_url: str) -> None:
+        with pytest.raises(StoreNotFound):
+            sync_face(open_store(postgres_url, create=False)).list()
+        assert sync_face(open_store(postgres_url)).list() == []
+        assert sync_face(open_store(postgres_url, create=False)).list() == []
+
+    def test_tables_of_a_newer_release_are_refused(self, store: PostgresStore, postgres_url: str) -> None:
+        store.sync.list()
+        statement(postgres_url, "UPDATE {meta} SET value = '99' WHERE name = 'version'")
+        with pytest.raises(InvalidSnapshotVersion, match="99"):
+            sync_face(open_store(postgres_url)).list()
+
+    def test_the_format_of_a_newer_release_is_refused(self, store: PostgresStore, postgres_url: str) -> None:
+        store.sync.list()
+        marker = b'{"format": 2, "id": "x", "encrypted": false}'.hex()
+        statement(
+            postgres_url,
+            f"UPDATE {{meta}} SET value = decode('{marker}', 'hex') WHERE name = 'marker'".replace('{"', '{{"'),
+        )
+        with pytest.raises(InvalidSnapshotVersion):
+            sync_face(open_store(postgres_url)).list()
+
+
+class TestRefusals:
+    def test_a_server_that_is_not_there_may_be_tried_again(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreUnavailable) as caught:
+            sync_face(open_store(f"postgresql:///db?host={tmp_path}")).list()
+        assert caught.value.retryable
+
+    def test_a_database_that_is_not_there_is_named(self, postgres_url: str) -> None:
+        with pytest.raises(StoreNotFound, match="nosuch"):
+            sync_face(open_store(postgres_url.replace("/postgres?", "/nosuch?"))).list()
+
+    def test_a_user_without_rights_is_told_so(self, store: PostgresStore, postgres_url: str) -> None:
+        store.sync.save(make_snapshot("a"))
+        user = f"reader_{new_id()}"
+        statement(postgres_url, f"CREATE ROLE {user} LOGIN")
+        theirs = sync_face(open_store(postgres_url.replace("postgres@", f"{user}@")))
+        with pytest.raises(StoreForbidden) as caught:
+            theirs.save(make_snapshot("a", "b"))
+        assert not caught.value.retryable
+
+    def test_a_read_only_server_can_be_read(self, store: PostgresStore, postgres_url: str) -> None:
+        store.sync.save(make_snapshot("a"))
+        standby = PostgresStore(f"{postgres_url}&options=-c%20default_transaction_read_only%3Don").sync
+        loaded = standby.load("session")
+        with pytest.raises(StoreUnavailable, match="read-only") as caught:
+            standby.save(loaded.evolve(title="new"))
+        assert caught.value.retryable
+
+    def test_a_full_disk_costs_nothing_and_the_save_can_be_repeated(
+        self, store: PostgresStore, postgres_url: str
+    ) -> None:
+        store.sync.save(make_snapshot("a"))
+        table = store._database.address.table("frames")
+        statement(
+            postgres_url,
+            f'CREATE FUNCTION {table[:-1]}_full"() RETURNS trigger LANGUAGE plpgsql AS'
+            " $$ BEGIN RAISE 'No space left on device' USING ERRCODE = '53100'; END $$;"
+            f'CREATE TRIGGER full_disk BEFORE INSERT ON {table} EXECUTE FUNCTION {table[:-1]}_full"()',
+        )
+        with pytest.raises(StoreUnavailable, match="No space left") as caught:
+            store.sync.save(make_snapshot("a", "b"))
+        assert caught.value.retryable
+        assert store.sync.load("session") == make_snapshot("a")
+        statement(postgres_url, f"DROP TRIGGER full_disk ON {table}")
+        assert store.sync.save(make_snapshot("a", "b")).seq == 2
+
+    def test_connections_that_the_server_ended_are_replaced(self, store: PostgresStore, postgres_url: str) -> None:
+        store.sync.save(make_snapshot("a"))
+        store.sync.list()
+        with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE application_name = 'asnap' AND pid <> pg_backend_pid()"
+            )
+        assert store.sync.save(make_snapshot("a", "b")).seq == 2
+
+    def test_a_connection_that_breaks_during_a_save_leaves_it_whole_or_not_there(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The server ends the connection before the commit; the same save is then repeated."""
+        store.sync.save(make_snapshot("a"))
+        append = store.frames.append
+
+        def broken(*args: object, **options: object) -> bool:
+            append(*args, **options)  # type: ignore[arg-type]
+            store._database.rows("SELECT pg_terminate_backend(pg_backend_pid())")
+            raise AssertionError
+
+        monkeypatch.setattr(store.frames, "append", broken)
+        with pytest.raises(StoreUnavailable):
+            store.sync.save(make_snapshot("a", "b"))
+        monkeypatch.undo()
+        assert store.sync.save(make_snapshot("a", "b")).seq == 2
+        assert store.sync.load("session", strict=True) == make_snapshot("a", "b")
+
+
+class TestQueries:
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        statements: list[str] = []
+        rows = Database.rows
+
+        def counted(database: Database, text: str, *values: object) -> list[tuple[object, ...]]:
+            statements.append(text)
+            return rows(database, text, *values)
+
+        monkeypatch.setattr(Database, "rows", counted)
+        return statements
+
+    def test_a_list_and_the_trash_are_one_query_each(self, store: PostgresStore, asked: list[str]) -> None:
+        for number in range(5):
+            store.sync.save(make_snapshot("a", session_id=f"s{number}"))
+            store.sync.save(make_snapshot("a", session_id=f"t{number}"))
+            store.sync.delete(f"t{number}")
+        asked.clear()
+        assert len(store.sync.list()) == 5
+        assert len(asked) == 1
+        assert len(store.sync.trash()) == 5
+        assert len(asked) == 2
+
+    def test_labels_are_found_by_index_and_are_those_of_the_newest_snapshot(
+        self, store: PostgresStore, asked: list[str]
+    ) -> None:
+        odd = {"thread": "\0 \ud800 ü"}
+        for number in range(4):
+            store.sync.save(make_snapshot("a", session_id=f"s{number}"), labels={"n": f"{number}"})
+        store.sync.save(make_snapshot("a", session_id="odd"), labels=odd)
+        store.sync.save(make_snapshot("a", "b", session_id="s1"))
+        asked.clear()
+        assert [meta.session_id for meta in store.sync.list(labels={"n": "2"})] == ["s2"]
+        assert [meta.session_id for meta in store.sync.list(labels=odd)] == ["odd"]
+        assert store.sync.list(labels={"n": "1"}) == []
+        assert all("labels @>" in text for text in asked)
+        store.sync.save(make_snapshot("a", "b", session_id="s2"), labels={"n": "2"})
+        store.sync.forget("s2", seqs=[1])
+        assert [meta.session_id for meta in store.sync.list(labels={"n": "2"})] == ["s2"]
+
+    def test_nothing_relies_on_the_state_of_a_connection(
+        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As behind pgbouncer in transaction mode: each transaction gets a connection without a past."""
+        idle = Pool._idle_one
+
+        def without_past(pool: Pool) -> object:
+            connection = idle(pool)
+            if connection is not None:
+                connection.execute("DISCARD ALL")
+            return connection
+
+        monkeypatch.setattr(Pool, "_idle_one", without_past)
+        store = PostgresStore(postgres_url, key="asnap-key-" + "A" * 43, background=False)
+        place = place_of(store)
+        assert place is not None
+        hold = place.take("session", Owner.this_process(since=FixedClock()()))
+        for number in range(1, 12):
+            assert hold.append([{"n": number}]) == number
+            assert store.sync.save(make_snapshot(*"abcdefghijkl"[:number])).seq == number
+        hold.flush()
+        hold.truncate(11)
+        hold.release()
+        assert store.sync.check().ok
+        store.close()
+
+    def test_purged_sessions_leave_no_rows(self, store: PostgresStore) -> None:
+        store.sync.save(make_snapshot("a", "b"))
+        store.sync.delete("session", purge=True)
+        for table in ("sessions", "segments", "frames"):
+            assert store._database.rows(f"SELECT count(*) FROM {{{table}}}") == [(0,)]
+        with pytest.raises(SnapshotNotFound):
+            store.sync.load("session")

@@ -1,0 +1,137 @@
+"""``asnap ui`` as a process, while an agent runs, is killed, and a store is encrypted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing.acp_client import AGENT, Client
+
+PATIENCE = 20.0
+pytestmark = pytest.mark.usefixtures("environ")
+
+
+class Browser:
+    """What a page can ask of a running server."""
+
+    def __init__(self, address: str) -> None:
+        self.base, _, self.token = address.partition("#token=")
+        self.origin = "/".join(self.base.split("/")[:3])
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        data = json.dumps(body or {}).encode() if method != "GET" else None
+        request = urllib.request.Request(f"{self.origin}/api/v1/{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return json.load(answer)
+
+    def until(self, path: str, fits: Callable[[Any], bool]) -> Any:
+        """Ask until the answer fits."""
+        end = time.monotonic() + PATIENCE
+        while not fits(found := self.ask(path)):
+            assert time.monotonic() < end, found
+        return found
+
+
+@contextmanager
+def serving(place: Path, *words: str, **environ: str) -> Iterator[tuple[Browser, subprocess.Popen[str]]]:
+    line = [sys.executable, "-m", "snapshot_plugin", "ui", *words, "--no-open", "--store", str(place)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ})
+    assert process.stdout
+    try:
+        yield Browser(process.stdout.readline().strip()), process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE)
+        process.stdout.close()
+
+
+def test_the_first_line_is_the_address_of_the_session_that_was_named(place: Path) -> None:
+    FilesystemStore(place, background=False).sync.save(make_snapshot("hi", session_id="a/b c", title="odd"), base=0)
+    with serving(place, "odd") as (browser, _):
+        name = quote(quote("a/b c", safe=""), safe="")
+        assert browser.base.startswith("http://127.0.0.1:")
+        assert browser.base.endswith(f"/s/{name}")
+        assert browser.ask(f"sessions/{name}/messages")["total"] == 1
+
+
+def test_a_store_that_is_not_there_and_a_port_that_is_taken_are_told(place: Path) -> None:
+    line = [sys.executable, "-m", "snapshot_plugin", "ui", "--no-open", "--json", "--store"]
+    missing = subprocess.run([*line, str(place)], capture_output=True, text=True, timeout=60, check=False)
+    assert missing.returncode == 10
+    FilesystemStore(place, background=False).sync.save(make_snapshot("hi"), base=0)
+    with serving(place) as (browser, _):
+        port = browser.origin.rpartition(":")[2]
+        taken = [*line, str(place), "--port", port]
+        refused = subprocess.run(taken, capture_output=True, text=True, timeout=60, check=False)
+        assert refused.returncode != 0
+        assert port in json.loads(refused.stderr.splitlines()[-1])["message"]
+
+
+def test_an_encrypted_store_is_opened_with_the_key_of_the_environment(place: Path) -> None:
+    key = "a passphrase of several words"
+    FilesystemStore(place, key=key, background=False).sync.save(make_snapshot("a needle"), base=0)
+    with serving(place, ASNAP_PASSPHRASE=key) as (browser, _):
+        assert browser.ask("about")["encrypted"]
+        assert browser.ask("search?q=needle")["total_hits"] == 1
+
+
+def test_a_live_session_is_seen_renamed_and_recoverable_after_its_process_was_killed(place: Path) -> None:
+    command = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--", *AGENT]
+    FilesystemStore(place, background=False).sync.save(make_snapshot("hi", session_id="other"), base=0)
+    with serving(place) as (browser, _), Client(command) as client:
+        client.initialize()
+        session_id = client.new_session()
+        client.prompt(session_id, "say the first words")
+        rows = browser.until("sessions", lambda found: any(row["live"] for row in found["sessions"]))
+        (name,) = [row["session_id"] for row in rows["sessions"] if row["live"]]
+        client.begin_prompt(session_id, "say a needle in the spool\nslow-tool 60")
+        client.wait_for(lambda message: "needle" in json.dumps(message))
+        page = browser.until(f"sessions/{name}/messages", lambda found: "needle" in json.dumps(found["messages"]))
+        assert page["messages"][-1]["spooled"]
+        done = browser.ask(f"sessions/{name}", "PATCH", {"title": "renamed while live"})
+        assert done["live_pid"] == client.process.pid
+        assert browser.ask(f"operations/{done['operation']}/undo", "POST")["told"]
+        client.process.kill()
+        client.process.wait(PATIENCE)
+        rows = browser.until("sessions", lambda found: any(r["ended_unexpectedly"] for r in found["sessions"]))
+        assert "needle" in json.dumps(browser.ask(f"sessions/{name}/messages"))
+
+
+def test_a_change_made_elsewhere_is_told_within_a_second(place: Path) -> None:
+    store = FilesystemStore(place, background=False)
+    store.sync.save(make_snapshot("one", session_id="watched"), base=0)
+    with serving(place) as (browser, _):
+        headers = {"authorization": f"Bearer {browser.token}"}
+        request = urllib.request.Request(f"{browser.origin}/api/v1/events", headers=headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as events:
+            assert json.loads(events.readline())["type"] == "alive"
+            assert json.loads(events.readline()) == {"type": "store", "problem": None}
+            store.sync.save(make_snapshot("one", "two", session_id="watched"), base=1)
+            assert json.loads(events.readline()) == {"type": "changed", "sessions": ["watched"]}
+            store.sync.delete("watched")
+            assert json.loads(events.readline()) == {"type": "gone", "sessions": ["watched"]}
+
+
+def test_without_the_extra_the_command_says_what_to_install(place: Path) -> None:
+    program = (
+        "import sys\nsys.modules['uvicorn'] = None\nfrom snapshot_plugin.cli import main\n"
+        f"main(['ui', '--json', '--store', {str(place)!r}])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(done.stderr.splitlines()[-1])["next"] == "pip install 'snapshot-plugin[ui]'"
