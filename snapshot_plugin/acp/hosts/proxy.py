@@ -36,6 +36,7 @@ from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
+from snapshot_plugin.inert import for_terminal
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -362,7 +363,7 @@ class Proxy:
 
     def _say(self, text: str) -> None:
         """A line for the person who watches: on stderr, never on stdout."""
-        sys.stderr.write(f"asnap: {text}\n")
+        sys.stderr.write(for_terminal(f"asnap: {text}\n"))
         sys.stderr.flush()
 
 
