@@ -21,6 +21,8 @@ Clock = Callable[[], datetime]
 class TestPostgresStore(StoreContract):
     """On asyncio; the encrypted store on trio. Both loops call the same plain functions in worker threads."""
 
+    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the engine's affair; slow here
+
     @pytest.fixture
     def anyio_backend(self) -> str:
         return "asyncio"
@@ -49,7 +51,7 @@ class TestEncryptedPostgresStoreOfSmallSegments(TestPostgresStore):
     """Small segments keep the background busy with compressing finished ones."""
 
     key = Passphrase(generate_key())
-    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the plain store shows it
+    test_a_stale_writer_is_refused_though_it_saved_many_other_sessions_since = None  # type: ignore[assignment] # as above
 
     @pytest.fixture
     def anyio_backend(self) -> str:

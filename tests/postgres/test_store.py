@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -143,15 +144,17 @@ class TestRefusals:
         statement(postgres_url, f"DROP TRIGGER full_disk ON {table}")
         assert store.sync.save(make_snapshot("a", "b")).seq == 2
 
-    def test_connections_that_the_server_ended_are_replaced(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_connections_that_the_server_ended_are_replaced(self, postgres_url: str) -> None:
+        name = f"asnap {new_id()}"
+        store = PostgresStore(f"{postgres_url}&application_name={quote(name)}", background=False)
         store.sync.save(make_snapshot("a"))
-        store.sync.list()
         with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE application_name = 'asnap' AND pid <> pg_backend_pid()"
+            ended = connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", [name]
             )
+            assert ended.fetchall() == [(True,)]
         assert store.sync.save(make_snapshot("a", "b")).seq == 2
+        store.close()
 
     def test_a_connection_that_breaks_during_a_save_leaves_it_whole_or_not_there(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch

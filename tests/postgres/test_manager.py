@@ -1,0 +1,62 @@
+"""The manager and what is built on it work in PostgreSQL as on a disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from snapshot_plugin import SnapshotManager, persistent_session
+from snapshot_plugin.errors import Fenced, SessionLocked
+from snapshot_plugin.store.postgres.store import PostgresStore
+from snapshot_plugin.testing import make_snapshot
+from tests.postgres.test_live import let_lease_end
+
+pytestmark = pytest.mark.anyio
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+
+
+class Session:
+    """An author's session."""
+
+    session_id = "session"
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = texts
+
+    def snapshot(self) -> Any:
+        return make_snapshot(*self.texts)
+
+
+async def test_an_agent_remembers_on_another_node(postgres_url: str) -> None:
+    here, there = Agent(), Agent()
+    async with persistent_session(here, agent_id="helper", store=postgres_url):
+        here.history.append({"role": "user", "content": "remember the pelican"})
+    async with persistent_session(there, agent_id="helper", store=postgres_url) as kept:
+        assert kept.report.found
+        assert "pelican" in str(there.history)
+
+
+async def test_a_session_of_another_node_is_locked_until_its_lease_ends_and_then_the_first_is_fenced(
+    postgres_url: str,
+) -> None:
+    async with (
+        PostgresStore(postgres_url) as one,
+        PostgresStore(postgres_url) as two,
+        SnapshotManager(one) as first,
+        SnapshotManager(two) as second,
+        first.leasing("session") as managed,
+    ):
+        await first.snapshot(Session("a"))
+        await managed.try_to_take()
+        with pytest.raises(SessionLocked):
+            await second.snapshot(Session("a", "b"))
+        let_lease_end(postgres_url, "session")
+        await second.snapshot(Session("a", "by the second"))
+        with pytest.raises(Fenced):
+            await first.snapshot(Session("a", "by the first"))
+        assert "second" in str(await two.load("session"))
