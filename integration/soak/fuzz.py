@@ -39,7 +39,7 @@ from integration.soak.watched import in_one_thread
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Lines, parse
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.exchange.bundle import pack
@@ -215,10 +215,10 @@ def _reducer(rounds: int) -> Tally:
     """The ACP reducer takes any events, and what it makes of them can be stored and taken up again."""
 
     def check(events: list[dict[str, Any]]) -> None:
-        recording = Recording(make_snapshot("hello", session_id=SESSION))
+        recording = AcpReducer(make_snapshot("hello", session_id=SESSION))
         for event in events:
             recording.apply(json.loads(json.dumps(event, allow_nan=False, default=str)))
-            Recording(recording.snapshot(_NOW)).snapshot(_NOW)
+            AcpReducer(recording.snapshot(_NOW)).snapshot(_NOW)
 
     finite = _events.filter(_is_json)
     return _fuzz(finite, check, rounds)

@@ -20,10 +20,10 @@ __all__ = [
     "Actions",
     "AgentGone",
     "AgentRefused",
-    "Answer",
     "Ask",
     "Checkpoint",
     "Do",
+    "EarlyAnswer",
     "GiveUp",
     "Record",
     "Restart",
@@ -116,7 +116,7 @@ class Wait(NamedTuple):
     at_most: float
 
 
-class Answer(NamedTuple):
+class EarlyAnswer(NamedTuple):
     """Step: answer the client's request now; the work continues."""
 
     result: Message
@@ -124,7 +124,7 @@ class Answer(NamedTuple):
 
 Action = _Pass | ToClient | ToAgent | Record | Checkpoint | Say | Restart | GiveUp | Work
 Actions = list[Action]
-Step = ToClient | ToAgent | Record | Checkpoint | Say | Restart | Ask | Do | Wait | Answer
+Step = ToClient | ToAgent | Record | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
 Steps = Generator[Step, Any, _T]
 
 

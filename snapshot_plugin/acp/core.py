@@ -34,7 +34,7 @@ from snapshot_plugin.acp.events import (
     with_note,
 )
 from snapshot_plugin.acp.ids import IdMap
-from snapshot_plugin.acp.jobs import Job, Jobs
+from snapshot_plugin.acp.jobs import Job, Jobs, no_method, refusal
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     RESOURCE_NOT_FOUND,
@@ -46,14 +46,12 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
-from snapshot_plugin.acp.refusals import no_method, refusal
-from snapshot_plugin.acp.showing import is_withheld, show, show_state
+from snapshot_plugin.acp.showing import is_late_replay, is_withheld, show, show_state
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
 __all__ = ["Core"]
 
 _PROTOCOL = 1
-_REPEATED = ("tool_call", "tool_call_update", "plan")
 log = logging.getLogger("snapshot_plugin.acp")
 
 
@@ -103,9 +101,7 @@ class Core:
         self.login: Message | None = None  # the client's own, for a restarted agent; never stored
         self.ids = IdMap()
         # Sessions that are recorded here; those of them that the present process of the agent does not have.
-        self.open: set[str] = set()
-        self.lost: set[str] = set()
-        self.closed: set[str] = set()
+        self.open, self.lost, self.closed = set[str](), set[str](), set[str]()
         self.notes: dict[str, str] = {}
         """What the model must be told with the next prompt, by session."""
         self.setups: dict[str, Message] = {}  # servers as the client named them; never stored: secrets
@@ -119,8 +115,7 @@ class Core:
         jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
         self._jobs = jobs
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
-        self._queue: list[Message] = []
-        self._making = 0
+        self._queue, self._making = list[Message](), 0
         self._held: dict[str, list[Message]] = {}
         self._strays: dict[str, list[Message]] = {}
         self._repeating: dict[str, SessionSnapshot] = {}
@@ -229,7 +224,7 @@ class Core:
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
-        if self._repeating and session_id in self._repeating and self._repeats(session_id, update):
+        if self._repeating and (record := self._repeating.get(session_id)) and is_late_replay(record, update):
             return []
         passed = PASS if session_id == agent_id else ToClient(self.ids.for_client(message))
         # That a tool starts has to be durable: its effects may outlive everything.
@@ -243,17 +238,6 @@ class Core:
         if session_id in self.closed:
             return []
         return self._shown(message)
-
-    def _repeats(self, session_id: str, update: Message) -> bool:
-        """Whether a chunk after a restore is the agent's late replay, and not news."""
-        if update.get("sessionUpdate") in _REPEATED:
-            return True
-        content = update.get("content")
-        text = content.get("text") if isinstance(content, dict) else None
-        if not isinstance(text, str):
-            return False
-        words = text.strip()
-        return any(words in message.text for message in self._repeating[session_id].messages)
 
     def _agent_asks(self, message: Message) -> Actions:
         params = message.get("params")

@@ -1,7 +1,7 @@
 """Which message becomes which event of the record. Pure.
 
-Each function returns the `Entry` for one kind of message, or None if there is nothing to record. A `durable` entry
-must be on disk before the message is passed on; any other must be in the spool.
+Each function returns the `RecordedEvent` for one kind of message, or None if there is nothing to record. A durable
+one must be on disk before the message is passed on; any other must be in the spool.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from snapshot_plugin.acp.notes import is_note
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = [
-    "Entry",
+    "RecordedEvent",
     "answered_by_agent",
     "answered_by_client",
     "asked_by_agent",
@@ -27,21 +27,21 @@ __all__ = [
 ]
 
 
-class Entry(NamedTuple):
+class RecordedEvent(NamedTuple):
     """An event for the record."""
 
     event: dict[str, Any]
     durable: bool = False
 
 
-def prompted(params: Message) -> Entry:
+def prompted(params: Message) -> RecordedEvent:
     """The user's prompt, before the agent gets it."""
-    return Entry({"prompt": params.get("prompt") or [], "t": stamp()}, durable=True)
+    return RecordedEvent({"prompt": params.get("prompt") or [], "t": stamp()}, durable=True)
 
 
-def never_sent(why: str) -> Entry:
+def never_sent(why: str) -> RecordedEvent:
     """The prompt that was recorded last did not reach the agent."""
-    return Entry({"unsent": why, "t": stamp()}, durable=True)
+    return RecordedEvent({"unsent": why, "t": stamp()}, durable=True)
 
 
 def with_note(params: Message, note: str) -> Message:
@@ -50,39 +50,39 @@ def with_note(params: Message, note: str) -> Message:
     return {**params, "prompt": [*(prompt if isinstance(prompt, list) else []), {"type": "text", "text": note}]}
 
 
-def asked_by_agent(asked: Pending) -> Entry | None:
+def asked_by_agent(asked: Pending) -> RecordedEvent | None:
     """A request of the agent, before the client gets it: only what asks for permission is kept."""
     if asked.method != "session/request_permission":
         return None
-    return Entry({"permission": asked.params, "n": str(asked.id)}, durable=True)
+    return RecordedEvent({"permission": asked.params, "n": str(asked.id)}, durable=True)
 
 
-def answered_by_client(asked: Pending, answer: Message) -> Entry | None:
+def answered_by_client(asked: Pending, answer: Message) -> RecordedEvent | None:
     """The client's answer to a request of the agent: what was permitted, what a terminal showed."""
     result = answer.get("result")
     if not isinstance(result, dict):
         return None
     if asked.method == "session/request_permission":
-        return Entry({"outcome": result.get("outcome"), "n": str(asked.id)}, durable=True)
+        return RecordedEvent({"outcome": result.get("outcome"), "n": str(asked.id)}, durable=True)
     if asked.method.startswith("terminal/"):
         shown = {**{key: asked.params[key] for key in ("command", "args") if key in asked.params}, **result}
-        return Entry({"terminal": {"terminalId": asked.params.get("terminalId"), **shown}})
+        return RecordedEvent({"terminal": {"terminalId": asked.params.get("terminalId"), **shown}})
     return None
 
 
-def answered_by_agent(asked: Pending, answer: Message) -> Entry | None:
+def answered_by_agent(asked: Pending, answer: Message) -> RecordedEvent | None:
     """The agent's answer to a request about a session that is recorded: the end of a turn, a changed setting."""
     result = answer.get("result")
     if asked.method == "session/prompt":
         stop = result if isinstance(result, dict) else {"error": answer.get("error")}
-        return Entry({"stop": stop, "t": stamp()}, durable=True)
+        return RecordedEvent({"stop": stop, "t": stamp()}, durable=True)
     if not isinstance(result, dict):
         return None
     if asked.method == "session/set_mode":
-        return Entry({"config": {"modes": {"currentModeId": asked.params.get("modeId")}}})
+        return RecordedEvent({"config": {"modes": {"currentModeId": asked.params.get("modeId")}}})
     if asked.method == "session/set_model":
-        return Entry({"config": {"models": {"currentModelId": asked.params.get("modelId")}}})
-    return Entry({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
+        return RecordedEvent({"config": {"models": {"currentModelId": asked.params.get("modelId")}}})
+    return RecordedEvent({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
 
 
 def is_echoed_note(update: Message) -> bool:

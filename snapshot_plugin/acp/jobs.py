@@ -11,19 +11,29 @@ from snapshot_plugin.acp.actions import (
     Actions,
     AgentGone,
     AgentRefused,
-    Answer,
     Ask,
     Do,
+    EarlyAnswer,
     Steps,
     ToAgent,
     ToClient,
     Wait,
     Work,
 )
-from snapshot_plugin.acp.messages import Message, Pending, request, success
-from snapshot_plugin.acp.refusals import refusal
+from snapshot_plugin.acp.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    RESOURCE_NOT_FOUND,
+    Message,
+    Pending,
+    failure,
+    request,
+    success,
+)
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
 
-__all__ = ["Job", "Jobs"]
+__all__ = ["Job", "Jobs", "no_method", "refusal"]
 
 _TICK = 0.02
 log = logging.getLogger("snapshot_plugin.acp")
@@ -154,7 +164,7 @@ class Jobs:
                 if isinstance(step, Wait):
                     self._waits.append(_Waiting(job, step, self._now() + step.at_most))
                     return actions
-                if isinstance(step, Answer):
+                if isinstance(step, EarlyAnswer):
                     actions += self._answer(job, step.result)
                 else:
                     actions.append(step)
@@ -202,3 +212,28 @@ def _outcome(message: Message) -> tuple[Message | None, AgentRefused | None]:
         return None, AgentRefused(text, error)
     result = message.get("result")
     return (result if isinstance(result, dict) else {}), None
+
+
+def refusal(pending: Pending, problem: BaseException) -> Message:
+    """The answer to a request that could not be met."""
+    about: Message = {"sessionId": pending.session_id}
+    if isinstance(problem, AgentRefused):
+        if problem.error:
+            about["error"] = problem.error
+        code = INTERNAL_ERROR if problem.code is None else problem.code
+        return failure(pending.id, code, f"the agent refused: {problem}", about)
+    if isinstance(problem, SnapshotNotFound | InvalidSessionId):
+        return failure(pending.id, RESOURCE_NOT_FOUND, f"there is no session {pending.session_id}", about)
+    if isinstance(problem, InvalidInput):
+        return failure(pending.id, INVALID_PARAMS, problem.message, about)
+    if isinstance(problem, SnapshotError):
+        return failure(pending.id, INTERNAL_ERROR, str(problem), {**about, "reason": problem.code})
+    log.error("%s failed", pending.method, exc_info=problem)
+    return failure(pending.id, INTERNAL_ERROR, f"{type(problem).__name__}: {problem}", about)
+
+
+def no_method(message: Message) -> Actions:
+    """The answer to a message whose method is not text; a notification gets none."""
+    if "id" not in message:
+        return []
+    return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]

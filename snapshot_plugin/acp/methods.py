@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from snapshot_plugin.acp.actions import (
     AgentRefused,
-    Answer,
     Ask,
     Checkpoint,
     Do,
+    EarlyAnswer,
     Record,
     Say,
     Steps,
     ToAgent,
-    ToClient,
     Wait,
 )
 from snapshot_plugin.acp.core import Core, Method
@@ -29,7 +28,7 @@ from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, n
 from snapshot_plugin.acp.offers import merged_list, page
 from snapshot_plugin.acp.replay import TOOL_BYTES, replay
 from snapshot_plugin.acp.restore import Restored, Wish, restore
-from snapshot_plugin.acp.showing import show
+from snapshot_plugin.acp.showing import chunk, show, shown
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
@@ -109,7 +108,7 @@ class SessionMethods:
             core.setups[session_id] = _setup(pending.params)
             self._named.add(session_id)
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
-            yield Answer({**result, "sessionId": session_id, **meta})
+            yield EarlyAnswer({**result, "sessionId": session_id, **meta})
             if problem is not None:
                 yield Say(f"session {session_id} is NOT recorded: {problem}")
             yield from core.bind(session_id, agent_id, is_new=True)
@@ -117,7 +116,7 @@ class SessionMethods:
 
     def _continued(self, core: Core, pending: Pending, session_id: str) -> Steps[Message]:
         restored = yield from _opened(core, session_id, _setup(pending.params))
-        yield Answer({"sessionId": session_id, **restored.answer()})
+        yield EarlyAnswer({"sessionId": session_id, **restored.answer()})
         yield from _replayed(core, session_id)  # after the answer: clients drop updates of unknown sessions
         return {}
 
@@ -146,9 +145,9 @@ class SessionMethods:
             restored = yield from _opened(core, session_id, _setup(pending.params))
         except SnapshotNotFound:
             return (yield from _from_the_agent(core, pending, session_id))
-        yield Answer(self._name(session_id) | restored.answer())
+        yield EarlyAnswer(self._name(session_id) | restored.answer())
         if restored.news:
-            yield ToClient(_update(session_id, _chunk(restored.news)))
+            yield shown(session_id, chunk(restored.news))
         return {}
 
     def _name(self, session_id: str) -> Message:
@@ -277,18 +276,17 @@ def _opened(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
         core.drop(session_id)
         yield Do(lambda sessions: sessions.finish(session_id))
         raise
-    yield from told(core, restored)
+    yield from told(restored)
     return restored
 
 
-def told(core: Core, restored: Restored) -> Steps[None]:
+def told(restored: Restored) -> Steps[None]:
     """Record what the agent said by itself, and say how the session came back."""
     session_id = restored.session_id
     if restored.news:
-        yield Record(session_id, {"update": _chunk(restored.news)})
+        yield Record(session_id, {"update": chunk(restored.news)})
     yield Checkpoint(session_id)
     yield Say(f"session {session_id} is back: {restored.grade}, {len(restored.record.messages)} messages")
-    _ = core
 
 
 def _replayed(core: Core, session_id: str) -> Steps[None]:
@@ -299,7 +297,7 @@ def _replayed(core: Core, session_id: str) -> Steps[None]:
 def _replay(core: Core, snapshot: SessionSnapshot) -> Steps[None]:
     is_running = bool(core.prompts(snapshot.session_id))
     for update in replay(snapshot, core.client_capabilities, tool_bytes=TOOL_BYTES, is_running=is_running):
-        yield ToClient(_update(snapshot.session_id, update))
+        yield shown(snapshot.session_id, update)
 
 
 def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Message]:
@@ -396,11 +394,3 @@ def _setup(params: Message) -> Message:
 def _meta(result: Message, ours: Message) -> Message:
     meta = result.get("_meta")
     return {**(meta if isinstance(meta, dict) else {}), "asnap": ours}
-
-
-def _chunk(text: str) -> Message:
-    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-
-
-def _update(session_id: str, update: Message) -> Message:
-    return notification("session/update", {"sessionId": session_id, "update": update})

@@ -48,13 +48,13 @@ from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = ["Recording", "reduce_events", "reduce_spool"]
+__all__ = ["AcpReducer", "reduce_events", "reduce_spool"]
 
 _OF_A_TERMINAL = ("command", "args", "cwd", "output", "truncated", "exitStatus", "exitCode", "signal")
 """What is kept of a terminal; its environment is not."""
 
 
-class Recording:
+class AcpReducer:
     """A session as it is being recorded. Applying an event costs the event; `snapshot` costs the open message."""
 
     def __init__(self, base: SessionSnapshot) -> None:
@@ -253,7 +253,7 @@ def _moment(value: Any) -> datetime | None:
 
 def reduce_events(base: SessionSnapshot, events: Iterable[Mapping[str, Any]], now: datetime) -> SessionSnapshot:
     """The snapshot after *events*; what recovery makes of a spool."""
-    recording = Recording(base)
+    recording = AcpReducer(base)
     for event in events:
         recording.apply(event)
     return recording.snapshot(now)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, Record, Steps, Wait
@@ -179,17 +180,8 @@ def _verified(
 ) -> Steps[Restored | None]:
     """Have the agent load *agent_id*, and compare what it replays with the record."""
     with core.withholding(agent_id) as held:
-        try:
-            result = yield from _load_when_free(agent_id, wish)
-        except AgentGone:
-            core.killed_by_load.add(record.session_id)
-            tried.append("load: the agent died of it")
-            yield from until_up(core)
-            return None
-        except AgentRefused as refused:
-            if refused.wants_login:
-                raise
-            tried.append(f"load: failed ({refused})")
+        result = yield from _attempt(core, "load", _load_when_free(core, record, agent_id, wish), tried)
+        if result is None:
             return None
         yield _until_quiet(core, held, lambda: compare(record, held).kind == "whole")
         verdict = compare(record, held)
@@ -211,13 +203,35 @@ def _is_kept(verdict: Verdict, note_limit: int, tried: list[str]) -> bool:
     return True
 
 
-def _load_when_free(agent_id: str, wish: Wish) -> Steps[Message]:
+def _attempt(core: Core, name: str, steps: Steps[Message], tried: list[str]) -> Steps[Message | None]:
+    """A rung that may fail; None if it did. An agent that died of it is up again on return."""
+    try:
+        return (yield from steps)
+    except AgentGone:
+        tried.append(f"{name}: the agent died of it")
+        yield from until_up(core)
+    except AgentRefused as refused:
+        if refused.wants_login:
+            raise
+        tried.append(f"{name}: failed ({refused})")
+    return None
+
+
+def _asked(method: str, agent_id: str, wish: Wish) -> Steps[Message]:
+    result: Message = yield Ask(method, {"mcpServers": [], **wish.setup, "sessionId": agent_id})
+    return result
+
+
+def _load_when_free(core: Core, record: SessionSnapshot, agent_id: str, wish: Wish) -> Steps[Message]:
     """Load; an agent that says the session is in use (its last process may just be ending) is asked again."""
     for attempt in range(_BUSY_TRIES):
         try:
-            result: Message = yield Ask("session/load", {"mcpServers": [], **wish.setup, "sessionId": agent_id})
+            result = yield from _asked("session/load", agent_id, wish)
+        except AgentGone:
+            core.killed_by_load.add(record.session_id)
+            raise
         except AgentRefused as refused:
-            if attempt == _BUSY_TRIES - 1 or isinstance(refused, AgentGone) or not _BUSY.search(str(refused)):
+            if attempt == _BUSY_TRIES - 1 or not _BUSY.search(str(refused)):
                 raise
             yield Wait(lambda _now: False, _BUSY_PAUSE)
         else:
@@ -248,16 +262,8 @@ def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) 
         return None
     agent_id = record.agent_session_id or ""
     with core.withholding(agent_id) as held:
-        try:
-            result = yield Ask("session/resume", {"mcpServers": [], **wish.setup, "sessionId": agent_id})
-        except AgentGone:
-            tried.append("resume: the agent died of it")
-            yield from until_up(core)
-            return None
-        except AgentRefused as refused:
-            if refused.wants_login:
-                raise
-            tried.append(f"resume: failed ({refused})")
+        result = yield from _attempt(core, "resume", _asked("session/resume", agent_id, wish), tried)
+        if result is None:
             return None
     yield from show_state(record.session_id, held)
     tried.append("resume: accepted")
@@ -273,24 +279,16 @@ def _cut_off(record: SessionSnapshot) -> tuple[Said, ...]:
 
 def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
     """The agent's own fork, verified like a load where it can load."""
-    parent = wish.fork_of or ""
-    try:
-        result = yield Ask("session/fork", {"mcpServers": [], **wish.setup, "sessionId": parent})
-        agent_id = str(result.get("sessionId", ""))
-        if core.capabilities.get("loadSession") is True:
-            restored = yield from _verified(core, record, wish, agent_id, tried)
-            if restored is None and core.can("delete"):
+    result = yield from _attempt(core, "fork", _asked("session/fork", wish.fork_of or "", wish), tried)
+    if result is None:
+        return None
+    agent_id = str(result.get("sessionId", ""))
+    if core.capabilities.get("loadSession") is True:
+        restored = yield from _verified(core, record, wish, agent_id, tried)
+        if restored is None and core.can("delete"):
+            with suppress(AgentRefused):
                 yield Ask("session/delete", {"sessionId": agent_id})
-            return restored
-    except AgentGone:
-        tried.append("fork: the agent died of it")
-        yield from until_up(core)
-        return None
-    except AgentRefused as refused:
-        if refused.wants_login:
-            raise
-        tried.append(f"fork: failed ({refused})")
-        return None
+        return restored
     tried.append("fork: accepted")
     return Restored(record.session_id, "native-resume", agent_id, result, None, tuple(tried), record)
 

@@ -9,11 +9,24 @@ from snapshot_plugin.acp.actions import AgentGone, Record, Steps, ToClient, Wait
 from snapshot_plugin.acp.events import is_echoed_note, is_note_title
 from snapshot_plugin.acp.messages import Message, notification
 from snapshot_plugin.acp.state import STATE_UPDATES
+from snapshot_plugin.model.snapshot import SessionSnapshot
 
 if TYPE_CHECKING:
     from snapshot_plugin.acp.core import Core
 
-__all__ = ["is_withheld", "show", "show_state", "until_up"]
+__all__ = ["chunk", "is_late_replay", "is_withheld", "show", "show_state", "shown", "until_up"]
+
+_REPEATED = ("tool_call", "tool_call_update", "plan")
+
+
+def shown(session_id: str, update: Message) -> ToClient:
+    """Show the client one update."""
+    return ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+
+
+def chunk(text: str) -> Message:
+    """The update with which an agent says *text*."""
+    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
 
 
 def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
@@ -21,7 +34,7 @@ def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
     for update in updates:
         if not is_withheld(update.get("sessionUpdate"), update):
             yield Record(session_id, {"update": update})
-            yield ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+            yield shown(session_id, update)
 
 
 def show_state(session_id: str, updates: Sequence[Message]) -> Steps[None]:
@@ -35,6 +48,15 @@ def until_up(core: Core) -> Steps[None]:
     is_up = yield Wait(lambda _now: core.is_up or core.is_over, core.patience)
     if not is_up or core.is_over:
         raise AgentGone("the agent ended and did not come back")
+
+
+def is_late_replay(record: SessionSnapshot, update: Message) -> bool:
+    """Whether an update after a restore repeats the record, and is not news."""
+    if update.get("sessionUpdate") in _REPEATED:
+        return True
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    return isinstance(text, str) and any(text.strip() in message.text for message in record.messages)
 
 
 def is_withheld(kind: Any, update: Message) -> bool:

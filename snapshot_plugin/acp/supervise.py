@@ -20,9 +20,10 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import stamp
 from snapshot_plugin.acp.jobs import Job
-from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure, notification
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
+from snapshot_plugin.acp.showing import chunk, shown
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -95,16 +96,13 @@ class Supervision:
                 return  # it ended again: `agent_ended` was called
             except AgentRefused as refused:
                 yield Say(f"the restarted agent cannot be used: {refused}")
-                for action in self.agent_ended(" (it was not usable)"):
-                    yield action  # type: ignore[misc]  # actions are steps too
+                yield from self.agent_ended(" (it was not usable)")  # type: ignore[misc]  # actions are steps too
                 return
         core.is_up = True
         for session_id in sorted(core.lost):
             if not core.is_busy(session_id):
-                for action in core.start(Job(bring(core, session_id), session_id=session_id)):
-                    yield action  # type: ignore[misc]  # actions are steps too
-        for action in core.release_queue():
-            yield action  # type: ignore[misc]  # actions are steps too
+                yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
+        yield from core.release_queue()  # type: ignore[misc]  # as above
 
 
 def _logged_in(core: Core) -> Steps[None]:
@@ -127,19 +125,15 @@ def bring(core: Core, session_id: str) -> Steps[None]:
         core.lost.add(session_id)
         yield Say(f"session {session_id} is not back: {error}")
         raise
-    yield from told(core, restored)
+    yield from told(restored)
     if restored.news:
-        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": restored.news}}
-        yield ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+        yield shown(session_id, chunk(restored.news))
 
 
 def _cut_off(session_id: str, snapshot: SessionSnapshot) -> Actions:
     """The turn is over: running tools are shown as failed, and the record says that it was interrupted."""
     return [
-        *(
-            ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
-            for update in _closed_tools(snapshot)
-        ),
+        *(shown(session_id, update) for update in _closed_tools(snapshot)),
         Record(session_id, {"interrupted": "the agent died", "t": stamp()}, durable=True),
         Checkpoint(session_id),
     ]

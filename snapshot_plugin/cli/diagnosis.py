@@ -153,18 +153,38 @@ def look_at_agents(call: Call) -> Iterator[Finding]:
         yield Finding(area="agents", level="hint", what="no ACP agent we know is on the PATH", run="asnap demo")
 
 
+def _extras() -> list[str]:
+    """The extras of which every package is installed."""
+    import re
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    found: dict[str, bool] = {}
+    try:
+        needed = requires("snapshot-plugin") or []
+    except PackageNotFoundError:  # pragma: no cover — as below
+        return []
+    for line in needed:
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        package = re.match(r"[\w.-]+", line)
+        if extra and package and extra[1] != "test":
+            try:
+                version(package[0])
+                found.setdefault(extra[1], True)
+            except PackageNotFoundError:
+                found[extra[1]] = False
+    return sorted(name for name, is_there in found.items() if is_there)
+
+
 def look_at_machine(call: Call) -> Iterator[Finding]:
     """Versions, extras and settings."""
     from importlib.metadata import PackageNotFoundError, version
-    from importlib.util import find_spec
 
     try:
         ours = version("snapshot-plugin")
     except PackageNotFoundError:  # pragma: no cover — run from a source tree that was never installed
         ours = "not installed"
     python = ".".join(map(str, sys.version_info[:3]))
-    extras = [name for name, module in (("fast", "isal"), ("acp", "acp"), ("mcp", "mcp")) if find_spec(module)]
-    what = f"snapshot-plugin {ours}, Python {python}, extras: {', '.join(extras) or 'none'}"
+    what = f"snapshot-plugin {ours}, Python {python}, extras: {', '.join(_extras()) or 'none'}"
     yield Finding(area="version", level="ok", what=what)
     for notice in call.config.notices:
         yield Finding(area="settings", level="warning", what=notice, run="asnap config show --origin")

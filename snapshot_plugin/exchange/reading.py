@@ -18,7 +18,7 @@ from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["FORMATS", "Contents", "read_sessions"]
 
-FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
+FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "orbitmesh", "json")
 """What can be read; `json` is a document of ours, of any version, or a list of them."""
 
 _MOST_OBJECTS = 1_000_000
@@ -27,7 +27,10 @@ _LINES: dict[str, tuple[Callable[[Sequence[Line]], bool], Callable[[Sequence[Lin
     "claude-code": (is_claude_code, read_claude_code),
     "codex": (is_codex, read_codex),
 }
-_KNOWN = "it can be a bundle, JSON of ours, or a session of Claude Code, Codex, OpenCode, openagent or oneringai"
+_KNOWN = (
+    "it can be a bundle, JSON of ours, or a session of Claude Code, Codex, OpenCode, openagent, oneringai or "
+    "OrbitMesh"
+)
 
 
 class Contents(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.ports import LivePlace, Reduce, Reports
 from snapshot_plugin.live.recovery import Recovered
-from snapshot_plugin.live.steps import SyncStore
+from snapshot_plugin.live.steps import StoreMethods
 from snapshot_plugin.model.meta import SnapshotRef
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LiveContext:
 
     place: LivePlace | None
     """Where leases and spools are; None for a store that has no such place."""
-    store: SyncStore | None = None
+    store: StoreMethods | None = None
     """For `LiveSession.save`. Async callers run the steps of a session with their own store instead."""
     owner: Callable[[], Owner] = lambda: Owner.this_process(since=utc_now())
     reports: Reports = field(default_factory=LogReports)

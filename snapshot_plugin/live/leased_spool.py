@@ -15,7 +15,7 @@ from snapshot_plugin.errors import Fenced, SnapshotError
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.ports import Hold, LivePlace
 from snapshot_plugin.live.recovery import Recovered
-from snapshot_plugin.live.steps import Do, Steps
+from snapshot_plugin.live.steps import Blocking, Steps
 
 __all__ = ["LeasedSpool", "Mark"]
 
@@ -90,7 +90,7 @@ class LeasedSpool:
             raise self._fenced
         if self.place is None or self._hold is not None:
             return None
-        hold: Hold = yield Do(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
+        hold: Hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
         try:
             recovered = yield from self._recover(hold)
         except BaseException:
@@ -125,7 +125,7 @@ class LeasedSpool:
         if hold is None:
             return False
         try:
-            yield Do(hold.flush)
+            yield Blocking(hold.flush)
         except SnapshotError:
             if self._hold is hold:
                 raise
@@ -139,7 +139,7 @@ class LeasedSpool:
         """
         self._upto = taken.upto
         if self._hold is not None:
-            yield Do(self._hold.truncate, (taken.upto,))
+            yield Blocking(self._hold.truncate, (taken.upto,))
         self._made_good = taken.refused
 
     def taking_again(self) -> Steps[bool]:
@@ -149,12 +149,12 @@ class LeasedSpool:
             SessionLocked: another process has the session now.
         """
         old = self._hold
-        if old is None or self.place is None or not (yield Do(lambda: old.is_fenced)):
+        if old is None or self.place is None or not (yield Blocking(lambda: old.is_fenced)):
             return False
-        self._hold = yield Do(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
+        self._hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
         self._hold.watch(self.overtaken)
         self.gap()  # what was appended to the old spool is in no spool now
-        yield Do(old.release)
+        yield Blocking(old.release)
         return True
 
     def fence(self, error: Fenced) -> None:

@@ -18,7 +18,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Hold, LivePlace, Record, Reduce
 from snapshot_plugin.live.reducers import reduced
-from snapshot_plugin.live.steps import Ask, Do, Steps, run_async
+from snapshot_plugin.live.steps import Blocking, Steps, StoreCall, run_async
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
@@ -84,9 +84,9 @@ async def recover_if_abandoned(
 def _recover_abandoned(
     place: LivePlace, session_id: str, reducers: Mapping[str, Reduce], now: datetime
 ) -> Steps[Recovered | None]:
-    if not (yield Do(place.is_abandoned, (session_id,))):
+    if not (yield Blocking(place.is_abandoned, (session_id,))):
         return None
-    hold: Hold = yield Do(place.take, (session_id, Owner.this_process(since=now)), methodcaller("hand_back"))
+    hold: Hold = yield Blocking(place.take, (session_id, Owner.this_process(since=now)), methodcaller("hand_back"))
     try:
         recovered = yield from _recovered(session_id, hold, reducers, now)
     except SnapshotError as error:
@@ -95,7 +95,7 @@ def _recover_abandoned(
     except BaseException:
         hold.hand_back()
         raise
-    yield Do(hold.release)
+    yield Blocking(hold.release)
     return recovered if recovered != Recovered(session_id=session_id) else None
 
 
@@ -117,7 +117,7 @@ def recover_hold(
             upto = upto_of((yield from _head(session_id)).snapshot)
         except Damaged:
             upto = 0
-        aside = yield Do(hold.set_aside, (upto,))
+        aside = yield Blocking(hold.set_aside, (upto,))
         problem = f"{error.message}; the spool is kept as {aside}"
         return Recovered(session_id=session_id, problem=problem, previous_owner=hold.previous)
     return recovered if recovered != Recovered(session_id=session_id) else None
@@ -130,9 +130,9 @@ def _recovered(session_id: str, hold: Hold, reducers: Mapping[str, Reduce], now:
     if records:
         begun = hold.previous.since if hold.previous else now
         start = head.snapshot or SessionSnapshot(session_id=session_id, created_at=begun, updated_at=now)
-        snapshot = yield Do(_snapshot_of, (start, records, reducers, now))
-        ref = yield Ask("save", (snapshot,), {"trigger": "recovered", "base": head.base})
-    problem = yield Do(_drop, (hold, records[-1].n if records else upto_of(head.snapshot)))
+        snapshot = yield Blocking(_snapshot_of, (start, records, reducers, now))
+        ref = yield StoreCall("save", (snapshot,), {"trigger": "recovered", "base": head.base})
+    problem = yield Blocking(_drop, (hold, records[-1].n if records else upto_of(head.snapshot)))
     return Recovered(
         session_id=session_id,
         records=len(records),
@@ -151,7 +151,7 @@ class _Head(NamedTuple):
 
 def _head(session_id: str) -> Steps[_Head]:
     try:
-        found: StoredSnapshot = yield Ask("read", (session_id,))
+        found: StoredSnapshot = yield StoreCall("read", (session_id,))
     except SnapshotNotFound:
         return _Head(None, 0)
     return _Head(found.snapshot, None if found.skipped else found.ref.seq)

@@ -28,7 +28,7 @@ from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, Reducer
 from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.schedule import Schedule
-from snapshot_plugin.live.steps import Steps, SyncStore, run
+from snapshot_plugin.live.steps import Steps, StoreMethods, run
 from snapshot_plugin.live.storing import Storing
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -154,12 +154,12 @@ class LiveSession:
         self._spool.release()
 
     @property
-    def _store(self) -> SyncStore:
+    def _store(self) -> StoreMethods:
         if self._context.store is None:
             raise InvalidInput("this session has no synchronous store", session_id=self.session_id)
         return self._context.store
 
-    # Recording -------------------------------------------------------------------------------------------
+    # AcpReducer -------------------------------------------------------------------------------------------
 
     def record(self, event: Mapping[str, Any], *, durable: bool = False) -> bool:
         """Spool one event, then reduce it; see `record_all`."""

@@ -13,12 +13,12 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
 
-__all__ = ["Ask", "Do", "Steps", "SyncStore", "run", "run_async"]
+__all__ = ["Blocking", "Steps", "StoreCall", "StoreMethods", "run", "run_async"]
 
 T = TypeVar("T")
 
 
-class SyncStore(Protocol):
+class StoreMethods(Protocol):
     """What live sessions ask of a store, without an event loop; any thread may call it."""
 
     def save(
@@ -51,7 +51,7 @@ class SyncStore(Protocol):
         """The labels of the newest snapshot of a session in the trash."""
 
 
-class Ask(NamedTuple):
+class StoreCall(NamedTuple):
     """Call *method* of the store."""
 
     method: str
@@ -59,7 +59,7 @@ class Ask(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
-class Do(NamedTuple):
+class Blocking(NamedTuple):
     """Call *work*, which may block. *lost* gets a result that nobody can be given because of a cancellation."""
 
     work: Callable[..., Any]
@@ -67,14 +67,14 @@ class Do(NamedTuple):
     lost: Callable[[Any], object] | None = None
 
 
-Steps = Generator[Ask | Do, Any, T]
+Steps = Generator[StoreCall | Blocking, Any, T]
 
 
-def run(steps: Steps[T], store: SyncStore | None) -> T:
+def run(steps: Steps[T], store: StoreMethods | None) -> T:
     """Carry out *steps* in this thread; what they return, or raise."""
 
-    def carry_out(step: Ask | Do) -> Any:
-        if isinstance(step, Ask):
+    def carry_out(step: StoreCall | Blocking) -> Any:
+        if isinstance(step, StoreCall):
             return getattr(store, step.method)(*step.args, **step.options)
         return step.work(*step.args)
 
@@ -96,8 +96,8 @@ async def run_async(steps: Steps[T], store: SnapshotStore) -> T:
     """Carry out *steps* from an event loop, which is never blocked; what they return, or raise."""
     from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — brings asyncio, which lists do without
 
-    async def carry_out(step: Ask | Do) -> Any:
-        if isinstance(step, Ask):
+    async def carry_out(step: StoreCall | Blocking) -> Any:
+        if isinstance(step, StoreCall):
             return await getattr(store, step.method)(*step.args, **step.options)
         return await in_thread(step.work, *step.args, lost=step.lost)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.steps import SyncStore
+from snapshot_plugin.live.steps import StoreMethods
 from snapshot_plugin.store.base import SnapshotStore
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def has_sync_face(store: SnapshotStore) -> bool:
     return hasattr(store, "sync")
 
 
-def sync_face(store: SnapshotStore, portal: BlockingPortal | None = None) -> SyncStore:
+def sync_face(store: SnapshotStore, portal: BlockingPortal | None = None) -> StoreMethods:
     """*store* without an event loop: its own synchronous face, or its methods called in *portal*'s loop.
 
     Raises:
@@ -29,7 +29,7 @@ def sync_face(store: SnapshotStore, portal: BlockingPortal | None = None) -> Syn
     """
     own = getattr(store, "sync", None)
     if own is not None:
-        face: SyncStore = own
+        face: StoreMethods = own
         return face
     if portal is None:
         raise InvalidInput(f"a {type(store).__name__} can only be used from an event loop", hint="pass its portal")

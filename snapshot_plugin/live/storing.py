@@ -9,7 +9,7 @@ from typing import Any
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.leased_spool import LeasedSpool
-from snapshot_plugin.live.steps import Ask, Steps
+from snapshot_plugin.live.steps import Steps, StoreCall
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
@@ -76,7 +76,7 @@ class Storing:
         """Store it on top of our last one; None if another writer came first and we own the session."""
         base = self.ref.seq if self.ref else None
         try:
-            ref: SnapshotRef = yield Ask("save", (snapshot,), {**options, "base": base})
+            ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
         except Conflict:
             has_no_leases = self._spool.place is None  # then a rename cannot be told from a second owner
             if self._spool.is_held or (has_no_leases and base is not None):
@@ -88,7 +88,7 @@ class Storing:
         self, snapshot: SessionSnapshot, options: Fields, *, was_fenced: bool
     ) -> Steps[tuple[SnapshotRef, SessionSnapshot]]:
         try:
-            head: StoredSnapshot = yield Ask("read", (self._session_id,))
+            head: StoredSnapshot = yield StoreCall("read", (self._session_id,))
         except SnapshotNotFound:
             base, notice = 0, "it was deleted while it was live, and was saved again from memory"
         except Damaged as error:
@@ -98,7 +98,7 @@ class Storing:
                 raise self._taken_over(head.ref)
             base, notice = head.ref.seq, f"snapshot {head.ref.seq} is by another writer; saved on top of it"
             snapshot = self._with_foreign_label(snapshot, head.snapshot)
-        ref: SnapshotRef = yield Ask("save", (snapshot,), {**options, "base": base})
+        ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
         return replace(ref, notices=(*ref.notices, notice)), snapshot
 
     def _taken_over(self, head: SnapshotRef) -> Fenced:

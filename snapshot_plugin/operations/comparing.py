@@ -98,8 +98,17 @@ async def compare(store: SnapshotStore, first: str, second: str | None) -> Compa
     if second is None:
         return compared(*await _step(store, one))
     other = resolve(second, metas)
+    if one.session_id == other.session_id and one.meta.state == "ok":
+        return await _of_one_session(store, one, other)
     before = await store.read(one.session_id, at=one.seq)
     return compared(before, await store.read(other.session_id, at=other.seq))
+
+
+async def _of_one_session(store: SnapshotStore, one: Target, other: Target) -> Compared:
+    """Two snapshots of one session: what they have in common is read once."""
+    seqs = [each.meta.seq if each.seq is None else each.seq for each in (one, other)]
+    first, second = await store.walk(one.session_id, seqs)
+    return _compared(first, seqs[0], second, seqs[1])
 
 
 async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, StoredSnapshot]:
@@ -116,18 +125,22 @@ async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, S
 
 def compared(before: StoredSnapshot, after: StoredSnapshot) -> Compared:
     """What happened from one snapshot to the other."""
+    return _compared(before.snapshot, before.ref.seq, after.snapshot, after.ref.seq)
+
+
+def _compared(before: SessionSnapshot, old: int, after: SessionSnapshot, new: int) -> Compared:
     from snapshot_plugin.model.diff import diff
 
-    found = diff(before.snapshot, after.snapshot)
+    found = diff(before, after)
     return Compared(
-        before=_side(before),
-        after=_side(after),
+        before=_side(before, old),
+        after=_side(after, new),
         equal=found.is_empty,
         summary=found.stat(),
         common_prefix=found.common_prefix,
-        removed=_said(before.snapshot, found.messages_removed),
-        added=_said(after.snapshot, found.messages_added),
-        edited=_edited(before.snapshot, after.snapshot, found),
+        removed=_said(before, found.messages_removed),
+        added=_said(after, found.messages_added),
+        edited=_edited(before, after, found),
         tools=tuple(Tool(tool_call_id=t.tool_call_id, title=t.title, status=t.status) for t in found.tools_run),
         files=found.files,
         plan=tuple(_plan_step(change) for change in found.plan),
@@ -137,11 +150,8 @@ def compared(before: StoredSnapshot, after: StoredSnapshot) -> Compared:
     )
 
 
-def _side(stored: StoredSnapshot) -> Side:
-    snapshot = stored.snapshot
-    return Side(
-        session_id=snapshot.session_id, seq=stored.ref.seq, title=snapshot.title, messages=len(snapshot.messages)
-    )
+def _side(snapshot: SessionSnapshot, seq: int) -> Side:
+    return Side(session_id=snapshot.session_id, seq=seq, title=snapshot.title, messages=len(snapshot.messages))
 
 
 def _said(snapshot: SessionSnapshot, places: Sequence[int]) -> tuple[Said, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,6 +31,7 @@ __all__ = [
     "SessionHits",
     "at_snapshot",
     "forget_index",
+    "index_all",
     "jump_to",
     "search",
     "search_index",
@@ -39,6 +40,8 @@ __all__ = [
 
 _EACH = 5
 """How many hits of one session are shown when others are searched as well: one chatty session hides no other."""
+_FEW = 30
+"""So many sessions are indexed while a person waits; a search that shall answer at once leaves more for later."""
 _KEYS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
 
 
@@ -86,6 +89,8 @@ class Searched(Document):
     """How many sessions have hits; those of which none is shown are not in `sessions`."""
     searched: int
     """How many sessions were looked into."""
+    unindexed: int = 0
+    """How many of them changed since they were indexed, so that hits are missing: ask again a little later."""
     hidden: dict[str, int]
     """How many were not, by what kept them out."""
     unreadable: tuple[str, ...]
@@ -122,8 +127,15 @@ def search_ready(work: Work, asked: Asked) -> Searched | None:
     return _searched(asked.query, *ready, unreadable=(), as_of=work.now) if ready is not None else None
 
 
-async def search(work: Work, store: SnapshotStore, asked: Asked, *, rebuild: bool = False) -> Searched:
-    """Bring the index up to date with the store, and search."""
+async def search(
+    work: Work, store: SnapshotStore, asked: Asked, *, rebuild: bool = False, at_once: bool = False
+) -> Searched:
+    """Bring the index up to date with the store, and search.
+
+    With *at_once*, where that would take long, what is indexed is searched as it is; `Searched.unindexed` says so,
+    and the caller sees to it that `index_all` runs.
+    """
+    unindexed = 0
     async with search_index(work, store, rebuild=rebuild) as index:
         metas = await index.listed()
         question, chosen = _chosen(asked, _question(asked), metas)
@@ -131,8 +143,25 @@ async def search(work: Work, store: SnapshotStore, asked: Asked, *, rebuild: boo
             found, chosen, unreadable = await _in_snapshots(store, question, chosen)
         else:
             only, progress = frozenset(question.sessions), functools.partial(work.progress, "indexing")
+            if at_once and (stale := await _stale(index, metas, only)) > _FEW:
+                only, unindexed = frozenset(), stale
             found, unreadable = await index.ask(question, metas, only=only, progress=progress)
-    return _searched(asked.query, found, chosen, unreadable=unreadable, as_of=work.now)
+    answer = _searched(asked.query, found, chosen, unreadable=unreadable, as_of=work.now)
+    return replace(answer, unindexed=unindexed)
+
+
+async def _stale(index: SearchIndex, metas: Sequence[SnapshotMeta], only: Collection[str]) -> int:
+    """How many of the sessions *only* changed since they were indexed."""
+    from snapshot_plugin.search.rows import heads
+
+    known, _ = await index.ask(heads, metas, only=frozenset())
+    return sum(m.session_id in only and known.get(m.session_id) != (m.seq, m.root) for m in metas)
+
+
+async def index_all(work: Work, store: SnapshotStore) -> None:
+    """Bring the index up to date with every session of the store. What was read before an interruption stays."""
+    async with search_index(work, store) as index:
+        await index.ask(lambda _connection: None, await index.listed())
 
 
 @asynccontextmanager

@@ -87,6 +87,7 @@ class StoreCore:
         try:
             return self._save(self._writers.base(snapshot, base), snapshot, about)
         except Conflict:
+            self._writers.drop(session_id)
             writer = None if base is not None else self._writers.at_origin(snapshot)
             if writer is None:
                 raise

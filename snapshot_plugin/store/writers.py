@@ -135,6 +135,15 @@ class Writers:
         if writer.tip:
             self._saved.put(session_id, writer.tip)
 
+    def drop(self, session_id: str) -> None:
+        """Open the session anew for the next save: its log is not what this object wrote last.
+
+        It may have been deleted and made anew, and be at the same number.
+        """
+        writer = self._writers.get(session_id)
+        if writer and not writer.refused:  # which frames of ours were never acknowledged must not be forgotten
+            self._writers.pop(session_id)
+
     def forget(self, session_id: str) -> None:
         """Have saved nothing of this session."""
         for memory in (self._writers, self._saved, self._read):

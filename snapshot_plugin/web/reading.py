@@ -20,7 +20,7 @@ from snapshot_plugin.operations.moments import moment
 from snapshot_plugin.operations.references import Target
 from snapshot_plugin.operations.scope import Selection
 from snapshot_plugin.operations.searching import Asked, search
-from snapshot_plugin.operations.showing import Shown, history, show
+from snapshot_plugin.operations.showing import Shown, history
 from snapshot_plugin.operations.statistics import statistics
 from snapshot_plugin.operations.text import with_store
 from snapshot_plugin.operations.trash import in_the_trash
@@ -97,9 +97,8 @@ async def _session(request: Request) -> Response:
     at = _number(request, "at")
     if row.seq == 0:  # nothing but a spool yet
         return answer(Shown(session=row, snapshot=0, as_of=site.work.now))
-    target = await _target(request, at)
-    _stored, shown = await show(site.work, site.store, target)
-    return answer(replace(shown, session=row))
+    shown = await site.shown(await _target(request, at))
+    return answer(replace(shown, session=row, as_of=site.work.now))
 
 
 async def _target(request: Request, at: int | None) -> Target:
@@ -176,7 +175,10 @@ async def _search(request: Request) -> Response:
         until=_moment(request, "until", work.now, end=True),
         limit=max(1, _number(request, "limit", 50) or 50),
     )
-    return answer(await search(work, site.store, wanted))
+    found = await search(work, site.store, wanted, at_once=True)
+    if found.unindexed:
+        site.index_soon()
+    return answer(found)
 
 
 async def _stats(request: Request) -> Response:

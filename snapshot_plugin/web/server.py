@@ -64,6 +64,7 @@ def application(site: Site, *, port: int, token: str) -> Starlette:
     async def watching(_app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watcher.run)
+            tasks.start_soon(site.keep_indexed)
             yield
             tasks.cancel_scope.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +12,11 @@ from urllib.parse import unquote
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.searching import index_all
 from snapshot_plugin.operations.session_rows import SessionRow, rows_of, unsaved_rows
+from snapshot_plugin.operations.showing import Shown, show
 from snapshot_plugin.operations.spooled import Spooled, spool_mark, spooled
 from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.look import look
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Site"]
+
+_KEPT = 50
+"""Of how many snapshots is remembered what is known of them."""
 
 
 class Site:
@@ -47,6 +53,8 @@ class Site:
         self._environ, self._clock = environ, clock
         self._listed: tuple[str, Sequence[SnapshotMeta]] | None = None
         self._listing = anyio.Lock()
+        self._unindexed = anyio.Event()
+        self._shown: dict[tuple[str, int, str | None], Shown] = {}
         self._spools: dict[str, tuple[tuple[int, ...], Spooled | None]] = {}
 
     @property
@@ -120,3 +128,28 @@ class Site:
             self._spools = {session_id: (mark, found)}
             return found
         return known[1]
+
+    # The search index ----------------------------------------------------------------------------------------
+
+    def index_soon(self) -> None:
+        """Have the search index brought up to date in the background."""
+        self._unindexed.set()
+
+    async def keep_indexed(self) -> None:
+        """Bring the search index up to date whenever that is wanted, until cancelled."""
+        while True:
+            await self._unindexed.wait()
+            with contextlib.suppress(SnapshotError):  # the next search tells
+                await index_all(self.work, self.store)
+            self._unindexed = anyio.Event()
+
+    # What is known of a session ----------------------------------------------------------------------------
+
+    async def shown(self, target: Target) -> Shown:
+        """What is known of a session or snapshot; read once for each snapshot, as long as it is among the last."""
+        key = (target.session_id, target.meta.seq if target.seq is None else target.seq, target.meta.root)
+        found = self._shown.get(key)
+        if found is None:
+            _stored, found = await show(self.work, self.store, target)
+            self._shown = dict([*self._shown.items(), (key, found)][-_KEPT:])
+        return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from snapshot_plugin.acp.reducer import Recording, reduce_events
+from snapshot_plugin.acp.reducer import AcpReducer, reduce_events
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
@@ -58,8 +58,8 @@ def recorded(*events: Mapping[str, Any], base: SessionSnapshot = BLANK) -> Sessi
     return reduce_events(base, events, NOW)
 
 
-def recording(*events: Mapping[str, Any], base: SessionSnapshot = BLANK) -> Recording:
-    live = Recording(base)
+def recording(*events: Mapping[str, Any], base: SessionSnapshot = BLANK) -> AcpReducer:
+    live = AcpReducer(base)
     for event in events:
         live.apply(event)
     return live

@@ -19,8 +19,7 @@ from snapshot_plugin.acp.hosts.sdk_client import ClientHost
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Lines, encode, parse
-from snapshot_plugin.acp.reducer import Recording
-from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.forkserver import fork
@@ -68,12 +67,7 @@ async def sdk_client(place: str, command: list[str], patience: float) -> int:
     async with FilesystemStore(place) as store, SnapshotManager(store) as manager:
         await manager.recover()
         agent = await StdioAgent.start(command)
-        sessions = manager.recording(Recording)
-
-        async def opened() -> LiveSessions:
-            return sessions
-
-        host = ClientHost(agent, opened, command=command, patience=patience)
+        host = ClientHost(agent, manager.recording(AcpReducer), command=command, patience=patience)
         await between(Stdio(), host)
         await host.close()
         return said(host.host.unsaved)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.acp.notes import lost_note
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import (
@@ -480,7 +480,7 @@ def test_a_recording_that_goes_on_from_the_middle_of_a_turn_ends_as_if_it_had_ne
     whole = recorded(*events)
     for at in range(len(events) + 1):
         middle = recorded(*events[:at])
-        assert Recording(middle).running == (0 < at < len(events))
+        assert AcpReducer(middle).running == (0 < at < len(events))
         assert recorded(*events[at:], base=middle) == whole
     assert "acp" not in whole.metadata
 
@@ -488,7 +488,7 @@ def test_a_recording_that_goes_on_from_the_middle_of_a_turn_ends_as_if_it_had_ne
 def test_what_is_unfinished_is_not_taken_over_into_another_conversation() -> None:
     middle = recorded(prompt("one"), said("1"), stop(), prompt("two"), said("2"))
     cut = middle.evolve(messages=middle.messages[:2])
-    assert not Recording(cut).running
+    assert not AcpReducer(cut).running
     assert recorded(said("x"), base=cut).messages[:2] == cut.messages
 
 

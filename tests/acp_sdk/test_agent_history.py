@@ -14,7 +14,7 @@ import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.acp.author_memory import Kept, kept_history, note_about, storable
-from snapshot_plugin.acp.reducer import Recording, reduce_events
+from snapshot_plugin.acp.reducer import AcpReducer, reduce_events
 from snapshot_plugin.errors import InvalidSnapshot
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import connected, words
@@ -47,7 +47,7 @@ class TestPure:
     def test_a_recording_that_goes_on_from_a_snapshot_has_the_same_history(self) -> None:
         events = [*turn("one", stop={}, history={"a": 1}), *turn("two")]
         for cut in range(len(events)):
-            recording = Recording(record(*events[:cut]))
+            recording = AcpReducer(record(*events[:cut]))
             for event in events[cut:]:
                 recording.apply(event)
             assert recording.snapshot(NOW).plugins == record(*events).plugins

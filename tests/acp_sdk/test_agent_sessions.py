@@ -143,8 +143,9 @@ class TestLoad:
             result, _ = await peer.load(session_id)
         async with FilesystemStore(tmp_path) as store:
             record = await store.load(session_id)
-        assert last_restore(record) == result["_meta"]["asnap"]["restored"]
-        assert expected_grade(record) == "native-load"
+        report = result["_meta"]["asnap"]["restored"]
+        assert last_restore(record) == report
+        assert expected_grade(record) == report["grade"] == "context"
 
     async def test_resume_shows_nothing_and_goes_on(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")

@@ -85,6 +85,7 @@ def test_a_killed_chat_is_offered_and_every_word_comes_back(agent: tuple[str, ..
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         assert "Go on with it" not in terminal.text
+        terminal.wait_for(lambda: any(line.startswith(">") for line in terminal.lines))  # now it reads keys
         terminal.send(CTRL_D)
         terminal.end()
 

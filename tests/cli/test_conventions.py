@@ -66,7 +66,7 @@ def test_schemas_are_schemas() -> None:
 
 
 def test_the_error_document_fits_its_schema(asnap: Asnap) -> None:
-    for words in (("list",), ("check", "nope"), ("lst",), ("check", "--nope")):
+    for words in (("show", "nope"), ("check", "nope"), ("lst",), ("check", "--nope")):
         ran = asnap(*words, "--json")
         jsonschema.validate(ran.error, ERROR_SCHEMA)
         assert ran.out == ""

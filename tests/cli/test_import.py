@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, LimitExceeded, MemoryStore, Message
+from snapshot_plugin import FilesystemStore, LimitExceeded, MemoryStore, Message, SessionSnapshot
 from snapshot_plugin.cli.commands.import_ import Imported
 from snapshot_plugin.exchange.bundle import pack, unpack
 from snapshot_plugin.exchange.carrying import bring
@@ -20,6 +20,7 @@ from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.build import make_message
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
 
 FILES = Path(__file__).parents[1] / "exchange/files"
@@ -226,7 +227,7 @@ def test_a_file_that_is_larger_than_all_reason_is_not_read(
 
 def test_files_that_cannot_be_read_are_said(asnap: Asnap, tmp_path: Path) -> None:
     assert asnap("import", "nowhere.asnap").code == 4
-    assert asnap("import", tmp_path).code == 1
+    assert asnap("import", tmp_path).code == 2
 
 
 def test_hostile_names_do_not_steer_the_terminal(asnap: Asnap, tmp_path: Path) -> None:
@@ -363,3 +364,113 @@ def test_many_small_steps_do_not_add_up_to_a_million_messages(monkeypatch: pytes
                 await bring(target, [await source.take_out("bomb")])
 
     anyio.run(bring_steps)
+
+
+def test_the_directory_of_an_oneringai_agent_comes_with_memory_plugins_and_instructions(
+    asnap: Asnap, tmp_path: Path, place: Path
+) -> None:
+    agent = oneringai_directory(tmp_path / "bot")
+    (agent / "plugins" / "link.json").symlink_to(tmp_path / "elsewhere.json")
+    (tmp_path / "elsewhere.json").write_text('"outside"')
+    ran = asnap("import", agent, "--json")
+    assert ran.code == 0
+    assert [row["session_id"] for row in valid(Imported, ran.json)["sessions"]] == ["bot"]
+
+    async def found() -> SessionSnapshot:
+        async with FilesystemStore(place) as store:
+            return await store.load("bot")
+
+    session_ = anyio.run(found)
+    assert [message.text for message in session_.messages] == ["hello"]
+    assert session_.memory["preferences"]["value"] == {"theme": "dark"}
+    assert session_.plugins == {"in_context_memory": {"notes": [1]}}
+    assert "Be brief." in str(session_.config.raw())
+
+
+def test_an_agents_directory_with_a_broken_file_is_refused(asnap: Asnap, tmp_path: Path) -> None:
+    broken = oneringai_directory(tmp_path / "broken")
+    (broken / "memory.json").write_text("{")
+    ran = asnap("import", broken, "--json")
+    assert ran.code != 0
+    assert "memory.json" in ran.error["message"]
+
+
+def oneringai_directory(place: Path) -> Path:
+    (place / "plugins").mkdir(parents=True)
+    times = {"createdAt": "2026-01-01T00:00:00Z", "lastActiveAt": "2026-01-01T00:00:00Z"}
+    core = {"history": [{"role": "user", "content": "hello", "timestamp": "2026-01-01T00:00:00Z"}], "toolCalls": []}
+    document = {"version": 1, "agentId": "bot", "agentType": "agent", **times, "metadata": {}, "plugins": {}}
+    (place / "session.json").write_text(json.dumps({**document, "context": {"version": 1, "core": core}}))
+    entries = [{"key": "preferences", "value": {"theme": "dark"}, "description": "likes"}]
+    (place / "memory.json").write_text(json.dumps({"version": 1, "entries": entries}))
+    (place / "plugins" / "in_context_memory.json").write_text('{"notes": [1]}')
+    (place / "custom_instructions.md").write_text("Be brief.")
+    return place
+
+
+# Several files, directories, OrbitMesh ---------------------------------------------------------------------
+
+ORBITMESH = {
+    "SessionID": "orbit-1",
+    "ProviderType": "acp",
+    "CreatedAt": "2026-01-02T03:04:05Z",
+    "UpdatedAt": "0001-01-01T00:00:00Z",
+    "Version": 3,
+    "Config": {"WorkingDir": "/home/me/shop", "Agent": "gemini"},
+    "ACPSessionID": "agent-7",
+    "Messages": [
+        {"Role": "user", "Content": [{"Type": "text", "Text": "hello"}], "Timestamp": "2026-01-02T03:04:06Z"},
+        {"Role": "assistant", "Content": [{"Type": "text", "Text": "hi"}], "Timestamp": "0001-01-01T00:00:00Z"},
+    ],
+    "CurrentTask": "say hello",
+    "Metrics": {"TokensIn": 5, "TokensOut": 7, "RequestCount": 1},
+    "Metadata": {"note": "kept"},
+}
+
+
+def test_an_orbitmesh_session_is_read_with_its_go_names(asnap: Asnap, tmp_path: Path, place: Path) -> None:
+    file = tmp_path / "session.json"
+    file.write_text(json.dumps(ORBITMESH))
+    done = asnap("import", file, "--json")
+    assert (done.code, done.json["format"]) == (0, "orbitmesh")
+    session = loaded(place, "orbit-1")
+    assert [message.text for message in session.messages] == ["hello", "hi"]
+    assert (session.config.cwd, session.agent_session_id, session.current_task) == (
+        "/home/me/shop",
+        "agent-7",
+        "say hello",
+    )
+    assert (session.metrics.input_tokens, session.metrics.output_tokens) == (5, 7)
+    assert session.metadata["orbitmesh"]["Metrics"] == {"RequestCount": 1}
+    assert session.metadata["note"] == "kept"
+
+
+def test_a_directory_and_several_files_are_imported_at_once_and_taken_back_at_once(
+    asnap: Asnap, tmp_path: Path, place: Path
+) -> None:
+    folder = tmp_path / "sessions" / "deep"
+    folder.mkdir(parents=True)
+    for number in (1, 2):
+        (folder / f"{number}.json").write_text(json.dumps({**ORBITMESH, "SessionID": f"in-{number}"}))
+    (folder / "index.json").write_text('{"sessions": []}')
+    (folder / "notes.txt").write_text("not a session")
+    alone = tmp_path / "alone.json"
+    alone.write_text(json.dumps({**ORBITMESH, "SessionID": "alone"}))
+    done = asnap("import", tmp_path / "sessions", alone)
+    assert done.code == 0
+    assert "index.json" in done.err
+    assert session_ids(place) == ["alone", "in-1", "in-2"]
+    assert asnap("undo").code == 0
+    assert session_ids(place) == []
+
+
+def test_a_directory_without_sessions_and_a_bad_file_among_good_ones_import_nothing(
+    asnap: Asnap, tmp_path: Path, place: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert asnap("import", tmp_path / "empty").code == 2
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(ORBITMESH))
+    bad.write_text("nonsense")
+    assert asnap("import", good, bad).code != 0
+    assert not place.exists() or session_ids(place) == []

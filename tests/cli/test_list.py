@@ -264,10 +264,18 @@ def test_looking_changes_nothing_on_disk(asnap: Asnap, place: Path) -> None:
 # Bad input -----------------------------------------------------------------------------------------------
 
 
-def test_no_store_is_said_with_its_own_exit_code(asnap: Asnap) -> None:
+def test_without_a_store_the_list_is_empty_and_says_how_to_begin(asnap: Asnap, place: Path) -> None:
     done = asnap("list", "--json")
+    assert (done.code, done.json["sessions"], done.json["total"]) == (0, [], 0)
+    told = asnap("list")
+    assert told.code == 0
+    assert "asnap chat" in told.err
+    assert not place.exists()
 
-    assert (done.code, done.error["code"]) == (10, "store_not_found")
+
+def test_messages_are_counted_in_the_list(asnap: Asnap, place: Path) -> None:
+    saved(place, session("a", "one", "two", "three"))
+    assert asnap("list", "--all").out.rstrip().split("\t")[-1] == "3"
 
 
 def test_an_encrypted_store_needs_its_key_and_says_that_it_is_encrypted(

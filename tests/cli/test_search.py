@@ -398,3 +398,11 @@ def test_while_sessions_are_indexed_a_bar_shows_how_far_it_is(home: Path, place:
     with Terminal("search", "walrus") as again:
         again.wait_for("hits in 8 sessions")
         assert b"indexing" not in again.received
+
+
+def test_on_a_terminal_the_first_search_of_many_sessions_answers_at_once(asnap: Asnap, place: Path) -> None:
+    saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
+    with Terminal("search", "needle") as terminal:
+        assert terminal.end() == 0
+    assert b"40 of them are being indexed in the background" in terminal.received
+    assert asnap("search", "needle", "--json").json["total_hits"] == 40

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
 from snapshot_plugin.exchange.html import to_html
 from snapshot_plugin.exchange.markdown import to_markdown
-from snapshot_plugin.frameworks import claude_entries, openai_items, pydantic_messages
+from snapshot_plugin.frameworks import (
+    agent_framework_messages,
+    claude_entries,
+    google_events,
+    openai_items,
+    pydantic_messages,
+)
 from snapshot_plugin.frameworks.conversations import (
     check_format,
     described,
@@ -100,6 +106,49 @@ def model_messages() -> st.SearchStrategy[dict[str, Any]]:
         {"kind": st.sampled_from(["request", "response", "other"]), "parts": st.lists(part, max_size=3)},
         optional={"usage": json_values, "model_name": words, "metadata": json_values},
     )
+
+
+def microsoft_messages() -> st.SearchStrategy[dict[str, Any]]:
+    content = (
+        st.fixed_dictionaries({"type": st.sampled_from(["text", "text_reasoning"]), "text": words | json_values})
+        | st.fixed_dictionaries(
+            {"type": st.just("function_call"), "call_id": words, "name": words, "arguments": json_values}
+        )
+        | st.fixed_dictionaries({"type": st.just("function_result"), "call_id": words, "result": json_values})
+        | st.fixed_dictionaries({"type": words}, optional={"uri": json_values})
+    )
+    return st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "tool", "x"]), "contents": st.lists(content, max_size=3)},
+        optional={"message_id": words, "additional_properties": json_values},
+    )
+
+
+def google_parts() -> st.SearchStrategy[dict[str, Any]]:
+    part = (
+        st.fixed_dictionaries({"text": words}, optional={"thought": st.booleans(), "extra": json_values})
+        | st.fixed_dictionaries(
+            {"function_call": st.fixed_dictionaries({"name": words}, optional={"id": words, "args": json_values})}
+        )
+        | st.fixed_dictionaries(
+            {"function_response": st.fixed_dictionaries({"id": words, "name": words, "response": json_values})}
+        )
+        | st.dictionaries(words, json_values, max_size=2)
+    )
+    content = st.fixed_dictionaries({"parts": st.lists(part, max_size=3)}, optional={"role": words})
+    return st.fixed_dictionaries(
+        {"id": words, "author": st.sampled_from(["user", "desk"])},
+        optional={"content": content, "usage_metadata": json_values, "actions": json_values},
+    )
+
+
+@given(microsoft_messages())
+def test_any_agent_framework_message_comes_back_equal(data: dict[str, Any]) -> None:
+    assert same(agent_framework_messages.json_of(agent_framework_messages.message_of(data)), data)
+
+
+@given(google_parts())
+def test_any_adk_event_comes_back_equal(data: dict[str, Any]) -> None:
+    assert same(google_events.json_of(google_events.message_of(data)), data)
 
 
 @given(items())

@@ -16,7 +16,7 @@ from snapshot_plugin.store.bucket import Bucket
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore
-from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -76,3 +76,15 @@ async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a
         await store.save(make_snapshot("b"), base=0)
     assert await other.load("session", strict=True) == make_snapshot("a")
     assert (await other.check()).ok
+
+
+async def test_a_base_named_after_a_conflict_is_that_of_the_session_made_anew(tmp_path: Path) -> None:
+    ours, theirs = FilesystemStore(tmp_path), FilesystemStore(tmp_path)
+    await ours.save(make_snapshot("old"))
+    await theirs.delete("session")
+    await theirs.save(make_snapshot("new"))
+    with pytest.raises(Conflict):
+        await ours.save(make_snapshot("old", "stale"), base=1)
+    found = await ours.load("session")
+    assert (await ours.save(found.append(make_message("more")), base=1)).seq == 2
+    assert [message.text for message in (await theirs.load("session")).messages] == ["new", "more"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,16 @@ def test_a_store_that_disappears_is_told_and_comes_back(client: TestClient, plac
     assert "is gone" in answer.json()["message"]
     place.with_name("away").rename(place)
     assert len(got(client, "sessions")["sessions"]) == 2
+
+
+def test_the_first_search_answers_at_once_and_the_rest_is_indexed_meanwhile(opened: Opened, place: Path) -> None:
+    store = FilesystemStore(place, background=False)
+    for number in range(40):
+        store.sync.save(make_snapshot(f"needle {number}", session_id=f"s{number}"), base=0)
+    client = opened()
+    first = got(client, "search", q="needle", limit=100)
+    assert (first["unindexed"], first["total_hits"]) == (40, 0)
+    end = time.monotonic() + 30
+    while (found := got(client, "search", q="needle", limit=100))["unindexed"]:
+        assert time.monotonic() < end
+    assert found["total_hits"] == 40

@@ -49,8 +49,11 @@ class Browser:
 
 
 @contextmanager
-def serving(place: Path, *words: str, **environ: str) -> Iterator[tuple[Browser, subprocess.Popen[str]]]:
-    line = [sys.executable, "-m", "snapshot_plugin", "ui", *words, "--no-open", "--store", str(place)]
+def serving(
+    place: Path, *words: str, opens: bool = False, **environ: str
+) -> Iterator[tuple[Browser, subprocess.Popen[str]]]:
+    line = [sys.executable, "-m", "snapshot_plugin", "ui", *words, "--store", str(place)]
+    line += [] if opens else ["--no-open"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ})
     assert process.stdout
     try:
@@ -135,3 +138,21 @@ def test_without_the_extra_the_command_says_what_to_install(place: Path) -> None
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert json.loads(done.stderr.splitlines()[-1])["next"] == "pip install 'snapshot-plugin[ui]'"
+
+
+def test_the_browser_is_opened_without_the_token_on_its_command_line(place: Path, tmp_path: Path) -> None:
+    FilesystemStore(place, background=False).sync.save(make_snapshot("hi"), base=0)
+    program, seen = tmp_path / "browser", tmp_path / "seen"
+    program.write_text(
+        f'#!/bin/sh\necho "$1" > {seen}.new && cp "${{1#file://}}" {seen}.page && mv {seen}.new {seen}\n'
+    )
+    program.chmod(0o700)
+    with serving(place, opens=True, BROWSER=f"{program} %s") as (browser, _):
+        end = time.monotonic() + PATIENCE
+        while not seen.exists():
+            assert time.monotonic() < end
+        assert browser.token not in seen.read_text()
+        assert browser.token in Path(f"{seen}.page").read_text()
+        page = Path(seen.read_text().strip().removeprefix("file://"))
+        assert page.parent.stat().st_mode & 0o077 == 0
+    assert not page.exists()

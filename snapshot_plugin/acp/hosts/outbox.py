@@ -6,12 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["Outbox", "Slot"]
+__all__ = ["Outbox", "QueuedWrite"]
 
 _FULL = 8 << 20
 
 
-class Slot:
+class QueuedWrite:
     """A place in the order. Nothing behind it is written before it is released."""
 
     __slots__ = ("data", "is_ready")
@@ -32,14 +32,14 @@ class Outbox:
 
     def __init__(self, write: Callable[[bytes], bytes], name: str) -> None:
         self._write, self._name = write, name
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[QueuedWrite] = deque()
         self._changed = threading.Condition()
         self._is_writing = self._is_started = self._is_over = False
         self._size, self._failed = 0, b""
 
-    def add(self, data: bytes, *, is_ready: bool) -> Slot:
+    def add(self, data: bytes, *, is_ready: bool) -> QueuedWrite:
         """Put *data* behind what is there; to be written once it is ready."""
-        slot = Slot(data, is_ready=is_ready)
+        slot = QueuedWrite(data, is_ready=is_ready)
         with self._changed:
             self._slots.append(slot)
             self._size += len(data)

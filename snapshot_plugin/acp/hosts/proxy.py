@@ -29,13 +29,14 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.outbox import Outbox, Slot
+from snapshot_plugin.acp.hosts.outbox import Outbox, QueuedWrite
 from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.messages import Lines, Message, encode, notification, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
+from snapshot_plugin.inert import for_terminal
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -261,7 +262,7 @@ class Proxy:
         if batch.to_agent and not is_client:
             self._agent_out.drain_elsewhere()
 
-    def _commit(self, batch: _Batch) -> list[Slot]:
+    def _commit(self, batch: _Batch) -> list[QueuedWrite]:
         """Spool and reduce, and take a place in the order of what is sent. Under the lock; does not block."""
         for session_id, events in batch.records.items():
             live = self._sessions.open.get(session_id)
@@ -287,7 +288,7 @@ class Proxy:
         update = {"sessionUpdate": "session_info_update", "_meta": meta}
         return notification("session/update", {"sessionId": live.session_id, "update": update})
 
-    def _finish(self, batch: _Batch, slots: Iterable[Slot]) -> None:
+    def _finish(self, batch: _Batch, slots: Iterable[QueuedWrite]) -> None:
         """Make durable what must be, then release what waits for that. Outside the lock."""
         for session_id in batch.durable:
             live = self._sessions.open.get(session_id)
@@ -362,7 +363,7 @@ class Proxy:
 
     def _say(self, text: str) -> None:
         """A line for the person who watches: on stderr, never on stdout."""
-        sys.stderr.write(f"asnap: {text}\n")
+        sys.stderr.write(for_terminal(f"asnap: {text}\n"))
         sys.stderr.flush()
 
 

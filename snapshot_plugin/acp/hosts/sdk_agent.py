@@ -15,15 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from snapshot_plugin.acp.actions import Ask, Record, Steps
 from snapshot_plugin.acp.author_memory import kept_history, note_about, storable
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
+from snapshot_plugin.acp.hosts.tasks import HostTransport, TaskHost, Transport
 from snapshot_plugin.acp.messages import Message, success
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
 from snapshot_plugin.errors import MissingExtra, SnapshotError
 from snapshot_plugin.live.place import required_place
@@ -128,7 +126,7 @@ def _keep_sessions(agent: SnapshotAgentMixin, conn: Any) -> None:
         conn._conn._transport = AgentHost(inner, agent, names_sessions=names)  # noqa: SLF001 — as above
 
 
-class AgentHost:
+class AgentHost(HostTransport):
     """A transport in front of the client's: every message passes the core, in both directions.
 
     Raises:
@@ -136,7 +134,8 @@ class AgentHost:
     """
 
     def __init__(self, inner: Transport, author: SnapshotAgentMixin, *, names_sessions: bool) -> None:
-        self._inner, self._author, self._place = inner, author, _checked(author.snapshot_store)
+        super().__init__(inner)
+        self._author, self._place = author, _checked(author.snapshot_store)
         self._owned: SnapshotStore | None = None
         self.core = Core(
             view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
@@ -148,20 +147,8 @@ class AgentHost:
         )
         self.host = TaskHost(self.core, self._opened, to_client=inner.send, to_agent=self._to_author)
         self._opening = asyncio.Lock()
-        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
-        self._pump: asyncio.Task[None] | None = None
-        self._closed = False
 
     # The transport, as the SDK sees it --------------------------------------------------------------------
-
-    async def receive(self) -> dict[str, Any] | None:
-        """The next message for the author's code."""
-        if self._pump is None:
-            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin client")
-        message = await self._inbox.get()
-        if isinstance(message, BaseException):
-            raise message
-        return message
 
     async def send(self, message: dict[str, Any]) -> None:
         """Record what the author's code says, then send it."""
@@ -175,20 +162,10 @@ class AgentHost:
         for sent in self.host.take(actions, message, self.host.to_client):
             await asyncio.shield(sent)
 
-    async def close(self) -> None:
-        """Let go of the sessions, then of the client; even when cancelled."""
-        if self._closed:
-            return
-        self._closed = True
-        with anyio.CancelScope(shield=True):
-            if self._pump is not None:
-                self._pump.cancel()
-            try:
-                await self.host.end()
-                if self._owned is not None:
-                    await self._owned.aclose()
-            finally:
-                await self._inner.close()
+    async def _let_go(self) -> None:
+        await self.host.end()
+        if self._owned is not None:
+            await self._owned.aclose()
 
     async def _read(self) -> None:
         try:
@@ -269,7 +246,7 @@ class AgentHost:
                             log.warning("session %s was not all recovered: %s", found.session_id, found.problem)
                 except (SnapshotError, OSError) as error:
                     log.warning("sessions that were killed could not be looked for: %s", error)
-                self.host.sessions = LiveSessions(store, Recording)
+                self.host.sessions = LiveSessions(store, AcpReducer)
             return self.host.sessions
 
 

@@ -15,17 +15,14 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-
-import anyio
 
 from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps, ToClient
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
+from snapshot_plugin.acp.hosts.tasks import HostTransport, TaskHost, Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import SessionMethods, told
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
 from snapshot_plugin.acp.supervise import Supervision
@@ -51,7 +48,6 @@ __all__ = [
 ]
 
 Require = Literal["exact", "history", "context"]
-_FULL = 1000
 log = logging.getLogger("snapshot_plugin.acp")
 
 
@@ -118,18 +114,19 @@ class Restoration:
         )
 
 
-class ClientHost:
+class ClientHost(HostTransport):
     """A transport in front of the agent's: every message passes the core, in both directions."""
 
     def __init__(
         self,
         inner: Transport,
-        sessions: Callable[[], Awaitable[LiveSessions]],
+        sessions: LiveSessions,
         *,
         command: Sequence[str] = (),
         patience: float = 60.0,
         restart: Callable[[], Awaitable[Transport]] | None = None,
     ) -> None:
+        super().__init__(inner)
         self.core = Core(
             view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
             methods=SessionMethods().by_name(),
@@ -140,11 +137,7 @@ class ClientHost:
         self.host.on_restart = self._restarted
         self.supervision = Supervision(self.core, restarts=restart is not None)
         self.is_gone = False
-        self._inner, self._restart = inner, restart
-        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
-        self._has_room = asyncio.Event()
-        self._pump: asyncio.Task[None] | None = None
-        self._closed = False
+        self._restart = restart
 
     # The transport, as the SDK sees it --------------------------------------------------------------------
 
@@ -160,28 +153,8 @@ class ClientHost:
                 self.host.take([action for action in actions if not isinstance(action, ToClient)])
                 raise
 
-    async def receive(self) -> dict[str, Any] | None:
-        """The next message the client is to get."""
-        self._start()
-        message = await self._inbox.get()
-        self._has_room.set()
-        if isinstance(message, BaseException):
-            raise message
-        return message
-
-    async def close(self) -> None:
-        """Let go of the sessions, then of the agent; even when cancelled."""
-        if self._closed:
-            return
-        self._closed = True
-        with anyio.CancelScope(shield=True):
-            if self._pump is not None:
-                self._pump.cancel()
-            try:
-                await self.host.end(drain=False)
-            finally:
-                await self._inner.close()
-        self._inbox.put_nowait(None)
+    async def _let_go(self) -> None:
+        await self.host.end(drain=False)
 
     # The two sides ----------------------------------------------------------------------------------------
 
@@ -191,10 +164,6 @@ class ClientHost:
     async def _to_agent(self, message: Message) -> None:
         await self._inner.send(message)
 
-    def _start(self) -> None:
-        if self._pump is None and not self._closed:
-            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin agent")
-
     async def _read(self) -> None:
         try:
             while (message := await self._inner.receive()) is not None:
@@ -202,9 +171,7 @@ class ClientHost:
                     log.warning("the agent wrote something that is not ACP: %.200r", message)
                     continue
                 self.host.take(self.core.from_agent(message), message, self.host.to_client)
-                while self._inbox.qsize() > _FULL:
-                    self._has_room.clear()
-                    await self._has_room.wait()
+                await self._room()
         except Exception as error:  # noqa: BLE001 — the SDK's loop gets what its transport raised
             await self._ended()
             self._inbox.put_nowait(error)
@@ -225,7 +192,8 @@ class ClientHost:
         await self._inner.close()
         self._inner = await self._restart()
         self.is_gone = False
-        self._pump = asyncio.create_task(self._read(), name="snapshot_plugin agent")
+        self._pump = None
+        self._start()
         self.host.take(self.supervision.agent_started())
 
     # For those who start an agent -------------------------------------------------------------------------
@@ -274,7 +242,7 @@ class ClientHost:
 
         def steps() -> Steps[Restored]:
             restored = yield from restore(self.core, Wish(session_id, params, require))
-            yield from told(self.core, restored)
+            yield from told(restored)
             return restored
 
         try:
@@ -314,12 +282,8 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
         InvalidInput: the manager is not open, or the connection is no client's or is recorded already.
         MissingExtra: the installed SDK has no message transports.
     """
-    sessions = partial(_recording, manager, manager.recording(Recording))
+    sessions = manager.recording(AcpReducer)
     return Recorder(tap_connection(connection, lambda inner: ClientHost(inner, sessions, command=command)))
-
-
-async def _recording(_manager: SnapshotManager, sessions: LiveSessions) -> LiveSessions:
-    return sessions
 
 
 # With the SDK ---------------------------------------------------------------------------------------------

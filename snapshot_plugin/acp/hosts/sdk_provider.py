@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,9 @@ from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import PROVIDER
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import AgentNoLoadSupport, InvalidInput, SnapshotError
-from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.managed import ManagedSession
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import RestoredAs
@@ -67,7 +67,7 @@ class _Provided:
         self.session_id = base.session_id
         self.face: Any = self
         self._manager, self._managed = manager, managed
-        self._recording = Recording(base)
+        self._recording = AcpReducer(base)
         self._taken: SessionSnapshot | None = base
         self.is_recorded = True
 
@@ -206,40 +206,13 @@ class AcpProvider:
             stack.push_async_callback(transport.close)
             return transport
 
-        def make(inner: Transport) -> ClientHost:
-            options = {"command": self._command, "patience": self._handshake.patience, "restart": start}
-            return _ProvidedHost(inner, provided, **options)  # type: ignore[arg-type]  # each as it says
-
+        sessions: Any = _ProvidedSessions(provided)
+        patience = self._handshake.patience
+        make = partial(ClientHost, sessions=sessions, command=self._command, patience=patience, restart=start)
         connection, host = connect(await start(), self._client, make, unstable=self._unstable)
         stack.push_async_callback(connection.close)
         await host.shake_hands(self._handshake)
         return connection, host
-
-
-class _ProvidedHost(ClientHost):
-    """A host whose only session belongs to the manager."""
-
-    def __init__(
-        self,
-        inner: Transport,
-        provided: _Provided,
-        *,
-        command: Sequence[str],
-        patience: float,
-        restart: Callable[[], Awaitable[Transport]],
-    ) -> None:
-        sessions: Any = _ProvidedSessions(provided)
-
-        async def opened() -> LiveSessions:
-            live: LiveSessions = sessions
-            return live
-
-        async def made_durable(_live: Any) -> None:
-            await provided.make_durable()
-
-        super().__init__(inner, opened, command=command, patience=patience, restart=restart)
-        self.host.sessions = sessions
-        self.host.made_durable = made_durable  # type: ignore[method-assign,assignment]  # the manager's way
 
 
 def _begun(host: ClientHost, session_id: str, params: Message) -> Steps[None]:

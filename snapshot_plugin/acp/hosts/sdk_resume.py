@@ -15,7 +15,7 @@ from snapshot_plugin.acp.hosts.sdk_client import ClientHost, Handshake, Require,
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.reducer import Recording
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SessionLocked
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
@@ -78,7 +78,8 @@ async def resume_agent(
             return agents[-1]
 
         hands = handshake or Handshake()
-        make = partial(_host, sessions=taken.sessions, command=command, patience=hands.patience, restart=start)
+        sessions, patience = taken.sessions, hands.patience
+        make = partial(ClientHost, sessions=sessions, command=command, patience=patience, restart=start)
         connection, host = connect(await start(), client, make, unstable=use_unstable_protocol)
         stack.push_async_callback(connection.close)
         try:
@@ -113,7 +114,7 @@ async def resume_over(
         _check_require(require)
         taken = await _Taken.from_(stack, session_id, manager)
         hands = handshake or Handshake()
-        make = partial(_host, sessions=taken.sessions, patience=hands.patience)
+        make = partial(ClientHost, sessions=taken.sessions, patience=hands.patience)
         connection, host = connect(transport, client, make, unstable=use_unstable_protocol)
         stack.push_async_callback(connection.close)
         await host.shake_hands(hands)
@@ -132,7 +133,7 @@ class _Taken(NamedTuple):
     async def from_(cls, stack: AsyncExitStack, session_id: str, manager: SnapshotManager) -> _Taken:
         if session_id in manager.live:
             raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
-        sessions = manager.recording(Recording)
+        sessions = manager.recording(AcpReducer)
         live = await anyio.to_thread.run_sync(sessions.resume, session_id)
         stack.push_async_callback(anyio.to_thread.run_sync, sessions.close)
         return cls(manager, sessions, live, await anyio.to_thread.run_sync(sessions.newest, session_id))
@@ -145,15 +146,6 @@ class _Taken(NamedTuple):
         fell_back = None if restored.grade.startswith("native") else "; ".join(restored.tried)
         self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=fell_back)
         return Restoration.of(restored, self.live.snapshot(), hands.capabilities)
-
-
-def _host(inner: Transport, *, sessions: LiveSessions, **options: Any) -> ClientHost:
-    async def opened() -> LiveSessions:
-        return sessions
-
-    host = ClientHost(inner, opened, **options)
-    host.host.sessions = sessions
-    return host
 
 
 def _check_require(require: str) -> None:

@@ -31,9 +31,10 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.sessions import LiveSessions
 
-__all__ = ["Lane", "TaskHost", "Transport"]
+__all__ = ["HostTransport", "Lane", "TaskHost", "Transport"]
 
 _THREADS = 8
+_FULL = 1000
 _T = TypeVar("_T")
 log = logging.getLogger("snapshot_plugin.acp")
 
@@ -59,9 +60,7 @@ class Lane:
 
     def __init__(self, send: Callable[[Message], Awaitable[object]], name: str) -> None:
         self._send, self._name = send, name
-        self._queue: asyncio.Queue[tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]] = (
-            asyncio.Queue()
-        )
+        self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, message: Message, after: asyncio.Future[Any] | None = None) -> asyncio.Future[None]:
@@ -104,20 +103,20 @@ class TaskHost:
 
     Args:
         core: decides.
-        sessions: opens the live sessions when they are first needed.
+        sessions: the live sessions, or opens them when they are first needed.
         to_client, to_agent: send a message.
     """
 
     def __init__(
         self,
         core: Core,
-        sessions: Callable[[], Awaitable[LiveSessions]],
+        sessions: LiveSessions | Callable[[], Awaitable[LiveSessions]],
         *,
         to_client: Callable[[Message], Awaitable[object]],
         to_agent: Callable[[Message], Awaitable[object]],
     ) -> None:
-        self.core, self._open_sessions = core, sessions
-        self.sessions: LiveSessions | None = None
+        self.core, self._opening = core, sessions
+        self.sessions = None if callable(sessions) else sessions
         self.to_client, self.to_agent = Lane(to_client, "to client"), Lane(to_agent, "to agent")
         self.unsaved: list[Outcome] = []
         """What `end` could not save."""
@@ -178,18 +177,17 @@ class TaskHost:
             if live is None:
                 continue
             try:
-                await self.made_durable(live)
+                await self._made_durable(live)
             except Exception:
                 log.exception("session %s: something is not durable", session_id)
 
-    async def made_durable(self, live: Any) -> None:
-        """Have what was recorded last on disk on return."""
-
+    async def _made_durable(self, live: Any) -> None:
         def sync() -> None:
             if not live.flush() and not live.is_recorded:
                 live.save()
 
-        await self.in_thread(sync)
+        own = getattr(live, "make_durable", None)  # of a session that its manager keeps
+        await (own() if own is not None else self.in_thread(sync))
 
     def _do(self, action: Any) -> None:
         if isinstance(action, Checkpoint):
@@ -214,8 +212,9 @@ class TaskHost:
 
     async def opened(self) -> LiveSessions:
         """The live sessions, opened if they are not."""
-        if self.sessions is None:
-            self.sessions = await self._open_sessions()
+        if self.sessions is None and callable(self._opening):
+            self.sessions = await self._opening()
+        assert self.sessions is not None  # noqa: S101 — they were given, or are opened now
         return self.sessions
 
     async def in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
@@ -277,3 +276,55 @@ class TaskHost:
         self.unsaved = [outcome for outcome in sessions.close() if outcome.status == "failed"]
         for outcome in self.unsaved:
             log.warning("session %s is not saved: %s. Its spool is kept.", outcome.session_id, outcome.problem)
+
+
+class HostTransport:
+    """A transport in front of another: how the SDK's connections see a host. Subclasses read the inner one."""
+
+    host: TaskHost
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
+        self._has_room = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message for the connection; None at the end."""
+        self._start()
+        message = await self._inbox.get()
+        self._has_room.set()
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    async def close(self) -> None:
+        """Let go of the sessions, then of the other side; even when cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._pump is not None:
+                self._pump.cancel()
+            try:
+                await self._let_go()
+            finally:
+                await self._inner.close()
+        self._inbox.put_nowait(None)
+
+    def _start(self) -> None:
+        if self._pump is None and not self._closed:
+            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin pump")
+
+    async def _room(self) -> None:
+        """Wait while the connection is far behind."""
+        while self._inbox.qsize() > _FULL:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def _read(self) -> None:
+        raise NotImplementedError
+
+    async def _let_go(self) -> None:
+        raise NotImplementedError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,6 +14,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.passphrase import passphrase, passphrase_options
 from snapshot_plugin.errors import (
+    Damaged,
     InvalidInput,
     KeyMissing,
     LimitExceeded,
@@ -25,13 +27,19 @@ from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.exchange.carrying import Arrival
+    from snapshot_plugin.exchange.reading import Contents
     from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["Imported", "command"]
 
 _MAX_FILE = 1 << 30
 _STEP = 1 << 20
-_FORMATS = ("auto", "bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "json")
+_FORMATS = ("auto", "bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "orbitmesh", "json")
+_BESIDE = {"memory.json", "plugins", "custom_instructions.md"}
+"""What an oneringai agent's directory holds beside its session."""
+_ENDINGS = (".asnap", ".json", ".jsonl")
+"""What a session file in a directory is called."""
 _SAID = {
     "imported": "imported",
     "updated": "updated",
@@ -95,11 +103,13 @@ class Imported(Document):
         ("asnap import session.asnap", "a bundle, with all of its history"),
         ("asnap import b.asnap --map /home/ann=/home/bob", "where the directories are others here"),
         ("asnap import ~/.claude/projects/-work/1b2c….jsonl", "a session of Claude Code"),
+        ("asnap import ~/.oneringai/agents/bot/", "an oneringai agent: session, memory, plugins, instructions"),
+        ("asnap import ~/.orbitmesh/sessions exports/*.asnap", "several files, and all of a directory"),
         ("ssh there asnap export latest | asnap import -", "from another machine"),
     ),
     exits=(4, 5, 6, 7, 8),
 )
-@click.argument("file", metavar="FILE")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--map", "maps", metavar="OLD=NEW", multiple=True, help="A directory that is elsewhere here; repeatable."
 )
@@ -114,20 +124,27 @@ class Imported(Document):
 )
 @passphrase_options
 async def command(
-    call: Call, *, file: str, maps: tuple[str, ...], under: str | None, dry_run: bool, form: str, **secret: Any
+    call: Call,
+    *,
+    files: tuple[str, ...],
+    maps: tuple[str, ...],
+    under: str | None,
+    dry_run: bool,
+    form: str,
+    **secret: Any,
 ) -> Imported:
-    """Read sessions from a file: a bundle, or a session file of another tool. - is standard input.
+    """Read sessions from files: bundles, or session files of other tools. - is standard input.
+
+    Of a directory every session file in it and below is read; files that are none are named and left out.
 
     A session that is here and went on elsewhere goes on from there. One that is here with other content is left
     alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
-    of a file is imported, or nothing.
+    of what is named is imported, or nothing.
     """
     from snapshot_plugin.exchange.carrying import bring, recorded_commands
-    from snapshot_plugin.exchange.reading import read_sessions
 
     paths = _paths(maps)
-    data = _opened(call, await _read(file), secret)
-    found = await read_sessions(data, now=call.now, wanted=None if form == "auto" else form)
+    found = await _found(call, files, secret, wanted=None if form == "auto" else form)
     async with _place(call, dry_run=dry_run) as store:
         if not dry_run:
             _distrust(call, commands=[words for copies in found.sessions for words in recorded_commands(copies)])
@@ -136,6 +153,44 @@ async def command(
             _distrust(call, sessions=[arrival.session_id for arrival in arrivals])
             await _record(call, store, arrivals)
     return Imported(format=found.format, dry_run=dry_run, paths=paths, sessions=tuple(map(_row, arrivals)))
+
+
+async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wanted: str | None) -> Contents:
+    """What all of *files* hold; of a directory, what its session files hold."""
+    from snapshot_plugin.exchange import reading
+
+    formats: set[str] = set()
+    sessions: list[Sequence[Copied]] = []
+    for file, is_named in _expanded(files):
+        try:
+            data = _opened(call, await _read(file), secret)
+            contents = await reading.read_sessions(data, now=call.now, wanted=wanted)
+        except (InvalidInput, Damaged) as error:
+            if is_named:
+                raise
+            call.out.note(f"left out {plain(file)}: {plain(error.message)}", fg="yellow")
+            continue
+        formats.add(contents.format)
+        sessions += contents.sessions
+    if not formats:
+        raise InvalidInput(f"no session is in {', '.join(files)}", hint="name the files themselves")
+    return reading.Contents(formats.pop() if len(formats) == 1 else "several", sessions)
+
+
+def _expanded(files: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Each file, and whether it was named itself; a directory stands for the files in it that may be sessions."""
+    for name in (file.rstrip("/") or file for file in files):
+        if name == "-" or not os.path.isdir(name):  # noqa: PTH112 — text
+            yield name, True
+            continue
+        for directory, below, names in os.walk(name):
+            below.sort()
+            if "session.json" in names and _BESIDE.intersection(names + below):  # an oneringai agent's: one session
+                below.clear()
+                yield directory, directory == name
+                continue
+            wanted = (each for each in sorted(names) if each.endswith(_ENDINGS))
+            yield from ((f"{directory}/{each}", False) for each in wanted)
 
 
 def _paths(maps: Sequence[str]) -> dict[str, str]:
@@ -164,6 +219,7 @@ async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
 
 
 async def _read(file: str) -> bytes:
+    import os
     import sys
 
     import anyio
@@ -172,6 +228,10 @@ async def _read(file: str) -> bytes:
     def read() -> bytes:
         if file == "-":
             return _bounded(sys.stdin.buffer)
+        if os.path.isdir(file):  # noqa: PTH112 — text
+            from snapshot_plugin.exchange.foreign.oneringai_directory import read_directory
+
+            return read_directory(file, limit=_MAX_FILE)
         with open(file, "rb") as stream:  # noqa: PTH123 — no pathlib needed for one read
             return _bounded(stream)
 

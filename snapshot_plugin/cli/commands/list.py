@@ -36,6 +36,13 @@ _BY = {
 }
 _STATE_COLOURS = {"damaged": "red", "encrypted": "yellow", "live": "green", "ended": "yellow"}
 _UNTITLED = "(untitled)"
+_BEGIN = (
+    "no session was recorded yet; begin with one of:",
+    "  asnap chat -- your-agent acp    talk to an ACP agent here, recorded",
+    "  asnap run -- your-agent acp     in place of your agent, where your editor starts it",
+    "  asnap import FILE...            sessions of Claude Code, Codex, OpenCode and others",
+    "  asnap demo                      see a session survive a kill",
+)
 
 
 class _Table(Listed):
@@ -56,6 +63,9 @@ class _Table(Listed):
             columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
             out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
         out.note(self._footer(), dim=True)
+        if not self.total:
+            for line in _BEGIN:
+                out.note(line)
         if not self.sessions and "cwd" in self.hidden:
             out.note(f"none ran in {plain(self.below or '')}; all of them: {out.run('asnap list --all')}")
 
@@ -162,6 +172,8 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool]:
         return _rows_elsewhere(call), False
 
     root = Path(call.config.storage_path).absolute()
+    if not root.exists():  # nothing was recorded yet, which is no error
+        return [], False
     is_sealed = (root / "keys").is_dir()
     rows = rows_at(root, call.on_disk().sync.list() if is_sealed or not _is_plain(root, call) else _plainly(root))
     return [*unsaved_rows(root, rows), *rows], is_sealed
@@ -227,6 +239,7 @@ _COLUMNS = (
     Column("TITLE", flexible=True),
     Column("AGENT", flexible=True, rank=4),
     Column("AGE", right=True),
+    Column("MSGS", right=True, rank=6),
     Column("TURNS", right=True, rank=5),
     Column("TOKENS", right=True, rank=3),
     Column("SIZE", right=True, style={"dim": True}, rank=2),
@@ -241,6 +254,7 @@ def _cells(row: SessionRow, now: datetime, *, everywhere: bool) -> Sequence[str]
         plain(row.title or "") or _UNTITLED,
         plain(row.agent or ""),
         ago(row.changed_at, now),
+        count(row.messages) if row.messages else "",
         count(row.turns) if row.counts_turns else "",
         count(row.tokens) if row.tokens else "",
         size(row.size_bytes),
@@ -261,6 +275,7 @@ def _exact_cells(row: SessionRow) -> Sequence[str]:
         str(row.size_bytes),
         ",".join(marks(row)),
         plain(row.cwd or ""),
+        str(row.messages),  # last: programs count fields from the left
     )
 
 

@@ -125,14 +125,14 @@ def _serve(
 
     from snapshot_plugin.acp.hosts.proxy import Proxy
     from snapshot_plugin.acp.methods import SessionMethods
-    from snapshot_plugin.acp.reducer import Recording
+    from snapshot_plugin.acp.reducer import AcpReducer
     from snapshot_plugin.live.sessions import LiveSessions
 
     call, kept = opened
     with start_blocking_portal() as portal:
         for line in portal.call(_recovered, kept):
             click.echo(f"asnap: {line}", err=True)
-        sessions = LiveSessions(kept, Recording, portal=portal)
+        sessions = LiveSessions(kept, AcpReducer, portal=portal)
         methods = SessionMethods(
             adopt=portal.call(_whole_id, kept, session) if session else None,
             only_stored=resume == "required",

@@ -13,7 +13,7 @@ from snapshot_plugin.cli.searched import ToldSearched
 from snapshot_plugin.cli.unreadable import tell_unreadable
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.moments import moment
-from snapshot_plugin.operations.searching import Asked, Searched, search, search_ready
+from snapshot_plugin.operations.searching import Asked, Searched, index_all, search, search_ready
 
 __all__ = ["command"]
 
@@ -53,13 +53,19 @@ _LIMIT = 20
 )
 @click.option("--earlier", is_flag=True, help="With REF: also what it said before it was shortened.")
 @click.option("--rebuild", is_flag=True, help="Make the index anew first.")
-def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **options: Any) -> Searched:
+@click.option("--index", "only_index", is_flag=True, hidden=True, help="Only bring the index up to date.")
+def command(
+    call: Call, *, query: str, ref: str | None, rebuild: bool, only_index: bool, **options: Any
+) -> Searched | None:
     """Search what was said in all sessions, or in one: words, "a phrase", begin*, this OR that, this NOT that.
 
     All words must be in the same message; what stands on either side of OR is a search of its own. Tool calls and
     their output are searched too; secrets are not. Sessions are searched as they are now, REF@N as it was then. The
     index is in the cache directory and follows the store by itself. --since and --until look at messages.
     """
+    if only_index:
+        _bring_up_to_date(call)
+        return None
     if options["earlier"] and ref is None:
         raise InvalidInput("--earlier is about one session", hint="name it: asnap search QUERY REF --earlier")
     since, until = options.pop("since"), options.pop("until")
@@ -71,8 +77,20 @@ def command(call: Call, *, query: str, ref: str | None, rebuild: bool, **options
         **options,
     )
     found = (None if rebuild else search_ready(call.work, asked)) or _searched(call, asked, rebuild=rebuild)
+    if found.unindexed:
+        _index_in_background(call)
     tell_unreadable(call, found.unreadable)
     return ToldSearched.of(found)
+
+
+def _bring_up_to_date(call: Call) -> None:
+    import anyio
+
+    async def index() -> None:
+        async with call.store() as store:
+            await index_all(call.work, store)
+
+    anyio.run(index)
 
 
 def _searched(call: Call, asked: Asked, *, rebuild: bool) -> Searched:
@@ -80,6 +98,23 @@ def _searched(call: Call, asked: Asked, *, rebuild: bool) -> Searched:
 
     async def searched() -> Searched:
         async with call.store() as store:
-            return await search(call.work, store, asked, rebuild=rebuild)
+            return await search(call.work, store, asked, rebuild=rebuild, at_once=_may_wait(call, asked))
 
     return anyio.run(searched)
+
+
+def _may_wait(call: Call, asked: Asked) -> bool:
+    """Whether a person gets what is indexed now, and the rest later; a script always gets everything."""
+    return asked.ref is None and call.out.is_text and call.out.is_terminal and call.may_ask
+
+
+def _index_in_background(call: Call) -> None:
+    """Have another process bring the index up to date; it goes on when this one has ended."""
+    import subprocess
+
+    from snapshot_plugin.cli.ourselves import our_module
+
+    line = our_module("snapshot_plugin", "search", "--index", "x", "--no-input", "-q")
+    place = ["--store", call.place] if call.place else []
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen([*line, *place], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 — ourselves

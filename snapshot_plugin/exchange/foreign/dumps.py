@@ -1,4 +1,4 @@
-"""Session files of openagent-terminal and oneringai, read as documents of ours.
+"""Session files of openagent-terminal, oneringai and OrbitMesh, read as documents of ours.
 
 They are known by their shape. A ``version`` they carry is their own, and says nothing about ours.
 """
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from snapshot_plugin.errors import InvalidSnapshot, InvalidSnapshotVersion
 from snapshot_plugin.exchange.foreign.oneringai import oneringai_to_v1
 from snapshot_plugin.exchange.foreign.openagent import openagent_to_v1
+from snapshot_plugin.exchange.foreign.orbitmesh import is_orbitmesh, orbitmesh_to_v1
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.migrate.fields import Raw
 from snapshot_plugin.model.frozen import thaw
@@ -17,10 +18,10 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 
 __all__ = ["Shape", "as_document", "load_dump", "shape_of"]
 
-Shape = Literal["openagent", "oneringai"]
+Shape = Literal["openagent", "oneringai", "orbitmesh"]
 
 _ONERINGAI_VERSION = 1
-_READERS = {"openagent": openagent_to_v1, "oneringai": oneringai_to_v1}
+_READERS = {"openagent": openagent_to_v1, "oneringai": oneringai_to_v1, "orbitmesh": orbitmesh_to_v1}
 _COMPANIONS = {
     "sessions": "this is an index of sessions; give the file of one session",
     "entries": 'this is the memory of a session; put it into the session document as "memory"',
@@ -47,7 +48,7 @@ def as_document(raw: Any) -> Any:
     if shape is None:
         _refuse_companion(raw)
         return raw
-    session_id = raw["agentId"] if shape == "oneringai" else raw["metadata"]["session_id"]
+    session_id = _id_of(raw, shape)
     if shape == "oneringai":
         _refuse_unknown_oneringai(raw)
     try:
@@ -60,12 +61,20 @@ def as_document(raw: Any) -> Any:
         ) from error
 
 
+def _id_of(raw: Raw, shape: Shape) -> str:
+    if shape == "orbitmesh":
+        return str(raw["SessionID"])
+    return str(raw["agentId"] if shape == "oneringai" else raw["metadata"]["session_id"])
+
+
 def shape_of(raw: Raw) -> Shape | None:
     """The foreign format *raw* is written in, or None."""
     if "session_id" in raw:
         return None
     if _is_openagent(raw):
         return "openagent"
+    if is_orbitmesh(raw):
+        return "orbitmesh"
     return "oneringai" if _is_oneringai(raw) else None
 
 

@@ -113,10 +113,9 @@ window.addEventListener("popstate", route);
 async function start() {
   app.sessions = new Sessions(document.getElementById("side"));
   try {
-    const [about] = await Promise.all([get("about"), app.sessions.load()]);
-    app.about = about;
+    app.about = await get("about");
     app.sessions.head();
-    await route();
+    await Promise.all([app.sessions.load(), route()]);
     listen(heard);
   } catch (error) {
     fill(main, problem(error));

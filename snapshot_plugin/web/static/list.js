@@ -79,7 +79,6 @@ export class Sessions {
     if (row.live) marks.push(h("span", {class: "chip live"}, icon("live"), "live"));
     if (row.ended_unexpectedly) marks.push(h("span", {class: "chip warn"}, icon("warn"), "recoverable"));
     if (row.recovered) marks.push(h("span", {class: "chip"}, icon("rewind"), "recovered"));
-    if (row.restored) marks.push(h("span", {class: "chip"}, icon("rewind"), "restored"));
     const about = [row.agent, row.cwd?.split("/").pop(), several(row.messages, "message")].filter(Boolean).join(" \u00b7 ");
     const box = !app?.about?.read_only && h("input", {type: "checkbox", class: "choose", "aria-label": `Choose ${row.title || row.short_id}`, onchange: (event) => { this.chosen[event.target.checked ? "add" : "delete"](row.session_id); this.bulkBar(); }});
     if (box) box.checked = this.chosen.has(row.session_id);
@@ -136,11 +135,11 @@ export class Sessions {
     try {
       const found = await get("search", {q: this.search.value, agent: this.selects.agent.value, project: this.selects.project.value, tag: this.selects.tag.value}, this.asking.signal);
       this.found = found;
-      const partly = found.unindexed ? `, ${count(found.unindexed)} not indexed yet` : "";
+      const partly = found.unindexed ? ` \u00b7 ${several(found.unindexed, "session")} not indexed yet` : "";
       this.info.textContent = `${several(found.total_hits, "hit")} in ${several(found.total_sessions, "session")}${partly}`;
+      if (found.unindexed) this.timer = setTimeout(() => this.search.value.trim() && this.ask(), 1500);
       fill(this.list, found.sessions.map((session) => this.hits(session, found)));
       this.list.scrollTop = 0;
-      if (found.unindexed) this.timer = setTimeout(() => this.search.value.trim() && this.ask(), 1500);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.info.textContent = error.message;

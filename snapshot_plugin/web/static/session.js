@@ -26,18 +26,19 @@ export class SessionView {
   shows(at) { return this.at === at; }
   close() { this.closed = true; }
 
-  async open(number) {
+  open(number) { this.ready = this.begin(number); return this.ready; }
+
+  async begin(number) {
     const path = `sessions/${named(this.id)}`;
     this.transcript = new Transcript(this.scroller, {id: this.id, at: this.at, failed, onvisible: (seen) => this.seen(seen), onfork: app.about.read_only ? null : (message) => this.fork(message)});
     this.transcript.onlink = (message) => go(address(this.id, {...(this.at ? {at: this.at} : {}), m: message}));
-    const shown = get(path, {at: this.at}), past = get(`${path}/history`).catch(() => null);
     fill(this.main, this.headbox, this.scroller);
-    const opening = this.transcript.open(number).catch((error) => error);
-    this.info = await shown.catch((error) => { this.trouble = error; return null; });
-    const wrong = await opening;
+    const known = app.sessions.rows.find((row) => row.session_id === this.id);
+    if (known) { this.info = {session: known, about: null}; this.history = []; this.draw(); }
+    const wrong = await this.transcript.open(number).catch((error) => error); // the conversation first
     if (this.closed) return;
-    if (!this.info) throw this.trouble;
-    this.history = (await past)?.history || [];
+    [this.info, this.history] = await Promise.all([get(path, {at: this.at}), get(`${path}/history`).then((past) => past.history, () => [])]);
+    if (this.closed) return;
     this.known0 = this.known;
     this.fresh = this.known0 && !this.at ? this.transcript.total - this.known0 : 0;
     this.draw();
@@ -59,7 +60,8 @@ export class SessionView {
   async jump(number) { if (this.transcript) await this.transcript.jump(number || 1); }
   async end() { await this.transcript.jump(this.transcript.total); this.transcript.held = {number: this.transcript.total, end: true}; this.transcript.draw(); }
 
-  step(by) {
+  async step(by) {
+    await this.ready;
     const seqs = this.history.map((row) => row.seq).reverse();
     const at = seqs.indexOf(this.at ?? seqs[seqs.length - 1]);
     const next = seqs[Math.min(seqs.length - 1, Math.max(0, at + by))];
@@ -67,7 +69,10 @@ export class SessionView {
     return null;
   }
 
-  look(seq) { return go(address(this.id, seq === this.history[0]?.seq ? {} : {at: seq})); }
+  async look(seq) {
+    await this.ready;
+    return go(address(this.id, seq === this.history[0]?.seq ? {} : {at: seq}));
+  }
 
   async changed(whole, gone) {
     if (this.closed) return;
@@ -100,7 +105,7 @@ export class SessionView {
     if (session.live) told.push(["live", `Live: process ${session.live.pid} on ${session.live.host} has it, since ${clock(session.live.since)}. Changes made here go through that process.`]);
     if (session.ended_unexpectedly) told.push(["warn", `Its process died${session.last_sign ? ` ${ago(session.last_sign)} ago` : ""}. What was said last is shown from its log; `, "asnap recover", " makes it a snapshot."]);
     if (this.at) told.push(["past", `This is snapshot ${this.at}, as it was then. `]);
-    return told.map(([kind, before, command, after]) => h("p", {class: `banner ${kind}`, role: "status"}, before, command && h("code", {}, command), after, kind === "past" && h("button", {onclick: () => this.look(this.history[0]?.seq)}, "Back to now")));
+    return told.map(([kind, before, command, after]) => h("p", {class: `banner ${kind}`, role: "status"}, before, command && h("code", {}, command), after, kind === "past" && h("button", {onclick: () => go(address(this.id))}, "Back to now")));
   }
 
   tags(session) {

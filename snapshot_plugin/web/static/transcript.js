@@ -192,7 +192,8 @@ export class Transcript {
     const head = h("header", {}, h("strong", {}, message.role), h("time", {datetime: message.at || ""}, clock(message.at)), message.spooled && h("span", {class: "chip live"}, "not in a snapshot yet"), h("span", {class: "grow"}), fork, link);
     const row = h("article", {class: `message role-${message.role.replace(/\W/g, "")}`, tabindex: "-1", "aria-posinset": String(message.number), "aria-setsize": String(this.total), "aria-label": `${message.role}, message ${message.number}`, dataset: {number: message.number}}, head, message.content.map((each, place) => this.piece(message, each, place)));
     if (message.number === this.marked) row.classList.add("marked");
-    if (message.content.some((each) => each.length)) row.append(h("button", {class: "whole", onclick: () => this.whole(message.number)}, `Show all ${several(Math.max(...message.content.map((each) => each.length || 0)), "character")}`));
+    if (message.whole && message.content.some((each) => each.length)) row.append(h("p", {class: "other"}, "It is longer than a page can show; asnap show has all of it."));
+    else if (message.content.some((each) => each.length)) row.append(h("button", {class: "whole", onclick: () => this.whole(message.number)}, `Show all ${several(Math.max(...message.content.map((each) => each.length || 0)), "character")}`));
     return row;
   }
 
@@ -200,6 +201,7 @@ export class Transcript {
     try {
       const {messages} = await get(`sessions/${named(this.id)}/messages/${number}`, {at: this.at});
       const page = this.pages.get(this.pageOf(number));
+      messages[0].whole = true;
       page[(number - 1) % PAGE] = messages[0];
       const row = this.rows.get(number);
       this.observer.unobserve(row);
