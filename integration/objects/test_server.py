@@ -74,8 +74,8 @@ def _free() -> int:
 
 def _wait_for_bucket(port: int) -> None:
     for _ in range(600):
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        with contextlib.suppress(OSError), contextlib.closing(connection):
             connection.request("PUT", "/bucket")
             if connection.getresponse().status == 200:
                 return
