@@ -43,7 +43,9 @@ async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no
     try:
         from snapshot_plugin.web.server import application, listening, new_token, serve
         from snapshot_plugin.web.site import Site
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
         raise MissingExtra("asnap ui needs more packages", hint="pip install 'snapshot-plugin[ui]'") from error
 
     async with call.opened() if read_only else call.store() as store:
