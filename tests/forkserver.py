@@ -59,7 +59,9 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end."""
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            ready = select.poll()  # not select(): a test run may have over a thousand files open
+            ready.register(self._status)
+            if not ready.poll(None if timeout is None else timeout * 1000):
                 raise subprocess.TimeoutExpired("forked", timeout or 0)
             self.returncode = os.waitstatus_to_exitcode(int(os.read(self._status, 16) or b"9"))
             os.close(self._status)

@@ -63,6 +63,11 @@ class TestEncryptedFilesystemStoreOfSmallSegments(OnDisk):
 
     key = Passphrase(generate_key())
 
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One event loop: the other store classes of the suite run on the other."""
+        return "trio"
+
     def open(self, place: Any, clock: Clock) -> SnapshotStore:
         return FilesystemStore(place, key=self.key, clock=clock, segment_frames=3)
 

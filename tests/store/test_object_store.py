@@ -74,6 +74,11 @@ class TestObjectStoreOverHttp(StoreContract):
                 monkeypatch.setenv(name, value)
             yield s3.bucket_at(f"s3://{BUCKET}/a/prefix")
 
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One event loop: the other store classes of the suite run on the other."""
+        return "asyncio"
+
     def open(self, place: Bucket, clock: Clock) -> SnapshotStore:
         return ObjectStore(place, clock=clock)
 
@@ -92,6 +97,11 @@ class TestEncryptedObjectStoreOfSmallLedgers(StoreContract):
     @pytest.fixture
     def place(self) -> Any:
         return Objects()
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One event loop: the other store classes of the suite run on the other."""
+        return "trio"
 
     def open(self, place: Any, clock: Clock) -> SnapshotStore:
         return ObjectStore(Bucket(place, name="memory"), key=self.key, clock=clock, ledger_bytes=1500)

@@ -186,6 +186,11 @@ class SqliteLog:
 class TestSqliteStore(StoreContract):
     test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # stores on disk show it
 
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One event loop: the other store classes of the suite run on the other."""
+        return "asyncio"
+
     def open(self, place: Path, clock: Clock) -> SnapshotStore:
         place.mkdir(exist_ok=True)
         return LogStore(SqliteLog(place / "sessions.db"), clock=clock)
@@ -206,6 +211,11 @@ class TestStoreInAWrapper(StoreContract):
     @pytest.fixture
     def place(self) -> MemoryLog:
         return MemoryLog()
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One event loop: the other store classes of the suite run on the other."""
+        return "trio"
 
     def open(self, place: MemoryLog, clock: Clock) -> SnapshotStore:
         return FaultyStore(MemoryStore(place, clock=clock))
