@@ -26,14 +26,13 @@ from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
-from snapshot_plugin.store.engine import Limits, LogStore
+from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.keyfiles import KeyFiles
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
 from snapshot_plugin.store.recent import Recent
-from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.trashed import copies_in_trash
+from snapshot_plugin.store.transfer import Copied, copies_in_trash
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ class KeyedStore(LogStore):
         name: str,
         key: str | KeySource | None,
         background: bool,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(frames, limits=limits, clock=clock)
@@ -170,8 +169,10 @@ class KeyedStore(LogStore):
 
     def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         """See `LogStore`. After `WrongKey`, the keys are read once more."""
+        if self._store_id is None:
+            self.prepare()
         try:
-            return super().prepared(work, args)
+            return work(*args)
         except WrongKey:
             # Another process may have rotated the key since we read it: look once more.
             if self._keyset is None:
@@ -193,7 +194,8 @@ class KeyedStore(LogStore):
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
         """The keys of one session; None in a plain store. A key that was rotated elsewhere is noticed here."""
-        self.prepare()
+        if self._store_id is None:
+            self.prepare()
         if self._keyset is None or self._store_id is None:
             return None
         if self._chain and self._chain.stamp() != self._stamp:  # another process rotated the key

@@ -13,12 +13,10 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.log import Tip
-from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.trashed import copies_in_trash
+from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.core import StoreCore
     from snapshot_plugin.store.engine import LogStore
 
 __all__ = ["SyncStore"]
@@ -35,11 +33,7 @@ class SyncStore:
     """
 
     def __init__(self, store: LogStore) -> None:
-        self._store = store
-
-    @property
-    def _core(self) -> StoreCore:
-        return self._store.core
+        self._store, self._core = store, store.core
 
     def _run(self, work: Callable[..., T], *args: Any) -> T:
         self._store.must_be_open()
