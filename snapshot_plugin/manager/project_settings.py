@@ -34,7 +34,11 @@ _MAY_SET: Final[Mapping[str, _Better]] = {
     "max_snapshots_per_session": _more,
 }
 
-_WORDS: Final[Mapping[_Better, str]] = {_sooner: "sooner, from 1 s", _on: "on", _more: f"more, up to {_MOST_SNAPSHOTS}"}
+_WORDS: Final[Mapping[_Better, str]] = {
+    _sooner: "sooner, from 1 s",
+    _on: "on",
+    _more: f"more, up to {_MOST_SNAPSHOTS}",
+}
 PROJECT_MAY: Final = {name: _WORDS[better] for name, better in _MAY_SET.items()}
 """In words, what a project's file may ask for; every other setting is the user's alone."""
 
