@@ -1,11 +1,11 @@
-"""What a project's file may set. People clone projects: one may ask for more safety, never for less."""
+"""Which settings a project's file may change. A cloned project may ask for more safety, never for less."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["taken_from_project"]
+__all__ = ["PROJECT_MAY", "taken_from_project"]
 
 _Better = Callable[[Any, Any], bool]
 
@@ -33,6 +33,14 @@ _MAY_SET: Final[Mapping[str, _Better]] = {
     "snapshot_on_signal": _on,
     "max_snapshots_per_session": _more,
 }
+
+_WORDS: Final[Mapping[_Better, str]] = {
+    _sooner: "sooner, from 1 s",
+    _on: "on",
+    _more: f"more, up to {_MOST_SNAPSHOTS}",
+}
+PROJECT_MAY: Final = {name: _WORDS[better] for name, better in _MAY_SET.items()}
+"""In words, what a project's file may ask for; every other setting is the user's alone."""
 
 
 def taken_from_project(name: str, asked: Any, own: Any) -> str | None:
