@@ -7,7 +7,8 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,13 @@ pytestmark = pytest.mark.anyio
 SINCE = datetime(2026, 11, 16, tzinfo=UTC)
 REQUEST = {"op": "snapshot", "session_id": "s", "tag": "pre-deploy"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory with a short name, wherever the tests run: the path of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="asnap-", dir="/tmp") as path:
+        yield Path(path)
 
 
 @pytest.fixture
