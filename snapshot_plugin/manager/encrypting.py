@@ -62,8 +62,8 @@ async def encrypt_existing(
 ) -> Encrypted:
     """Encrypt the plain store at *place*. Nothing of it is left in the clear, trash and quarantine included.
 
-    *seal* is called with the encrypted store, to take care of what is kept about it elsewhere. It may be called again
-    after an interruption.
+    *seal* is called with the encrypted store, to take care of what is kept about it elsewhere. After an
+    interruption it may be called again.
 
     Raises:
         InvalidInput: it is encrypted already, or holds what a repair set aside, and *discard_set_aside* is false.
