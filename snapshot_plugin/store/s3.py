@@ -1,4 +1,4 @@
-"""The store in an object store: snapshots that several machines use, without a server of ours.
+"""The store in a bucket of Amazon's, Google's or Microsoft's: snapshots that several machines use.
 
 Needs ``pip install 'snapshot-plugin[s3]'``. Credentials come from the environment alone (`open_url`).
 """
@@ -12,20 +12,28 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
-from snapshot_plugin.errors import InvalidInput, MissingExtra, SessionLocked, SnapshotCorrupted, StoreNotFound
+from snapshot_plugin.errors import (
+    InvalidInput,
+    MissingExtra,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotError,
+    StoreNotFound,
+)
 
 try:
-    from obstore.store import S3Store
+    from obstore.store import AzureStore, GCSStore, S3Store
 
     from snapshot_plugin.store.bucket import Bucket, Moved, Stored
 except ImportError as error:
     raise MissingExtra(
         "object stores need the library obstore", hint="pip install 'snapshot-plugin[s3]'"
     ) from error
+from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.keyed import KeyedStore
@@ -144,6 +152,11 @@ class ObjectStore(KeyedStore):
                 time.sleep(pause)  # in a worker thread, never on the event loop
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
 
+    def _compact_quietly(self, session_id: str) -> None:
+        """Make one object of the many that saves left."""
+        with contextlib.suppress(SnapshotError, OSError):  # best effort: the frames are safe as they are
+            rewrite.settle(self.frames, session_id, self.session_keys(session_id))
+
     def _marker(self) -> dict[str, Any]:
         marker = self._bucket.get(MARKER) or self._made()
         return parse_marker(marker.data, self._bucket.name)
@@ -170,36 +183,61 @@ class ObjectStore(KeyedStore):
         return self._bucket.get(_KEYS) is not None
 
 
+class _Service(NamedTuple):
+    """A kind of object store: its client, what configures it, and the variable that allows HTTP without TLS."""
+
+    client: Any
+    variables: str
+    allow_http: str
+    counts_versions: bool = False
+    """Conditions name the number of a version (Google), not its tag."""
+
+
+_SERVICES = {
+    "s3": _Service(S3Store, "AWS_…", "AWS_ALLOW_HTTP"),
+    "gs": _Service(GCSStore, "GOOGLE_…", "GOOGLE_ALLOW_HTTP", counts_versions=True),
+    "az": _Service(AzureStore, "AZURE_STORAGE_…", "AZURE_ALLOW_HTTP"),
+}
+
+
 def open_url(
     url: str, *, key: str | KeySource | None = None, create: bool = True, background: bool = True
 ) -> ObjectStore:
-    """``s3://bucket/prefix`` — a store in an S3 bucket, or behind anything that speaks its protocol.
+    """``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``.
 
-    The account and the service come from the environment: ``AWS_*`` (``AWS_ACCESS_KEY_ID``,
-    ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …). A URL with credentials in it is refused:
-    URLs end up in logs.
+    The account and the service come from the environment: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``,
+    ``AWS_REGION``, ``AWS_ENDPOINT_URL``; ``GOOGLE_SERVICE_ACCOUNT``; ``AZURE_STORAGE_ACCOUNT_NAME``,
+    ``AZURE_STORAGE_ACCOUNT_KEY``; and so on. A URL with credentials in it is refused: URLs end up in logs.
     """
     return ObjectStore(bucket_at(url), key, create=create, background=background)
 
 
 def bucket_at(url: str) -> Bucket:
-    """The place that an ``s3://`` URL names."""
+    """The place that a URL names."""
     parts = urlsplit(url)
+    service = _SERVICES[parts.scheme]
     prefix = unquote(parts.path).strip("/")
     odd = parts.query or parts.fragment or "\0" in prefix or {".", ".."} & set(prefix.split("/")) or "//" in prefix
     if not parts.hostname or parts.netloc != parts.hostname or odd:
         raise InvalidInput(
             "the URL does not name a place in a bucket",
-            hint="write s3://bucket/prefix; credentials and endpoint come from the environment (AWS_…)",
+            hint=f"write {parts.scheme}://bucket/prefix; credentials and endpoint come from the environment "
+            f"({service.variables})",
         )
-    store = S3Store(
+    is_http_allowed = os.environ.get(service.allow_http, "").lower() == "true"
+    store = service.client(
         parts.netloc,
         prefix=prefix or None,
-        client_options={"timeout": _SLOWEST, "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"},
+        client_options={"timeout": _SLOWEST, "allow_http": is_http_allowed},
         retry_config={
             "max_retries": RETRIES,
             "retry_timeout": _PATIENCE,
             "backoff": {"init_backoff": _FIRST_PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
         },
     )
-    return Bucket(store, name=f"s3://{parts.netloc}/{prefix}")
+    return Bucket(
+        store,
+        name=f"{parts.scheme}://{parts.netloc}/{prefix}",
+        variables=service.variables,
+        counts_versions=service.counts_versions,
+    )
