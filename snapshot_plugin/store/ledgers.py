@@ -170,7 +170,7 @@ class Ledgers:
         it makes are new for each version it is given: `purge` relies on that. `FileNotFoundError` if others removed
         what it looks at: then all is to be done over.
         """
-        self._make_sure_that_conditions_count()
+        self.make_sure_that_conditions_count()
         try:
             seen = self._look(session_id)
             for _ in range(_ATTEMPTS):
@@ -210,7 +210,7 @@ class Ledgers:
         with contextlib.suppress(SnapshotError):  # nothing names them any more; `purge` finds what is left
             self._bucket.delete([frames_path(session_id, name) for name in sorted(objects)])
 
-    def _make_sure_that_conditions_count(self) -> None:
+    def make_sure_that_conditions_count(self) -> None:
         """A service that ignores conditions would let writers overwrite each other, and say that all is well."""
         if self._is_conditional:
             return

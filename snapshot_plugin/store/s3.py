@@ -22,6 +22,7 @@ from snapshot_plugin.errors import (
     SessionLocked,
     SnapshotCorrupted,
     SnapshotError,
+    StoreForbidden,
     StoreNotFound,
 )
 
@@ -92,6 +93,10 @@ class KeyObject:
         """See `KeyFiles`."""
         self._put(self._seen, {**self._files(), name: data.decode()})
 
+    def replace(self, files: Mapping[str, bytes]) -> None:
+        """Have just these files, in the place of those that were read last."""
+        self._put(self._seen, {name: data.decode() for name, data in files.items()})
+
     def remove(self, name: str) -> None:
         """See `KeyFiles`."""
         self._put(self._seen, {key: text for key, text in self._files().items() if key != name})
@@ -138,6 +143,7 @@ class ObjectStore(KeyedStore):
         ledger_bytes: int = LEDGER_BYTES,
     ) -> None:
         self._bucket, self._create = bucket, create
+        self._copied_marker: bytes | None = None
         self._objects = ObjectLog(bucket, ledger_bytes=ledger_bytes)
         super().__init__(
             self._objects, name=bucket.name, key=key, background=background, limits=limits, clock=clock
@@ -175,6 +181,52 @@ class ObjectStore(KeyedStore):
         if made is None:
             raise without_marker(self._bucket.name)
         return made
+
+    def examine(self) -> list[tuple[str, str]]:
+        """What ``asnap doctor`` says of the place: how good or bad each thing is, and what it is.
+
+        Raises:
+            InvalidInput: the service cannot keep writers apart.
+        """
+        began = time.monotonic()
+        self._bucket.get(MARKER)
+        found = [("ok", f"{self._bucket.name} answers in {(time.monotonic() - began) * 1000:.0f} ms")]
+        try:
+            self._objects.make_sure_that_conditions_count()
+        except StoreForbidden:
+            return [*found, ("hint", "these credentials may only read")]
+        return [*found, ("ok", "the service keeps writers apart: one of eight made an object")]
+
+    # As an archive ----------------------------------------------------------------------------------------
+
+    def become_archive(self, about: Mapping[str, Any]) -> None:
+        """If there is no store yet, make one with the id of the store that says *about* of itself."""
+        self._copied_marker = json.dumps(dict(about), sort_keys=True).encode() + b"\n"
+        if self._bucket.get(MARKER) is None:
+            self._made()
+
+    def take_keys(self, files: Mapping[str, bytes]) -> None:
+        """Have just these key files: those of the store that is archived here."""
+        keys = KeyObject(self._bucket)
+        present = {name: keys.read(name) for name in keys.names() or []}
+        if not present:
+            keys.create(files)
+        elif present != files:
+            keys.replace(files)
+
+    def put_note(self, path: str, data: bytes) -> None:
+        """Write a small object, in the place of the one that is there."""
+        with contextlib.suppress(Moved):  # another process has just written a newer one
+            present = self._bucket.get(path)
+            self._bucket.put(path, data, tag=present.tag if present else None)
+
+    def notes(self, path: str) -> dict[str, bytes]:
+        """The small objects under *path*."""
+        found = {name: self._bucket.get(f"{path}/{name}") for name in self._bucket.names(path)}
+        return {name: note.data for name, note in found.items() if note}
+
+    def _new_marker(self) -> bytes:
+        return self._copied_marker or super()._new_marker()
 
     def _key_files(self) -> KeyObject:
         return KeyObject(self._bucket)
