@@ -19,7 +19,7 @@ from snapshot_plugin.frameworks import (
     pydantic_messages,
 )
 from snapshot_plugin.frameworks.conversations import (
-    check_format,
+    checked,
     described,
     is_exact_json,
     opaque,
@@ -208,9 +208,11 @@ def test_turns_and_tokens_follow_the_messages_and_a_given_title_stays() -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    check_format("x", "s", 1, 1)
-    with pytest.raises(InvalidSnapshotVersion, match="newer x adapter"):
-        check_format("x", "s", 2, 1)
+    for now, newer in ((1, 2), ({"format": 1}, {"format": 2})):
+        session = new_session("s", "x").evolve(plugins={"x": now})
+        assert checked(session, "x") is session
+        with pytest.raises(InvalidSnapshotVersion, match="newer x adapter"):
+            checked(session.evolve(plugins={"x": newer}), "x")
 
 
 def test_opaque_entries_are_kept_and_shown_only_if_asked_for() -> None:
