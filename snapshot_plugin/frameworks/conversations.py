@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
 from snapshot_plugin.model.frozen import MAX_DEPTH, thaw
 from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
 
@@ -92,7 +92,17 @@ def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
 
 
 def checked(found: SessionSnapshot | None, framework: str, known: int = 1) -> SessionSnapshot | None:
-    """*found*, unless a newer release of the adapter wrote it: then `InvalidSnapshotVersion` is raised."""
+    """*found*, if this adapter can read it.
+
+    Raises:
+        InvalidInput: the session belongs to another framework, or to none.
+        InvalidSnapshotVersion: a newer release of the adapter wrote it.
+    """
+    if found is not None and found.provider_type != framework:
+        raise InvalidInput(
+            f"session {found.session_id} belongs to {found.provider_type}, not to {framework}",
+            session_id=found.session_id, hint="use another id, or a place of its own",
+        )  # fmt: skip
     about = found.plugins.get(framework) if found else None
     written = about.get("format") if isinstance(about, dict) else about
     if found is not None and type(written) is int and written > known:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from agents import Agent, Runner
 from agents.memory.session import SessionABC
 from agents.memory.session_settings import SessionSettings
 from agents.run_state import RunState
@@ -32,7 +33,7 @@ from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 
-__all__ = ["SnapshotSession"]
+__all__ = ["SnapshotSession", "persistent_conversation"]
 
 FRAMEWORK = "openai-agents"
 FORMAT = 1
@@ -204,3 +205,23 @@ class SnapshotSession(SessionABC):
 
         self._replace(make)
         return replaced
+
+
+class _Conversation:
+    """The conversation of an agent in a `persistent_session`."""
+
+    framework = FRAMEWORK
+
+    def __init__(self, agent: Any, adapter: SnapshotSession) -> None:
+        self._agent, self.adapter = agent, adapter
+
+    async def run(self, prompt: Any, **options: Any) -> Any:
+        """See `Runner.run`. A run that waits for an approval is kept with the session."""
+        result = await Runner.run(self._agent, prompt, session=self.adapter, **options)
+        await self.adapter.save_run_state(result.to_state() if result.interruptions else None)
+        return result
+
+
+def persistent_conversation(agent: object, session_id: str, place: Place) -> _Conversation | None:
+    """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
+    return _Conversation(agent, SnapshotSession(session_id, place)) if isinstance(agent, Agent) else None

@@ -18,6 +18,8 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_ai import Conversation
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -42,7 +44,7 @@ from snapshot_plugin.model.snapshot import Message, Parent, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.recent import Recent
 
-__all__ = ["SnapshotConversationStore"]
+__all__ = ["SnapshotConversationStore", "persistent_conversation"]
 
 FRAMEWORK = "pydantic-ai"
 FORMAT = 1
@@ -272,3 +274,26 @@ def _chain(tip: str | None, known: Mapping[str, _Kept]) -> list[str]:
 def _updated(record: ConversationRecord) -> datetime:
     updated: datetime = record.updated_at
     return updated
+
+
+class _Conversation:
+    """The conversation of an agent in a `persistent_session`."""
+
+    framework = FRAMEWORK
+
+    def __init__(self, agent: Any, conversation_id: str, adapter: SnapshotConversationStore) -> None:
+        self._agent, self._id, self.adapter = agent, conversation_id, adapter
+
+    async def run(self, prompt: Any, **options: Any) -> Any:
+        """See `Agent.run`; the conversation is saved when the run is complete."""
+        conversation = await self.adapter.load(self._id) or Conversation(conversation_id=self._id)
+        result = await self._agent.run(prompt, conversation=conversation, **options)
+        await self.adapter.save(result)
+        return result
+
+
+def persistent_conversation(agent: object, session_id: str, place: Place) -> _Conversation | None:
+    """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
+    if not isinstance(agent, AbstractAgent):
+        return None
+    return _Conversation(agent, session_id, SnapshotConversationStore(place))

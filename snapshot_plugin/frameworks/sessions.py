@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotNotFound
+from snapshot_plugin.manager.working_memory import COMPANION
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -51,8 +52,6 @@ Key: TypeAlias = "str | KeySource | None"
 _ATTEMPTS = 100
 _RECENT = 64
 _PREFIX = 40
-COMPANION = "+subgraphs"
-"""How the id of a session ends that only holds parts of another one. Lists hide it."""
 WORKFLOW = "+workflow"
 """How the id of a session ends that holds a workflow, whose name may also be a conversation's."""
 _RESERVED = re.compile(r"\+(memory|subgraphs|workflow)$|~[0-9a-f]{24}$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
@@ -141,26 +141,31 @@ def google_parts() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@settings(deadline=None)
 @given(microsoft_messages())
 def test_any_agent_framework_message_comes_back_equal(data: dict[str, Any]) -> None:
     assert same(agent_framework_messages.json_of(agent_framework_messages.message_of(data)), data)
 
 
+@settings(deadline=None)
 @given(google_parts())
 def test_any_adk_event_comes_back_equal(data: dict[str, Any]) -> None:
     assert same(google_events.json_of(google_events.message_of(data)), data)
 
 
+@settings(deadline=None)
 @given(items())
 def test_any_openai_item_comes_back_equal(item: dict[str, Any]) -> None:
     assert same(openai_items.item_of(openai_items.message_of(item)), item)
 
 
+@settings(deadline=None)
 @given(entries())
 def test_any_claude_entry_comes_back_equal(entry: dict[str, Any]) -> None:
     assert same(claude_entries.entry_of(claude_entries.message_of(entry)), entry)
 
 
+@settings(deadline=None)
 @given(model_messages())
 def test_any_pydantic_message_comes_back_equal(data: dict[str, Any]) -> None:
     assert same(pydantic_messages.json_of(pydantic_messages.message_of(data, "id")), data)
