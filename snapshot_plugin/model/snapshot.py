@@ -47,13 +47,15 @@ class Message(Value):
 
     role: Role
     content: Blocks = ()
+    """Blocks in order: text, thoughts, tool calls, images, …"""
     id: str | None = None
     timestamp: Timestamp | None = None
     token_count: int | None = None
     """Its tokens, as counted by the model's provider."""
     token_count_estimated: bool = False
-    """Whether nobody counted: `token_count` follows from the length of the text."""
+    """True if `token_count` is an estimate from the length of the text."""
     metadata: JsonObject = FrozenDict()
+    """Anything else, by the name of its owner."""
 
     if TYPE_CHECKING:
 
@@ -232,34 +234,37 @@ def _no_metrics() -> Metrics:
 
 
 class SessionSnapshot(Value):
-    """Everything a session is, at one moment. A value: frozen, comparable, and complete on its own.
+    """A session at one moment. The value is frozen, comparable and complete.
 
-    Unknown fields survive a round trip. `plugins`, `memory` and `metadata` are named sections contributed by
-    others; each of their entries is stored by itself, so an entry that did not change is not written again.
+    Unknown fields survive a round trip. `plugins`, `memory` and `metadata` are sections with named entries; each
+    entry is stored separately, so an unchanged entry is not written again.
     """
 
     session_id: str
     created_at: Timestamp
     updated_at: Timestamp
+    """When the session last changed; `append` sets it."""
     version: int = CURRENT_VERSION
-    """The version of the snapshot's shape; older ones are migrated when they are loaded."""
+    """The version of the data format; older versions are migrated on load."""
     provider_type: str = "custom"
-    """What kind of agent it is, for `create_or_resume_session`: ``acp``, the name of a framework, ``custom``."""
+    """The kind of agent: ``acp``, the name of a framework, ``custom``."""
     agent_session_id: str | None = None
-    """The session's id at the agent, where that is another one."""
+    """The agent's own id of the session, if it differs."""
     agent: AgentInfo | None = None
     config: SessionConfig = Field(default_factory=_no_config)
+    """Working directory, mode, model, prompt, tools."""
     messages: tuple[Message, ...] = ()
     current_task: str | None = None
     """What the agent is doing: the running entry of its plan, or what the caller sets."""
     plan: tuple[PlanEntry, ...] = ()
     metrics: Metrics = Field(default_factory=_no_metrics)
+    """Turns, tokens and cost so far."""
     title: str | None = None
     tags: tuple[str, ...] = ()
     pinned: bool = False
     """Retention never removes a pinned session."""
     parent: Parent | None = None
-    """What it was forked from."""
+    """Where the session was forked from."""
     plugins: JsonObject = FrozenDict()
     """States of the agent's plugins, by name."""
     memory: JsonObject = FrozenDict()

@@ -181,6 +181,11 @@ class StoreCore:
         """Every session's newest snapshot."""
         return with_labels(listed(self._log, self._store.session_keys, labels), labels)
 
+    def newest(self, session_id: str) -> SnapshotMeta | None:
+        """One session as a list shows it."""
+        found = listed(self._log, self._store.session_keys, only=session_id)
+        return found[0] if found else None
+
     def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""
         metas = check.history(self._log, session_id, self._store.session_keys(session_id))

@@ -193,6 +193,10 @@ class LogStore:
         """See `SnapshotStore.list`."""
         return await self._run(self.core.list, labels or {})
 
+    async def newest(self, session_id: str) -> SnapshotMeta | None:
+        """One session as `list` shows it, without looking at the others; None if it is not there."""
+        return await self._run(self.core.newest, session_id)
+
     async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""
         return await self._in_turn(session_id, self.core.history, session_id, labels or {})

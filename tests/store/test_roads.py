@@ -10,7 +10,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 
 FUNCTIONS, MODULES = 72, 20
-"""What a warm save of one more message takes, from `store.sync.save` to the disk; comprehensions are not counted."""
+"""What a warm save of one more message takes, from `store.sync.save` to the disk, without comprehensions."""
 
 
 def test_a_warm_save_runs_through_few_functions(tmp_path: Path) -> None:
