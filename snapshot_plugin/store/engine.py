@@ -90,11 +90,15 @@ class LogStore:
         self.frames, self.limits, self.clock = frames, limits or StoreLimits(), clock
         self.turns = Turns()
         self.core = StoreCore(self)
-        self.sync = SyncStore(self)
-        """The same methods as plain calls, for any thread: ``store.sync.save(snapshot)``."""
+        self._sync = SyncStore(self)
         self._closed = False
 
     capabilities = Capabilities()
+
+    @property
+    def sync(self) -> SyncStore:
+        """The same methods as plain calls, for any thread: ``store.sync.save(snapshot)``."""
+        return self._sync
 
     # What a backend fills in -----------------------------------------------------------------------------
 
