@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
-__all__ = ["Compared", "Edited", "Setting", "Side", "Spent", "Step", "Tool", "compare", "compared"]
+__all__ = [
+    "Compared",
+    "Edited",
+    "Setting",
+    "Side",
+    "Spent",
+    "Step",
+    "Tool",
+    "compare",
+    "compare_snapshots",
+    "compared",
+]
 
 
 class Side(Part):
@@ -104,10 +115,14 @@ async def compare(store: SnapshotStore, first: str, second: str | None) -> Compa
 
 
 async def _of_one_session(store: SnapshotStore, one: Target, other: Target) -> Compared:
-    """Two snapshots of one session: what they have in common is read once."""
-    seqs = [each.meta.seq if each.seq is None else each.seq for each in (one, other)]
-    first, second = await store.walk(one.session_id, seqs)
-    return _compared(first, seqs[0], second, seqs[1])
+    before, after = (each.meta.seq if each.seq is None else each.seq for each in (one, other))
+    return await compare_snapshots(store, one.session_id, before, after)
+
+
+async def compare_snapshots(store: SnapshotStore, session_id: str, before: int, after: int) -> Compared:
+    """What differs between two snapshots of one session: what they have in common is read once."""
+    first, second = await store.walk(session_id, [before, after])
+    return _compared(first, before, second, after)
 
 
 async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, StoredSnapshot]:

@@ -63,7 +63,7 @@ class StoreCore:
         self._store = store
         self._log = store.frames
         self._author = new_id()
-        self._views = Views(store.frames, store.session_keys)
+        self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
 
     # Saving ----------------------------------------------------------------------------------------------
