@@ -38,14 +38,19 @@ _SAVE_TIMEOUT = 300.0
 
 
 class LoadReport(Value):
-    """What came back. `problems` names each part that did not, and why; the others did."""
+    """What was loaded. Parts that are not named in `problems` were loaded."""
 
     found: bool
+    """False if nothing was stored yet."""
     seq: int | None = None
+    """The snapshot that was loaded."""
     age: float | None = None
+    """How old that snapshot was, in seconds."""
     messages: int = 0
     problems: tuple[Problem, ...] = ()
+    """Parts that could not be loaded, and why."""
     skipped: tuple[Finding, ...] = ()
+    """Newer snapshots that are damaged."""
 
 
 def persistent_session(
