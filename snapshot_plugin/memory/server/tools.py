@@ -18,6 +18,16 @@ __all__ = ["ADDS", "DELETES", "ERROR", "READS", "Answer", "answer_of", "serving"
 
 ERROR: Final = "asnap/error"
 """Where in ``_meta`` a failed call says what went wrong."""
+_HINTS: Final = {
+    "snapshot_not_found": "list_snapshots shows the sessions of this project",
+    "store_not_found": "no session has been recorded yet",
+    "key_missing": "ask the user to give the MCP server the key of this store (ASNAP_KEY_FILE)",
+    "wrong_key": "ask the user to give the MCP server the right key of this store (ASNAP_KEY_FILE)",
+    "corrupted": "tell the user to run asnap check; an older snapshot may still load (at=…)",
+    "tampered": "tell the user to run asnap check; an older snapshot may still load (at=…)",
+    "locked": "try again in a moment",
+}
+"""What a model can do, where the default hint is for programs."""
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
@@ -63,8 +73,9 @@ def _answering(tool: Callable[P, Awaitable[Answer]], *, structured: bool) -> Cal
         try:
             answer = await tool(*args, **kwargs)
         except SnapshotError as error:
-            about = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-            return _text(f"{error.code}: {error}", is_error=True, _meta={ERROR: about})
+            hint = _hint(error)
+            about = {"code": error.code, "message": error.message, "hint": hint, "retryable": error.retryable}
+            return _text(_told(error), is_error=True, _meta={ERROR: about})
         return _text(json.dumps(answer, ensure_ascii=False), structured_content=answer if structured else None)
 
     return call
@@ -102,8 +113,17 @@ def serving(resource: Callable[P, Awaitable[Any]]) -> Callable[P, Awaitable[str]
         try:
             return json.dumps(await resource(*args, **kwargs), ensure_ascii=False)
         except (NotFound, InvalidInput) as error:
-            raise ResourceNotFoundError(f"{error.code}: {error}") from error
+            raise ResourceNotFoundError(_told(error)) from error
         except SnapshotError as error:
-            raise ResourceError(f"{error.code}: {error}") from error
+            raise ResourceError(_told(error)) from error
 
     return call
+
+
+def _hint(error: SnapshotError) -> str:
+    return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
+
+
+def _told(error: SnapshotError) -> str:
+    hint = _hint(error)
+    return f"{error.code}: {error.message} ({hint})" if hint else f"{error.code}: {error.message}"
