@@ -32,51 +32,70 @@ SnapshotState = Literal["ok", "damaged", "encrypted", "too_new"]
 class SnapshotRef:
     """The receipt of a save: this snapshot is durable, under this number, with this content digest.
 
-    Pin ``(seq, root)`` outside the store to notice a rollback of its tail. `notices` names limits that were
-    passed; nothing was cut.
+    Keep ``(seq, root)`` outside the store to notice a rollback of its tail.
     """
 
     session_id: str
     seq: int
+    """The number of the snapshot in its session, from 1."""
     root: str
+    """The digest of the content."""
     size_bytes: int
+    """The size of the stored frame."""
     written: bool = True
+    """False if the newest snapshot already had this content."""
     notices: tuple[str, ...] = ()
+    """Limits that were exceeded; nothing was cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMeta:
-    """One stored snapshot, as lists show it. A damaged or locked one is listed as such, never left out."""
+    """One stored snapshot, as lists show it. A damaged or encrypted snapshot is listed as such, never left out."""
 
     session_id: str
     seq: int
+    """The number of the snapshot in its session, from 1."""
     saved_at: datetime
     state: SnapshotState = "ok"
+    """``ok``, ``damaged``, or ``encrypted`` (the key is missing)."""
     problem: str | None = None
+    """What is wrong with a damaged snapshot."""
     root: str = ""
+    """The digest of the content."""
     version: int = CURRENT_VERSION
+    """The version of the stored data."""
     trigger: str = "manual"
+    """Why it was saved: ``manual``, ``interval``, ``event``, ``exit``, ``recovered``, …"""
     snapshot_tags: tuple[str, ...] = ()
+    """Tags of this snapshot, such as ``pre-deploy``."""
     size_bytes: int = 0
+    """The size of the stored frame."""
     created_at: datetime | None = None
+    """When the session was created."""
     updated_at: datetime | None = None
+    """When the session last changed."""
     title: str | None = None
     opening: str | None = None
     """How the first prompt begins, where nobody gave the session a title."""
     restored: str | None = None
     """The grade with which its agent took it up again the last time; None if it was never brought back."""
     agent: str | None = None
+    """The name of the agent."""
     provider_type: str | None = None
     cwd: str | None = None
     tags: tuple[str, ...] = ()
+    """Tags of the session."""
     pinned: bool = False
     parent: Parent | None = None
+    """Where the session was forked from."""
     messages: int = 0
+    """How many messages the session has."""
     turns: int = 0
     tokens: int = 0
+    """Input and output tokens together."""
     cost: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Small keys and values that an adapter keeps with a snapshot, to find it again. They are no tags."""
+    """Keys and values by which an adapter finds the snapshot. Labels are not tags."""
 
     @property
     def changed_at(self) -> datetime:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.references import Target, find
 from snapshot_plugin.operations.transcript import Said, said_of
 
 if TYPE_CHECKING:
@@ -104,11 +104,10 @@ class Compared(Document):
 
 async def compare(store: SnapshotStore, first: str, second: str | None) -> Compared:
     """What differs from *first* to *second*; from the snapshot before *first* to it, where there is no second."""
-    metas = await store.list()
-    one = resolve(first, metas)
+    one = await find(store, first)
     if second is None:
         return compared(*await _step(store, one))
-    other = resolve(second, metas)
+    other = await find(store, second)
     if one.session_id == other.session_id and one.meta.state == "ok":
         return await _of_one_session(store, one, other)
     before = await store.read(one.session_id, at=one.seq)

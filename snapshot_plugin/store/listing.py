@@ -34,15 +34,17 @@ def listed(
     log: FrameReader,
     keys_of: Callable[[str], SessionKeys | None] = lambda _: None,
     labels: Mapping[str, str] | None = None,
+    *,
+    only: str | None = None,
 ) -> list[SnapshotMeta]:
-    """The newest snapshot of every session, last changed first; damaged ones as damaged.
+    """The newest snapshot of every session, or *only* of one, last changed first; damaged ones as damaged.
 
     With *labels*, a log that has an index of them leaves the others out; see `with_labels`.
     """
     by_label = getattr(log, "labelled", None) if labels else None
     metas = [
         meta
-        for entry in (by_label(labels) if by_label else log.sessions())
+        for entry in (by_label(labels) if by_label else log.sessions(only))
         if (meta := _newest(log, entry, keys_of))
     ]
     return sorted(metas, key=lambda meta: (meta.changed_at, meta.session_id), reverse=True)
