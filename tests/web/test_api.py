@@ -144,7 +144,7 @@ def test_a_fork_begins_at_a_message_and_can_be_taken_back(client: TestClient) ->
     assert (new["messages"], new["parent_seq"]) == (1, 1)
     sent(client, "PATCH", "sessions/one", {"title": "done in another tab"})
     sent(client, "POST", f"operations/{new['operation']}/undo")
-    assert {row["session_id"] for row in got(client, "sessions")["sessions"]} == {"one", "two"}
+    assert {row["session_id"] for row in got(client, "sessions")["sessions"]} == {"one", "a/b c@d"}
     assert got(client, "sessions/one")["session"]["title"] == "done in another tab"
 
 
