@@ -20,7 +20,7 @@ import griffe
 
 from snapshot_plugin import errors
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.project_settings import PROJECT_MAY
+from snapshot_plugin.manager.config_layers import PROJECT_MAY
 from snapshot_plugin.operations.failures import next_command
 
 __all__ = ["pages"]

@@ -19,9 +19,9 @@ from snapshot_plugin.manager.config_layers import (
     environment_layer,
     file_layer,
     project_layer,
+    taken_from_project,
 )
 from snapshot_plugin.manager.places import default_storage_path, user_config_file
-from snapshot_plugin.manager.project_settings import taken_from_project
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
@@ -173,10 +173,10 @@ class SnapshotConfig:
             origin = project.origin[name]
             try:
                 asked = _checked(name, raw, origin)
-            except (SnapshotError, ValueError, TypeError) as error:
+                problem = taken_from_project(name, asked, values.get(name, defaults[name]))
+            except (SnapshotError, ValueError, TypeError, OverflowError) as error:
                 yield plain(f"{origin.where}: {error}")[:_LONGEST_NOTICE]
                 continue
-            problem = taken_from_project(name, asked, values.get(name, defaults[name]))
             if problem is None and origins.get(name, _DEFAULT).layer not in ("code", "environment"):
                 values[name], origins[name] = asked, origin
             elif problem is not None:

@@ -15,7 +15,7 @@ from snapshot_plugin.model.meta import CURRENT_VERSION
 from snapshot_plugin.model.origin import Origin
 from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
 from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
-from snapshot_plugin.model.withheld import without_secrets
+from snapshot_plugin.model.withheld import without_login, without_secrets
 
 # Explicit signatures are for type checkers alone: fields take more than they hold, as text for content.
 
@@ -43,6 +43,8 @@ class Message(Value):
     Made in code, it also takes ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
     blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.
     """
+
+    _also_takes = frozenset({"tool_calls", *CALL_ID_NAMES})
 
     role: Role
     content: Blocks = ()
@@ -75,7 +77,7 @@ class Message(Value):
     else:
 
         def __init__(self, /, **data: Any) -> None:
-            if data.keys() & _FOREIGN:
+            if data.keys() & self._also_takes:
                 data = _taken_in(data)
             super().__init__(**data)
 
@@ -94,12 +96,9 @@ class Message(Value):
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
-_FOREIGN = frozenset({"tool_calls", *CALL_ID_NAMES})
-
-
 def _taken_in(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a message that was given in the shape of another library."""
-    own = {name: value for name, value in data.items() if name not in _FOREIGN}
+    own = {name: value for name, value in data.items() if name not in Message._also_takes}  # noqa: SLF001 — the class above
     calls = read_tool_calls(data.get("tool_calls") or ())
     answered = next((data[name] for name in CALL_ID_NAMES if data.get(name) is not None), None)
     if calls:
@@ -121,7 +120,10 @@ class AgentInfo(Value):
     @model_validator(mode="before")
     @classmethod
     def _without_secrets(cls, data: Any) -> Any:
-        return without_secrets(data)[0] if isinstance(data, dict) else data
+        if not isinstance(data, dict):
+            return data
+        command = {"command": data["command"]} if "command" in data else {}
+        return without_secrets({name: value for name, value in data.items() if name not in command})[0] | command
 
 
 class McpServer(Value):
@@ -137,7 +139,10 @@ class McpServer(Value):
     def _without_secrets(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return without_secrets({key: value for key, value in data.items() if key not in ("headers", "args")})[0]
+        kept = {key: value for key, value in data.items() if key not in ("headers", "args")}
+        if isinstance(kept.get("url"), str):
+            kept["url"] = without_login(kept["url"])
+        return without_secrets(kept)[0]
 
 
 class SessionConfig(Value):
