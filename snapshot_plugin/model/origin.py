@@ -1,4 +1,4 @@
-"""Where a loaded snapshot came from: what a save of it builds on. Never stored, and no part of equality."""
+"""Where a loaded snapshot came from, which is what a save builds on. Never stored, ignored by equality."""
 
 from __future__ import annotations
 
