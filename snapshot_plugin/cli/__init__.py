@@ -1,7 +1,7 @@
 """The command ``asnap``: one module per command, each imported when it is called.
 
-A command returns a `Document` (`snapshot_plugin.operations.document`), which `output` prints as text or JSON. `command`
-and `call` are the frame of every command, `failures` reports errors. Nothing else prints.
+A command returns a `Document` (`snapshot_plugin.operations.document`), which `output` prints as text or JSON.
+`command` and `call` are the frame of every command, `failures` reports errors. Nothing else prints.
 """
 
 from __future__ import annotations
