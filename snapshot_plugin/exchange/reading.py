@@ -1,4 +1,4 @@
-"""What is in a file: a bundle, a document of ours, or another tool's session."""
+"""Read a file: a bundle, a document, or another tool's session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LIVE: one class records a session for every host. Start with `session`.
+"""Live sessions: one class records a session for every host. Start with `session`.
 
 ============  =======================================================================================
 `ports`       what a place for live sessions promises (`LivePlace`, `Hold`), and what a `Reducer` does

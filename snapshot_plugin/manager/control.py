@@ -1,4 +1,4 @@
-"""Asking the process that owns a session: one private socket per manager, one JSON line each way.
+"""Requests to the process that owns a session: one private socket per manager, one JSON line each way.
 
 Only processes of the same user are answered, and only an answer from a process of the same user is believed: the
 directory lets nobody else in, and both ends ask the kernel who is on the other side. Sizes and waits are bounded.

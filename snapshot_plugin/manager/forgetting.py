@@ -1,4 +1,4 @@
-"""Forgetting on purpose: whole sessions, or snapshots by policy. What goes lies in the trash until it is purged."""
+"""Move whole sessions, or snapshots by policy, to the trash. They stay there until a purge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that a host records from events (`LiveSessions`), as sessions of a manager.
+"""Sessions that an ACP host records (`LiveSessions`), as sessions of a manager.
 
 The manager lists, touches, saves and finishes them with its own; what happens to them becomes its events.
 """

@@ -1,7 +1,7 @@
-"""Names of sessions: title, tags, pin and note, changed without touching the conversation.
+"""Title, tags, pin and note of a session, changed without touching the conversation.
 
-The snapshot itself is the one place that holds them. A session that nobody runs is edited under its lease, for a
-moment; one that is live is its owner's, who is asked through its control socket and carries the label from then on.
+They are stored in the snapshot only. A session that is not live is leased for the moment of the change. For a live
+session, the owner is asked through its control socket and keeps the new label.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The live sessions of a manager: `LiveSession` for event loops, its state taken from an object of the author."""
+"""The live sessions of a manager: `LiveSession` for event loops, with the state of a session object."""
 
 from __future__ import annotations
 

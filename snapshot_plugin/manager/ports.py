@@ -1,4 +1,4 @@
-"""What the manager asks of others: a session that gives its snapshot, a provider that starts and stops sessions."""
+"""What the manager needs: a session that returns its snapshot, a provider that starts and stops sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving every live session at once, here and in other processes, and naming those that were not saved.
+"""Save every live session, here and in other processes, and report those that were not saved.
 
 Also the owner's side of what other processes ask: to save a session, or to label it.
 """

@@ -1,4 +1,4 @@
-"""An agent's working memory: entries that may be many and large, loaded when first asked for.
+"""An agent's working memory: entries that may be many and large, loaded on first use.
 
 They are kept in a session of their own beside the agent's, ``<id>+memory``, of which the store writes only the
 entries that changed. The agent's snapshot names the memory snapshot that belongs to it, so that both come back
