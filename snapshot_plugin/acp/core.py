@@ -16,7 +16,6 @@ from typing import Any
 
 from snapshot_plugin.acp.actions import (
     PASS,
-    Action,
     Actions,
     AgentGone,
     Checkpoint,
@@ -43,6 +42,7 @@ from snapshot_plugin.acp.messages import (
     failure,
     key_of,
     success,
+    with_whole_error,
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
@@ -265,19 +265,18 @@ class Core:
         return actions + self._jobs.checked_waits()
 
     def _answered(self, pending: Pending, message: Message) -> Actions:
-        result, error = message.get("result"), message.get("error")
-        if error is not None and not isinstance(error, dict):
-            message = failure(pending.id, INTERNAL_ERROR, str(error))
+        result, passed = message.get("result"), message
+        if message.get("error") is not None:
+            passed = with_whole_error(message)
         elif pending.method == "initialize" and isinstance(result, dict):
             self.transparent = not self.introduced(result)
             return [PASS if self.transparent else ToClient({**message, "result": offered(result)})]
-        elif pending.method in ("authenticate", "logout") and error is None:
+        elif pending.method in ("authenticate", "logout"):
             self.login = pending.params if pending.method == "authenticate" else None
-        passed: Action = ToClient(message) if error is not None and not isinstance(error, dict) else PASS
-        actions = self._recorded(pending.session_id, answered_by_agent(pending, message))
+        actions = self._recorded(pending.session_id, answered_by_agent(pending, passed))
         if pending.method == "session/prompt" and pending.session_id in self.open:
             actions.append(Checkpoint(pending.session_id or ""))
-        return [*actions, passed]
+        return [*actions, PASS if passed is message else ToClient(passed)]
 
     def _recorded(self, session_id: str | None, entry: Any) -> Actions:
         return [Record(session_id, *entry)] if entry is not None and session_id in self.open and session_id else []

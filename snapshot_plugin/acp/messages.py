@@ -25,6 +25,7 @@ __all__ = [
     "parse",
     "request",
     "success",
+    "with_whole_error",
 ]
 
 INVALID_REQUEST = -32600
@@ -131,3 +132,13 @@ def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
     """Build an error answer. Its text is one line, whatever agent or client put into *text*."""
     error = {"code": code, "message": " ".join(text.splitlines())}
     return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}
+
+
+def with_whole_error(answer: Message) -> Message:
+    """An error answer as JSON-RPC wants it, with a code and a text; the same object if it is one already."""
+    error = answer["error"]
+    code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, str(error))
+    if isinstance(error, dict) and type(code) is int and isinstance(text, str):
+        return answer
+    told = text if isinstance(text, str) else "the agent gave no reason"
+    return failure(answer.get("id"), code if type(code) is int else INTERNAL_ERROR, told, {"error": error})

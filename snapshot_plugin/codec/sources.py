@@ -145,7 +145,7 @@ class KeyringKey:
         """The entry's password."""
         password = self._password()
         if password is None:
-            raise KeyMissing(f"{self._name} does not exist")
+            raise KeyMissing(f"{self._name} does not exist", hint="check the name of the entry")
         return _checked(_encoded(password), self._name)
 
     def exists(self) -> bool:
@@ -178,7 +178,8 @@ class KeyringKey:
         try:
             return work(keyring)
         except KeyringError as error:
-            raise KeyMissing(f"{self._name} cannot be reached: {type(error).__name__}") from None
+            hint = "unlock the keyring, or use a key file, a key command or a passphrase"
+            raise KeyMissing(f"{self._name} cannot be reached: {type(error).__name__}", hint=hint) from None
 
 
 def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:

@@ -66,7 +66,7 @@ def _no_leases(store: SnapshotStore) -> InvalidInput:
     return InvalidInput(
         f"a live session cannot be kept in this {type(store).__name__}: it has no leases, so two machines could "
         "run the session at once",
-        hint="record to a directory on disk and keep the bucket as archive (asnap export, asnap import), "
+        hint="record to a directory on disk and copy it to the bucket with asnap archive, "
         "or use PostgreSQL: --store postgresql://host/database",
     )
 

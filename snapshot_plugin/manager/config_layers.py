@@ -14,7 +14,15 @@ from typing import Any, Final, Literal, NamedTuple
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.inert import plain
 
-__all__ = ["Layer", "Origin", "environment_layer", "file_layer", "project_layer", "taken_from_project"]
+__all__ = [
+    "PROJECT_MAY",
+    "Layer",
+    "Origin",
+    "environment_layer",
+    "file_layer",
+    "project_layer",
+    "taken_from_project",
+]
 
 LayerName = Literal["code", "environment", "project", "user", "default"]
 
@@ -211,6 +219,13 @@ _MAY_SET: Final[Mapping[str, _Better]] = {
     "snapshot_on_signal": _on,
     "max_snapshots_per_session": _more,
 }
+_WORDS: Final[Mapping[_Better, str]] = {
+    _sooner: "sooner, from 1 s",
+    _on: "on",
+    _more: f"more, up to {_MOST_SNAPSHOTS}",
+}
+PROJECT_MAY: Final = {name: _WORDS[better] for name, better in _MAY_SET.items()}
+"""In words, what a project's file may ask for; every other setting is the user's alone."""
 
 
 def taken_from_project(name: str, asked: Any, own: Any) -> str | None:

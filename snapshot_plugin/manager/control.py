@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 import stat
 import struct
@@ -186,6 +187,8 @@ async def _answer(stream: SocketStream, handler: Handler) -> bytes:
             request = await _receive(stream)
     except (anyio.DelimiterNotFound, ValueError, RecursionError):
         return _refusal(InvalidInput(f"a request is one line of JSON, an object, at most {MAX_LINE} bytes"))
+    if _is_gone(stream):  # this process was stopped meanwhile, and the client has told its user that nothing came
+        raise anyio.BrokenResourceError
     try:
         return _line({"ok": True, "result": await handler(request)})
     except SnapshotError as error:
@@ -217,6 +220,13 @@ async def _receive(stream: SocketStream) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError("not an object")  # noqa: TRY004 — treated as bad JSON is
     return message
+
+
+def _is_gone(stream: SocketStream) -> bool:
+    """Whether the other end has been closed."""
+    poll = select.poll()
+    poll.register(stream.extra(SocketAttribute.raw_socket).fileno(), 0)  # noqa: S610 — no database in sight here
+    return bool(poll.poll(0))
 
 
 def _is_same_user(stream: SocketStream) -> bool:

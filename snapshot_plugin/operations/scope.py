@@ -117,16 +117,19 @@ def _is_below(place: str, directory: str) -> bool:
 
 
 def here() -> str:
-    """The project the user is in: the root of the git work tree, or else the current directory."""
+    """The project the user is in: the root of the git work tree, or else the current directory.
+
+    The home directory and what is above it is nobody's project: a repository there is not looked at.
+    """
     try:
         directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up
     except FileNotFoundError as error:
         raise NotFound(
             "the current directory is gone", hint="change to one that is there, or look everywhere"
         ) from error
-    while not os.path.exists(os.path.join(directory, ".git")):  # noqa: PTH110, PTH118 — as above
-        above = os.path.dirname(directory)  # noqa: PTH120 — as above
-        if above == directory:
-            return start
-        directory = above
-    return directory
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 — as above
+    while directory not in {home, os.path.dirname(directory)}:  # noqa: PTH120 — as above
+        if os.path.exists(os.path.join(directory, ".git")):  # noqa: PTH110, PTH118 — as above
+            return directory
+        directory = os.path.dirname(directory)  # noqa: PTH120 — as above
+    return start

@@ -283,7 +283,7 @@ class Client:
                 self._reply(message)
 
     def _reply(self, message: Json) -> None:
-        handler = self.answers.get(message["method"])
+        handler = self.answers.get(str(message["method"]))
         if handler is None:
             self.send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})
             return

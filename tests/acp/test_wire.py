@@ -8,7 +8,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.acp.messages import (
@@ -89,7 +89,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(st.characters()), json_values | st.text(st.characters()), max_size=4))
 def test_a_message_is_one_line_that_reads_back_as_itself(message: dict[str, Any]) -> None:
     line = encode(message)

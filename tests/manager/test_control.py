@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +29,13 @@ pytestmark = pytest.mark.anyio
 SINCE = datetime(2026, 11, 16, tzinfo=UTC)
 REQUEST = {"op": "snapshot", "session_id": "s", "tag": "pre-deploy"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory with a short name, wherever the tests run: the path of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="asnap-", dir="/tmp") as path:
+        yield Path(path)
 
 
 @pytest.fixture
@@ -132,6 +141,21 @@ async def test_clients_that_hang_up_early_do_not_stop_the_server(runtime: dict[s
             async with await anyio.connect_unix(path) as stream:
                 await stream.send(json.dumps(REQUEST).encode() + b"\n")
         assert (await ask(path)).outcome == "done"
+
+
+async def test_a_request_of_a_client_that_has_given_up_is_not_carried_out(runtime: dict[str, str]) -> None:
+    carried_out: list[dict[str, Any]] = []
+
+    async def note(request: dict[str, Any]) -> dict[str, Any]:
+        carried_out.append(request)
+        return request
+
+    async with serving(note, runtime) as path:
+        with socket.socket(socket.AF_UNIX) as client:  # closed before the server runs
+            client.connect(str(path))
+            client.sendall(json.dumps({"op": "too late"}).encode() + b"\n")
+        assert (await ask(path)).outcome == "done"
+    assert carried_out == [REQUEST]
 
 
 async def test_silent_clients_are_dropped_so_that_others_get_their_turn(

@@ -34,6 +34,7 @@ from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.messages import Lines, Message, encode, notification, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.parts import plain
+from snapshot_plugin.acp.reducer import joined
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
 from snapshot_plugin.inert import for_terminal
@@ -273,6 +274,7 @@ class Proxy:
         return [side.add(b"".join(data), is_ready=is_ready) for side, data in sides if data]
 
     def _record(self, live: LiveSession, events: list[dict[str, Any]], batch: _Batch) -> None:
+        events = joined(events) if len(events) > 1 else events
         try:
             live.record_all(events)
         except InvalidInput:  # a number that JSON cannot carry

@@ -60,7 +60,7 @@ class Recovery(Document):
     def show(self, out: Output) -> None:
         """See `Document`."""
         if not self.sessions:
-            out.note("nothing to recover: every session was stopped properly")
+            out.note("nothing to recover: no killed process left anything behind")
             return
         columns = (
             Column("SESSION"),

@@ -106,6 +106,8 @@ class Agent:
     def _refuse(self, request_id: Any, refused: Refused) -> None:
         if "string-errors" in self._options.misbehaves:
             self._peer.send({"id": request_id, "error": refused.text})
+        elif "shapeless-errors" in self._options.misbehaves:
+            self._peer.send({"id": request_id, "error": {"message": [refused.text]}})
         else:
             self._peer.refuse(request_id, refused.code, refused.text, refused.data)
 

@@ -31,6 +31,7 @@ MISBEHAVIOURS = {
     "foreign-turns": "session/load also replays turns of another session",
     "session-active": "refuses the first session/load of each process: the session is active elsewhere",
     "string-errors": "answers with errors that are strings",
+    "shapeless-errors": "answers with errors that have no code and no text",
     "titles-from-prompt": "takes the beginning of a prompt for the session's title",
     "leaves-tools-pending": "does not say that its tools are finished",
     "dies-when-restarted": "kills itself on initialize, except in its first process",

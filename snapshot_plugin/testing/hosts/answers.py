@@ -56,13 +56,16 @@ class Answers(HostStage):
             listed = client.request("session/list", {})["sessions"]
             assert [info["sessionId"] for info in listed] == [session_id], "nothing is left of the fork"
 
-    def test_errors_of_the_agent_that_are_strings_are_answered_with_an_error_object(self, tmp_path: Path) -> None:
-        with self.start(tmp_path, "--misbehave", "string-errors") as client:
+    @pytest.mark.parametrize("habit", ["string-errors", "shapeless-errors"])
+    def test_malformed_errors_of_the_agent_reach_the_client_well_formed(self, tmp_path: Path, habit: str) -> None:
+        with self.start(tmp_path, "--misbehave", habit) as client:
             asked = client.begin("session/load", {"sessionId": "never-was", "cwd": "/", "mcpServers": []})
             assert type(client.answer_to(asked)["error"]["code"]) is int
             session_id = client.new_session()
             failed = client.begin_prompt(session_id, "fail on purpose")
-            assert "error" in client.answer_to(failed)
+            error = client.answer_to(failed)["error"]
+            assert type(error["code"]) is int
+            assert isinstance(error["message"], str)
             assert client.prompt(session_id, "say still here") == "still here"
             assert len(answers(client, failed)) == 1
 
