@@ -146,6 +146,7 @@ async def command(
     paths = _paths(maps)
     found = await _found(call, files, secret, wanted=None if form == "auto" else form)
     async with _place(call, dry_run=dry_run) as store:
+        arrivals: Sequence[Arrival]
         if dry_run:
             arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=True)
         else:
