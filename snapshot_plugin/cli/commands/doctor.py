@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
@@ -93,7 +93,9 @@ async def _look_elsewhere(call: Call) -> list[Finding]:
     try:
         async with call.opened() as store:
             examine = getattr(store, "examine", None)
-            told = await anyio.to_thread.run_sync(examine) if examine else [("ok", call.config.storage_path)]
+            told: list[Any] = (
+                await anyio.to_thread.run_sync(examine) if examine else [("ok", call.config.storage_path)]
+            )
             for level, what in told:
                 findings.append(Finding(area="store", level=level, what=what))
             findings += look_at_sessions(call, await session_rows(store))
