@@ -163,7 +163,7 @@ def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[s
 
 def _with_parts(model: type[Value], data: dict[str, Any]) -> dict[str, Any]:
     """*data*, with parts that were given as dicts checked, and made where that needs more than pydantic does."""
-    made = {}
+    made: dict[str, Any] = {}
     for name, part in _parts(model).items():
         value = data.get(name)
         if type(value) is dict:

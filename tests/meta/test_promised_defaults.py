@@ -12,7 +12,7 @@ import pytest
 from snapshot_plugin.manager.persistent import persistent_session
 from snapshot_plugin.memory import Limits as MemoryLimits
 from snapshot_plugin.memory import ProjectMemory
-from snapshot_plugin.store.engine import Limits as StoreLimits
+from snapshot_plugin.store.engine import StoreLimits
 
 MIB = 1024 * 1024
 

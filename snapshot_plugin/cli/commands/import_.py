@@ -155,7 +155,7 @@ async def command(
 
 async def take_in(
     call: Call, store: SnapshotStore, sessions: Sequence[Sequence[Copied]], **how: Any
-) -> Sequence[Arrival]:
+) -> tuple[Arrival, ...]:
     """Put sessions from elsewhere into *store*. Their commands do not run unasked, and undo knows of them."""
     from snapshot_plugin.exchange.carrying import bring, recorded_commands
 
