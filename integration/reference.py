@@ -1,8 +1,9 @@
-"""The reference pages that are made from the code; ``python -m integration.reference`` writes them.
+"""Generate the reference pages from the code: ``python -m integration.reference``.
 
 `python.md` comes from the docstrings and signatures of the public modules, `configuration.md` from the settings,
-`errors.md` from the error classes. Modules are read, not imported, so no framework need be installed. A test fails
-when a page is old; that is also how a change of the public API is noticed.
+`errors.md` from the error classes. Modules are parsed, not imported, so no framework has to be installed. A test
+fails when a page is stale; that test is also how a change of the public API is noticed. `_PUBLIC` and `_ONLY` are
+the one place where the public API is written down.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import griffe
 
 from snapshot_plugin import errors
 from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.manager.config_layers import PROJECT_MAY
+from snapshot_plugin.operations.failures import next_command
 
 __all__ = ["pages"]
 
@@ -30,9 +33,18 @@ _PUBLIC = {
     "snapshot_plugin": "Stores, sessions, the manager",
     "snapshot_plugin.model": "What a snapshot holds",
     "snapshot_plugin.store.base": "The store contract",
-    "snapshot_plugin.manager.events": "Events",
-    "snapshot_plugin.manager.resume": "Resuming",
     "snapshot_plugin.codec.sources": "Keys",
+    "snapshot_plugin.manager.ports": "Your own sessions and providers",
+    "snapshot_plugin.manager.resume": "Resuming",
+    "snapshot_plugin.manager.persistent": "One persistent agent",
+    "snapshot_plugin.manager.context": "What is kept of an agent",
+    "snapshot_plugin.live.outcome": "Reports: saving",
+    "snapshot_plugin.live.recovery": "Reports: recovery",
+    "snapshot_plugin.live.lease": "Reports: owners",
+    "snapshot_plugin.manager.events": "Events",
+    "snapshot_plugin.manager.telemetry": "Metrics",
+    "snapshot_plugin.live.ports": "Your own place for live sessions",
+    "snapshot_plugin.live.session": "Live sessions",
     "snapshot_plugin.acp.hosts.sdk_client": "ACP clients in Python",
     "snapshot_plugin.acp.hosts.sdk_provider": "Resuming ACP agents, and agents as providers",
     "snapshot_plugin.acp.hosts.sdk_agent": "ACP agents in Python",
@@ -44,7 +56,24 @@ _PUBLIC = {
     "snapshot_plugin.frameworks.agent_framework": "Microsoft Agent Framework",
     "snapshot_plugin.memory": "Project memory",
     "snapshot_plugin.testing": "Testing kit",
+    "snapshot_plugin.testing.hosts": "Testing kit: ACP hosts",
 }
+_ONLY = {
+    "snapshot_plugin.live.outcome": {"Outcome", "SnapshotAllReport"},
+    "snapshot_plugin.live.recovery": {"Recovered"},
+    "snapshot_plugin.live.lease": {"Owner"},
+    "snapshot_plugin.live.ports": {"Hold", "LivePlace", "Record", "Reducer"},
+    "snapshot_plugin.live.session": {"LiveSession"},
+    "snapshot_plugin.manager.context": {"AgentContext", "PersistentAgent", "Problem"},
+}
+"""Modules of which only some names are public."""
+_METRICS = """\
+With `snapshot-plugin[otel]` installed, a manager feeds these OpenTelemetry instruments (meter `snapshot_plugin`).
+No attribute ever holds a session id.
+
+| instrument | kind | attributes | counts |
+|---|---|---|---|
+"""
 _DOCUMENTED_ELSEWHERE = set(errors.__all__)
 _SECTION = re.compile(r"^(Args|Raises|Returns|Yields)( \([^)]*\))?:$")
 
@@ -73,11 +102,24 @@ def _python(package: griffe.Module) -> Iterator[str]:
         module = _module(package, path)
         if module is None:
             continue
-        exports = sorted(str(name) for name in module.exports or () if str(name) not in seen)
+        public = _ONLY.get(path) or {str(name) for name in module.exports or ()}
+        exports = sorted(public - seen)
         seen.update(exports)
         yield f"## {title}\n\n`{path}`\n"
+        if title == "Metrics":
+            yield _METRICS + "\n".join(_instruments(module)) + "\n"
         for name in exports:
             yield from _member(module[name])
+
+
+def _instruments(module: griffe.Module) -> Iterator[str]:
+    """One row for each instrument that the module creates."""
+    source = module["_Instruments"].source
+    created = re.compile(r'self\.(\w+) = meter\.create_(\w+)\(\s*"([\w.]+)", unit="[^"]*", description="([^"]*)"')
+    for attribute, kind, name, about in created.findall(source):
+        used = re.findall(rf"self\.{attribute}\.add\(1, {{(.*?)}}\)", source)
+        keys = dict.fromkeys(key for each in used for key in re.findall(r'"(\w+)":', each))
+        yield f"| `{name}` | {kind} | {', '.join(f'`{key}`' for key in keys)} | {about} |"
 
 
 def _module(package: griffe.Module, path: str) -> griffe.Module | None:
@@ -104,11 +146,15 @@ def _member(found: griffe.Object | griffe.Alias) -> Iterator[str]:
 
 def _class(thing: griffe.Class) -> Iterator[str]:
     takes = [each for each in thing.parameters if each.name != "self"]
-    if takes and "Contract" not in thing.name:
+    is_opaque = [each.name for each in takes] == ["data"]  # a pydantic value: its fields are the table below
+    if takes and not is_opaque and "Contract" not in thing.name:
         yield from _code(f"{thing.name}({', '.join(_parameters(takes))})")
     yield from _prose(thing)
     if thing.name.endswith("Store") and thing.bases and thing.name != "SnapshotStore":
         yield "It has every method of `SnapshotStore`.\n"
+    if any(str(base) == "Event" for base in thing.bases):
+        named = str(thing["name"].value).strip("'")
+        yield f"Its `name` is `{named}`. Like every `Event` it has `session_id` and `at`.\n"
     rows = [
         f"| `{name}` | {_cell(str(attribute.annotation or ''))} | {_cell(_text(attribute))} |"
         for name, attribute in _public(thing, griffe.Attribute)
@@ -193,17 +239,47 @@ def _cell(text: str) -> str:
 # Settings and errors ---------------------------------------------------------------------------------------------
 
 _SOURCES = """\
-Where a setting comes from, the strongest first:
+A setting comes from the first of these places that has it:
 
-1. an argument: `SnapshotConfig(snapshot_interval="1m")`, or a flag of the command line;
-2. the environment: `ASNAP_SNAPSHOT_INTERVAL=1m` (`ASNAP_STORE` for the place of the store);
-3. the project's `.asnap.toml`, or `[tool.asnap]` in its `pyproject.toml`: only what is harmless, and never less
-   safety than the user's own settings;
-4. the user's `config.toml` (`asnap config path`);
-5. the default.
+1. an argument: `SnapshotConfig(snapshot_interval="1m")`, or an option of the command line;
+2. an environment variable: `ASNAP_` and the name in capitals, as `ASNAP_SNAPSHOT_INTERVAL=1m`. The place of the
+   store is `ASNAP_STORE`;
+3. the user's `config.toml`; `asnap paths` prints where it is;
+4. the default.
 
-`asnap config show --origin` prints every setting with its value and where it came from. Durations are seconds, or
-text such as `90s`, `5m`, `12h`, `7d`. A value that cannot be meant is an error that names the setting and the file.
+A project's `.asnap.toml`, or `[tool.asnap]` in its `pyproject.toml`, may ask for more safety than the user's own
+settings have, never for less. The column *project* says which settings that concerns.
+
+`asnap config show --origin` prints every setting, its value and where the value came from. Durations are seconds,
+or text such as `90s`, `5m`, `12h`, `7d`. A value that makes no sense is an error that names the setting and the
+file.
+
+```toml
+# config.toml
+snapshot_interval = "1m"
+max_session_age = "90d"
+retention = { keep_last = 20, keep_within = "7d" }
+```
+"""
+_VARIABLES = """
+## Other environment variables
+
+| variable | meaning |
+|---|---|
+| `ASNAP_STORE` | the store: a directory or a URL |
+| `ASNAP_KEY_FILE` | a file with the key of an encrypted store |
+| `ASNAP_KEYRING` | the name of an entry in the system's keyring |
+| `ASNAP_KEY_COMMAND` | a command that prints the key |
+| `ASNAP_KEY`, `ASNAP_PASSPHRASE` | the key, or the passphrase, itself |
+| `ASNAP_MCP_TOKEN` | the bearer token of `asnap mcp --http` |
+| `NO_COLOR`, `FORCE_COLOR` | no colour; colour without a terminal |
+| `PAGER` | the program that shows long answers |
+| `XDG_DATA_HOME`, and `…_CONFIG_…`, `…_CACHE_…`, `…_STATE_…` | where files are; `asnap paths` prints the result |
+| `XDG_RUNTIME_DIR` | where control sockets are |
+| `AWS_…` | who may use [a bucket](../how-to/keep-sessions-in-a-bucket.md) |
+| `PG…` | who may use [PostgreSQL](../how-to/keep-sessions-in-postgresql.md) |
+
+Programs that `asnap` starts (agents, pagers) do not get the variables with keys.
 """
 
 
@@ -213,28 +289,31 @@ def _configuration(package: griffe.Module) -> Iterator[str]:
     documented = package["manager.config.SnapshotConfig"].attributes
     with mock.patch.dict(os.environ, {"XDG_DATA_HOME": "~/.local/share"}, clear=True):
         default = SnapshotConfig()
-    yield "| setting | default | what it does |\n|---|---|---|"
+    yield "| setting | default | project | what it does |\n|---|---|---|---|"
     for each in fields(SnapshotConfig):
         if each.name.startswith("_") or each.name not in documented or not documented[each.name].docstring:
             continue
         value = "the user's data directory" if each.name == "storage_path" else f"`{getattr(default, each.name)}`"
-        yield f"| `{each.name}` | {value} | {_cell(_text(documented[each.name]))} |"
+        may = PROJECT_MAY.get(each.name, "no")
+        yield f"| `{each.name}` | {value} | {may} | {_cell(_text(documented[each.name]))} |"
+    yield _VARIABLES
 
 
 def _errors(package: griffe.Module) -> Iterator[str]:
     yield f"# Errors\n\n{_MADE}\n"
-    yield "Every error is a `SnapshotError` with a stable `code`, a `hint` that says what to do next, and"
-    yield "`retryable`: whether the same call may succeed later. Compare codes, not texts. `asnap` exits with the"
-    yield "number given.\n"
-    yield "| error | code | exit | retryable | meaning | what to do |\n|---|---|---|---|---|---|"
+    yield "Every error is a `SnapshotError`. It has a stable `code`, a `hint` (what to do next) and `retryable`:"
+    yield "whether the same call may succeed later. Compare codes, not messages. `asnap` exits with the number"
+    yield "in the column *exit* and prints the command to run next.\n"
+    yield "| error | code | exit | retryable | meaning | what to do | at a shell |\n|---|---|---|---|---|---|---|"
     for name in sorted(errors.__all__):
         kind = getattr(errors, name)
         if not (isinstance(kind, type) and issubclass(kind, errors.SnapshotError)):
             continue
         meaning = _cell(_text(package["errors"][name]).split("\n\n")[0])
-        hint = _cell(kind.default_hint)
-        code = errors.EXIT_CODES.get(kind.code, 1)
-        yield f"| `{name}` | `{kind.code}` | {code} | {'yes' if kind.retryable else 'no'} | {meaning} | {hint} |"
+        hint = _cell(kind.default_hint) or "the message says what to change"
+        code, again = errors.EXIT_CODES.get(kind.code, 1), "yes" if kind.retryable else "no"
+        run = next_command(kind("", session_id="SESSION", hint="pip install …"), asked="asnap COMMAND")
+        yield f"| `{name}` | `{kind.code}` | {code} | {again} | {meaning} | {hint} | `{run}` |"
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree.
+"""All errors of the package, as one tree.
 
 ::
 
@@ -13,24 +13,25 @@
     ├── Damaged
     │   ├── SnapshotCorrupted       bytes are not what was written
     │   └── SnapshotTampered        bytes are well-formed, but not made with this store's key
-    ├── InvalidSnapshotVersion      written by a newer release; never half-read
+    ├── InvalidSnapshotVersion      written by a newer release; never read in part
     ├── KeyProblem
     │   ├── KeyMissing              the store is encrypted and no key was given
     │   └── WrongKey                a key was given and does not open this store
     ├── Conflict                    another writer saved first
     ├── SessionLocked               another process owns the session
-    │   └── Fenced                  another process took the session over, or it was deleted, while it was live here
-    ├── StoreUnavailable            the disk (or service) refused: full, read-only, I/O error
-    │   └── StoreForbidden          the service does not let these credentials do it
+    │   └── Fenced                  another process took over or deleted a session that was live here
+    ├── StoreUnavailable            the disk or service refused: full, read-only, I/O error
+    │   └── StoreForbidden          the service refuses these credentials
     ├── LimitExceeded               a project memory, or an entry of one, would grow over its limit
     ├── MemoryReadOnly              another process writes this project's memory
-    ├── AgentNoLoadSupport          the agent cannot load sessions and the caller demanded it
+    ├── AgentNoLoadSupport          the agent cannot load sessions, and the caller requires it
     ├── AgentUnavailable            the agent cannot be started, or keeps dying
-    ├── FidelityNotMet              the session can come back, but not as faithfully as was demanded
+    ├── FidelityNotMet              the session can be restored, but only below the required grade
     └── MissingExtra                an optional dependency is not installed
 
-Every class has a stable ``code``; every instance carries a ``hint`` (what to do next) and says whether the
-same call may succeed later (``retryable``). Assert on codes, not on texts.
+Every class has a stable ``code``, and ``retryable`` tells whether the same call may succeed later. Every instance
+has a ``hint``: what to do next. Default hints fit every reader; a front end replaces them where it knows a command.
+Compare codes, not messages.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class InvalidSessionId(InvalidInput):
 
 
 class InvalidSnapshot(InvalidInput):
-    """A snapshot holds a value that JSON cannot carry. The text names the path to it."""
+    """A snapshot holds a value that JSON cannot represent. The message names the path to it."""
 
     code = "invalid_snapshot"
 
@@ -111,7 +112,7 @@ class InvalidPolicy(InvalidInput):
 
 
 class NotFound(SnapshotError, LookupError):
-    """What was asked for is not there."""
+    """The thing asked for does not exist."""
 
     code = "not_found"
 
@@ -120,20 +121,21 @@ class SnapshotNotFound(NotFound):
     """No such session, or the session has no snapshot at that sequence number."""
 
     code = "snapshot_not_found"
-    default_hint = "list what there is with store.list(), or history() for one session"
+    default_hint = "list the sessions, or the history of this one, to see what exists"
 
 
 class StoreNotFound(NotFound):
     """There is no store at that place."""
 
     code = "store_not_found"
+    default_hint = "check the path or URL; the first recorded session creates a store"
 
 
 class Damaged(SnapshotError):
     """Stored bytes cannot be trusted. Nothing was changed on disk."""
 
     code = "damaged"
-    default_hint = "run check() on the store; older snapshots of the session may still load"
+    default_hint = "check the store to see what is damaged; older snapshots of the session may still load"
 
 
 class SnapshotCorrupted(Damaged):
@@ -143,13 +145,13 @@ class SnapshotCorrupted(Damaged):
 
 
 class SnapshotTampered(Damaged):
-    """The bytes are well-formed, but this store's key did not make them for this place."""
+    """The bytes are well-formed, but were not written with this store's key for this place."""
 
     code = "tampered"
 
 
 class InvalidSnapshotVersion(SnapshotError):
-    """The data has a version this release does not know. It is refused, never half-read."""
+    """A newer release wrote the data. It is refused, never read in part."""
 
     code = "version_unsupported"
     default_hint = "upgrade snapshot-plugin to the release that wrote it, or newer"
@@ -165,7 +167,7 @@ class KeyMissing(KeyProblem):
     """The store is encrypted and no key was given."""
 
     code = "key_missing"
-    default_hint = "pass key=…, or set ASNAP_KEY, ASNAP_KEY_FILE or ASNAP_KEY_COMMAND"
+    default_hint = "open the store with its key or passphrase"
 
 
 class WrongKey(KeyProblem):
@@ -176,26 +178,26 @@ class WrongKey(KeyProblem):
 
 
 class Conflict(SnapshotError):
-    """Another writer saved this session since this one last looked. Nothing was written."""
+    """Another writer saved this session since this writer loaded it. Nothing was written."""
 
     code = "conflict"
     default_hint = "load the session again and re-apply your change, or fork it"
 
 
 class SessionLocked(SnapshotError):
-    """Another live process holds the session."""
+    """Another live process owns the session."""
 
     code = "locked"
     retryable = True
-    default_hint = "stop the other process, or fork the session"
+    default_hint = "wait until the other process has ended, or fork the session"
 
 
 class Fenced(SessionLocked):
-    """The session was live here until another process took it over or deleted it. Nothing was written."""
+    """Another process took over or deleted a session that was live here. Nothing was written."""
 
     code = "fenced"
     retryable = False
-    default_hint = "open the session again; what it holds now is another owner's"
+    default_hint = "open the session again to continue from what its new owner saved"
 
 
 class StoreUnavailable(SnapshotError, OSError):
@@ -207,7 +209,7 @@ class StoreUnavailable(SnapshotError, OSError):
 
 
 class StoreForbidden(StoreUnavailable):
-    """The service behind the store knows who asks, and says no. Asking again does not help."""
+    """The service behind the store refuses these credentials. A retry does not help."""
 
     code = "store_forbidden"
     retryable = False
@@ -215,7 +217,7 @@ class StoreForbidden(StoreUnavailable):
 
 
 class LimitExceeded(SnapshotError):
-    """What was to be stored is too large, or there is no room left for it. Nothing was written."""
+    """The value is too large, or there is no room left for it. Nothing was written."""
 
     code = "limit_exceeded"
 
@@ -225,11 +227,11 @@ class MemoryReadOnly(SnapshotError):
 
     code = "read_only"
     retryable = True
-    default_hint = "end the other process, then save again"
+    default_hint = "try again when the other process has ended"
 
 
 class AgentNoLoadSupport(SnapshotError):
-    """The agent cannot load sessions, and the caller asked for nothing less."""
+    """The agent cannot load sessions, and the caller requires it."""
 
     code = "agent_no_load_support"
     default_hint = "allow the fallback, or use an agent that advertises loadSession"
@@ -242,10 +244,10 @@ class AgentUnavailable(SnapshotError):
 
 
 class FidelityNotMet(SnapshotError):
-    """The session can come back, but not as faithfully as was demanded. Nothing is lost."""
+    """The session can be restored, but only below the required grade. Nothing is lost."""
 
     code = "fidelity_not_met"
-    default_hint = "allow a lower grade with --require context"
+    default_hint = "accept a lower grade, or use an agent that can load sessions"
 
 
 class MissingExtra(SnapshotError, ImportError):

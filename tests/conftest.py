@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.model.ids import new_id
-from tests.postgres_server import drop_schema, server_url
 from tests.proofs import Proofs, claims_of
 from tests.requirements import REQUIREMENTS, report
 
@@ -50,6 +49,8 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a running PostgreSQL server, shared by all workers of a run."""
+    from tests.postgres_server import server_url  # noqa: PLC0415 — the driver is an extra; `.ci/lowest` has none
+
     with server_url() as url:
         yield url
 
@@ -57,6 +58,8 @@ def postgres_server() -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a store of the test's own: a schema that does not exist yet."""
+    from tests.postgres_server import drop_schema  # noqa: PLC0415 — as above
+
     schema = f"test_{new_id()}"
     yield f"{postgres_server}&schema={schema}"
     drop_schema(postgres_server, schema)

@@ -14,10 +14,12 @@ import pytest
 from agents.memory import Session, SessionSettings, SQLiteSession
 from agents.memory import session as sdk_session
 
+from integration.frameworks.openai_agent import agent_with
 from integration.frameworks.pages import ROOT, run_page
-from snapshot_plugin import FilesystemStore
-from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin import FilesystemStore, persistent_session
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, SessionLocked
 from snapshot_plugin.frameworks.openai_agents import SnapshotSession
+from snapshot_plugin.frameworks.sessions import new_session
 
 ITEMS: list[Any] = [
     {"role": "user", "content": "hello"},
@@ -192,6 +194,60 @@ def test_an_approval_asked_before_a_kill_is_answered_after_it(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_an_agent_is_persistent_in_one_line(tmp_path: Path) -> None:
+    async def main() -> None:
+        log, bookmarks = tmp_path / "log", {"page": 7}
+        async with persistent_session(agent_with(log), agent_id="desk", store=tmp_path / "store") as session:
+            assert (session.report.found, session.problems) == (False, ())
+            session.register_plugin("bookmarks", lambda: bookmarks, bookmarks.update)
+            result = await session.run("Refund order 7")
+            assert result.interruptions
+            await session.memory.set("theme", "dark")
+        again, found = agent_with(log), dict[str, int]()
+        async with persistent_session(again, agent_id="desk", store=FilesystemStore(tmp_path / "store")) as session:
+            session.register_plugin("bookmarks", lambda: found, found.update)
+            assert (session.report.found, session.report.messages, found) == (True, 2, bookmarks)
+            assert await session.memory.get("theme") == "dark"
+            state = await session.conversation.load_run_state(again)
+            for item in state.get_interruptions():
+                state.approve(item)
+            assert (await session.run(state)).final_output == "Refunded 40."
+            assert await session.conversation.load_run_state(again) is None
+            assert session.problems == session.report.problems == ()
+        assert log.read_text() == "refund\n"
+        [listed] = [m for m in FilesystemStore(tmp_path / "store").sync.list() if "+" not in m.session_id]
+        assert (listed.session_id, listed.title, listed.messages) == ("desk", "Refund order 7", 4)
+
+    asyncio.run(main())
+
+
+def test_a_persistent_agent_is_durable_while_it_runs_and_kept_apart(tmp_path: Path) -> None:
+    async def main() -> None:
+        agent = agent_with(tmp_path / "log")
+        async with persistent_session(agent, agent_id="desk", store=tmp_path / "store") as session:
+            await session.run("Refund order 7")
+            other = await SnapshotSession("desk", FilesystemStore(tmp_path / "store")).get_items()
+            assert len(other) == 2
+            with pytest.raises(SessionLocked):
+                async with persistent_session(agent, agent_id="desk", store=tmp_path / "store"):
+                    """Not reached."""
+            assert await session.delete()
+            assert not await session.exists()
+        store = FilesystemStore(tmp_path / "store")
+        store.sync.save(new_session("desk", "pydantic-ai"))
+        with pytest.raises(InvalidInput, match="belongs to a pydantic-ai"):
+            async with persistent_session(agent, agent_id="desk", store=store):
+                """Not reached."""
+        with pytest.raises(InvalidInput, match="belongs to pydantic-ai"):
+            await SnapshotSession("desk", store).get_items()
+
+    asyncio.run(main())
+
+
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asyncio.run(run_page("openai-agents")["main"]())
+    page, agent = run_page("openai-agents"), agent_with(tmp_path / "log")
+    asyncio.run(page["main"]())
+    asyncio.run(page["ask"](agent, SnapshotSession("desk-7", "sessions")))
+    assert asyncio.run(page["approve"](agent, SnapshotSession("desk-7", "sessions"))) == "Refunded 40."
+    assert asyncio.run(page["persistent"](agent)).interruptions

@@ -33,7 +33,8 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
 from integration.frameworks.pages import ROOT, run_page
-from snapshot_plugin import FilesystemStore
+from integration.frameworks.pydantic_agent import agent_with
+from snapshot_plugin import FilesystemStore, persistent_session
 from snapshot_plugin.errors import InvalidSnapshotVersion
 from snapshot_plugin.frameworks.pydantic_ai import SnapshotConversationStore
 
@@ -225,6 +226,31 @@ def test_people_see_the_conversation(tmp_path: Path) -> None:
     assert (meta.title, meta.turns, meta.tokens, meta.tags) == ("hello", 2, 7, ())
 
 
+def test_an_agent_is_persistent_in_one_line(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = tmp_path / "log"
+        async with persistent_session(agent_with(log), agent_id="desk", store=tmp_path / "store") as session:
+            assert (session.report.found, session.problems) == (False, ())
+            asked = await session.run("Refund order 7")
+            await session.memory.set("theme", "dark")
+        assert asked.output.approvals
+        async with persistent_session(agent_with(log), agent_id="desk", store=tmp_path / "store") as session:
+            assert (session.report.found, session.report.messages) == (True, 2)
+            assert await session.memory.get("theme") == "dark"
+            waiting = await session.conversation.load("desk")
+            answers = waiting.deferred_tool_requests.build_results(approve_all=True)
+            result = await session.run(None, deferred_tool_results=answers)
+            assert result.output == "Refunded 40."
+            assert "Refund order 7" in str(result.all_messages()[0])
+        assert log.read_text() == "refund\n"
+        [listed] = [m for m in FilesystemStore(tmp_path / "store").sync.list() if "+" not in m.session_id]
+        assert (listed.session_id, listed.title, listed.messages) == ("desk", "Refund order 7", 4)
+
+    asyncio.run(main())
+
+
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asyncio.run(run_page("pydantic-ai")["main"]())
+    page = run_page("pydantic-ai")
+    asyncio.run(page["main"]())
+    assert asyncio.run(page["persistent"]())

@@ -13,9 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pexpect
+
 __all__ = ["CHROMIUM", "Served", "missing"]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+_PATIENCE = 60
 
 
 def missing() -> str | None:
@@ -29,29 +32,40 @@ def missing() -> str | None:
 
 
 class Served:
-    """A store, and the server that shows it."""
+    """A store, and the server that shows it, in a terminal of its own.
 
-    def __init__(self, place: Path, *words: str) -> None:
-        self.place, self._words = place, words
-        home = place.parent
+    Args:
+        place: the store, a directory or a URL.
+        home: where the user's files are; the parent of *place* unless given.
+        passphrase: what is typed in the terminal when the server asks.
+    """
+
+    def __init__(
+        self, place: Path | str, *words: str, home: Path | None = None, passphrase: str | None = None
+    ) -> None:
+        self.place, self._words, self._passphrase = place, words, passphrase
+        home = home or Path(place).parent
         kinds = ("DATA", "CONFIG", "CACHE", "STATE")
-        self.environ = {**os.environ, "HOME": str(home)}
+        self.environ = {**os.environ, "HOME": str(home), "TERM": "dumb"}
         self.environ.update({f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in kinds})
 
     def __enter__(self) -> Self:
-        line = [sys.executable, "-m", "snapshot_plugin", "ui", "--no-open", "--store", str(self.place)]
-        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-        self.process = subprocess.Popen([*line, *self._words], env=self.environ, **streams)
-        assert self.process.stdout
-        self.address = self.process.stdout.readline().strip()
-        self.base = self.address.partition("/#")[0]
+        line = ["-m", "snapshot_plugin", "ui", "--no-open", "--store", str(self.place), *self._words]
+        self.process: Any = pexpect.spawn(sys.executable, line, env=self.environ, timeout=_PATIENCE, echo=False)
+        if self._passphrase:
+            self.process.expect("Passphrase: ")
+            self.process.sendline(self._passphrase)
+        self.process.expect(r"http://127\.0\.0\.1:\d+/\S*#token=\S+")
+        self.address = self.process.match[0].decode()
+        self.base = "/".join(self.address.split("/")[:3])
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(20)
+        self.process.kill(signal.SIGINT)
+        self.process.expect(pexpect.EOF)
+        self.process.close()
 
     def asnap(self, *words: str) -> Any:
         """What a command answers in JSON."""

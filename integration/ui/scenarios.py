@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any, Self
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from integration.ui.running import CHROMIUM, Served
-from integration.ui.sessions import LONG
+from integration.ui.sessions import LONG, fill_encrypted
 from snapshot_plugin.testing.acp_client import AGENT, Client
 
 __all__ = ["SCENARIOS", "Stage"]
@@ -206,6 +207,28 @@ def damage_says_what_to_do(stage: Stage) -> None:
     page = stage.page("/s/damaged")
     expect(page.locator(".banner.bad")).to_contain_text("Damaged")
     expect(page.locator(".scroller")).to_contain_text("asnap check")
+    page.goto(f"{stage.served.base}/s/newer")
+    expect(page.locator(".banner.warn")).to_contain_text("Too new")
+    expect(page.locator(".banner.warn")).to_contain_text("pip install --upgrade")
+    stage.shot(page, "too-new")
+
+
+def an_encrypted_store_is_opened_in_the_terminal_alone(stage: Stage) -> None:
+    passphrase = "correct horse battery staple"
+    with tempfile.TemporaryDirectory(prefix="asnap-ui-sealed-") as directory:
+        place = Path(directory) / "store"
+        fill_encrypted(place, passphrase)
+        with Served(place, passphrase=passphrase) as served:
+            page = stage.page("/s/ours", served=served)
+            _opened(page, "ours")
+            expect(page.locator("article").first).to_contain_text("Why is the login lost")
+            assert page.locator("input[type=password]").count() == 0
+            page.goto(f"{served.base}/s/locked")
+            expect(page.locator(".banner.warn")).to_contain_text("Locked")
+            expect(page.locator(".banner.warn")).to_contain_text("asnap keys status")
+            stage.shot(page, "locked")
+            page.context.close()
+            stage._open.clear()  # noqa: SLF001 — its server ends here
 
 
 def a_long_session_stays_light_and_in_place(stage: Stage) -> None:
@@ -305,6 +328,7 @@ SCENARIOS: dict[str, Callable[[Stage], None]] = {
         changes_are_made_and_taken_back,
         a_live_session_streams_and_its_agent_is_killed,
         damage_says_what_to_do,
+        an_encrypted_store_is_opened_in_the_terminal_alone,
         a_long_session_stays_light_and_in_place,
         a_hostile_session_runs_nothing,
         everybody_can_use_it,

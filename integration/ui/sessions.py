@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import zlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from snapshot_plugin.codec.frame import encode_frame, open_frame
+from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.model import Message, SessionSnapshot
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import AgentInfo, Metrics, Parent, PlanEntry, SessionConfig
 from snapshot_plugin.store.filesystem import FilesystemStore
 
-__all__ = ["LONG", "fill"]
+__all__ = ["LONG", "fill", "fill_encrypted"]
 
 LONG = "long-session"
 _TITLES = (
@@ -132,7 +136,8 @@ async def fill(place: Path, *, sessions: int = 40, long_messages: int = 5000) ->
             for turns in range(1, 3 + n % 6):
                 part = whole.evolve(messages=whole.messages[: turns * 2])
                 await store.save(part, trigger="turn_end", base=turns - 1)
-        for each in (*_branches(now), _hostile(now), _session("damaged", 2, now - timedelta(hours=8))):
+        unreadable = (_session(name, 2, now - timedelta(hours=8)) for name in ("damaged", "newer"))
+        for each in (*_branches(now), _hostile(now), *unreadable):
             await store.save(each, trigger="turn_end", base=0)
         begin = now - timedelta(hours=6 + long_messages // 120)
         long = _session(LONG, long_messages // 2, begin, title=f"the long one: {long_messages:,} messages")
@@ -142,6 +147,17 @@ async def fill(place: Path, *, sessions: int = 40, long_messages: int = 5000) ->
             part = long.evolve(messages=long.messages[:count])
             await store.save(part, base=seq, trigger="turn_end", tags=tags)
     _damage(place)
+    _from_a_newer_release(place)
+
+
+def fill_encrypted(place: Path, passphrase: str) -> None:
+    """Make an encrypted store with a session that it opens and one, from another store, that it has no key for."""
+    now, elsewhere = datetime.now(UTC), place.with_name(f"{place.name}-elsewhere")
+    for where, name, words in ((place, "ours", passphrase), (elsewhere, "locked", "the words of another store")):
+        with FilesystemStore(where, key=Passphrase(words), background=False).sync as store:
+            store.save(_session(name, 2, now, title=name), trigger="turn_end", base=0)
+    (locked,) = (elsewhere / "sessions").iterdir()
+    shutil.copytree(locked, place / "sessions" / locked.name)
 
 
 def _branches(now: datetime) -> tuple[SessionSnapshot, SessionSnapshot]:
@@ -162,6 +178,12 @@ def _hostile(now: datetime) -> SessionSnapshot:
     said = [Message(role="user", content=(TextBlock(text=words),)) for words in _HOSTILE]
     begun = _session("hostile", 0, now - timedelta(hours=9), title=_HOSTILE[0], tags=("<b>x</b>",))
     return begun.evolve(messages=tuple(said))
+
+
+def _from_a_newer_release(place: Path) -> None:
+    for file in (place / "sessions").glob("*newer*/*.snap.gz"):
+        header, payload = open_frame(file.read_bytes(), session_id="newer", keys=None)
+        file.write_bytes(encode_frame(replace(header, v=99, sum=""), payload, None))
 
 
 def _damage(place: Path) -> None:

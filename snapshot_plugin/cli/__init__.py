@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "secrets": ("Share", "Find secrets in sessions, and take them out."),
     "snapshot": ("Operate", "Save every live session now, before a deploy."),
     "recover": ("Operate", "Turn what killed processes left behind into snapshots."),
+    "archive": ("Operate", "Copy sessions to a bucket, and bring them back on another machine."),
     "check": ("Operate", "Verify the store down to every byte."),
     "doctor": ("Operate", "Look at everything that could be wrong, and say what to do."),
     "migrate": ("Operate", "Bring old files to the current version."),

@@ -37,6 +37,8 @@ class Call:
     assume_yes: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _typed: str | None = field(default=None, repr=False)
+    """The passphrase that a person typed: asked for once."""
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> Call:
@@ -164,8 +166,14 @@ class Call:
 
         found = source_from_environment(self.environ)
         if found is None and self.may_ask and _is_encrypted(self.config.storage_path):
-            return Passphrase(self.secret("Passphrase"))
+            self._typed = self._typed or self.secret("Passphrase")
+            return Passphrase(self._typed)
         return found
+
+    @property
+    def child_environ(self) -> dict[str, str]:
+        """The environment of a process of ours on the same store: it gets the passphrase that was typed."""
+        return {**self.environ, **({"ASNAP_PASSPHRASE": self._typed} if self._typed else {})}
 
 
 @contextmanager

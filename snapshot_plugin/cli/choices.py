@@ -1,19 +1,24 @@
-"""What a picker knows: the sessions that fit what was typed, and which one the cursor is on. No terminal here."""
+"""What a picker knows: the sessions that fit what was typed, and which one the cursor is on. No terminal here.
+
+A session can be opened: then its snapshots are chosen from, and each says what changed since the one before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.operations.document import Part
 from snapshot_plugin.operations.scope import Selection, select
 from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.operations.showing import SnapshotRow
 from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
+    from snapshot_plugin.operations.comparing import Compared
 
-__all__ = ["Choices", "Glimpse", "glimpse_of"]
+__all__ = ["Choices", "Glimpse", "Place", "change_of", "glimpse_of"]
 
 _WORDS = 400
 
@@ -24,6 +29,15 @@ class Glimpse(Part):
     first: str = ""
     last: str = ""
     problem: str = ""
+    changed: str = ""
+    """What happened since the snapshot before; of a snapshot only."""
+
+
+class Place(NamedTuple):
+    """A session, or one of its snapshots."""
+
+    session_id: str
+    seq: int | None = None
 
 
 def glimpse_of(snapshot: SessionSnapshot) -> Glimpse:
@@ -34,16 +48,27 @@ def glimpse_of(snapshot: SessionSnapshot) -> Glimpse:
     return Glimpse(first=plain(first[:_WORDS]), last=plain(last[-_WORDS:]))
 
 
+def change_of(found: Compared) -> Glimpse:
+    """What happened from one snapshot to the next, and what was said last."""
+    words = [piece.text for said in found.added for piece in said.pieces if piece.kind == "text"]
+    files = f"; {', '.join(found.files[:5])}" if found.files else ""
+    return Glimpse(last=plain(words[-1][-_WORDS:]) if words else "", changed=plain(f"{found.summary}{files}"))
+
+
 class Choices:
     """Sessions to choose from. The cursor stays on its session while others come and go, if it still fits."""
 
     def __init__(self, rows: Sequence[SessionRow], below: str, *, everywhere: bool) -> None:
         self._rows = [row for row in rows if not row.is_memory]
         self._below = below
-        self._glimpses: dict[str, Glimpse] = {}
+        self._glimpses: dict[Place, Glimpse] = {}
+        self._pasts: dict[str, Sequence[SnapshotRow]] = {}
         self._at: str | None = None
+        self._seq: int | None = None
         self.everywhere = everywhere
         self.query = ""
+        self.opened: SessionRow | None = None
+        """The session whose snapshots are chosen from."""
 
     @property
     def total(self) -> int:
@@ -58,8 +83,8 @@ class Choices:
         return [row for row in select(self._rows, scope).shown if all(term in self._text(row) for term in terms)]
 
     def _text(self, row: SessionRow) -> str:
-        glimpse = self._glimpses.get(row.session_id) or Glimpse()
-        parts = (row.session_id, row.title, row.agent, row.cwd, *row.tags, *row.snapshot_tags)
+        glimpse = self._glimpses.get(Place(row.session_id)) or Glimpse()
+        parts = (row.session_id, row.title, row.opening, row.agent, row.cwd, *row.tags, *row.snapshot_tags)
         return " ".join(part for part in (*parts, glimpse.first, glimpse.last) if part).casefold()
 
     @property
@@ -69,34 +94,84 @@ class Choices:
 
     @property
     def chosen(self) -> SessionRow | None:
-        """The session under the cursor."""
+        """The session under the cursor, or the one that is open."""
         shown = self.shown
-        return shown[self.position] if shown else None
+        return self.opened or (shown[self.position] if shown else None)
 
     def move(self, by: int) -> None:
         """Put the cursor further down, or up; it stops at the ends."""
-        shown = self.shown
-        if shown:
+        if self.opened:
+            past = self.past
+            self._seq = past[max(0, min(len(past) - 1, self.past_position + by))].seq if past else None
+        elif shown := self.shown:
             self._at = shown[max(0, min(len(shown) - 1, self.position + by))].session_id
 
     def type(self, query: str) -> None:
         """Search for this from now on."""
-        self.query = query
+        self.query, self.opened = query, None
 
     def toggle_scope(self) -> None:
         """Show the sessions of this project, or all."""
-        self.everywhere = not self.everywhere
+        self.everywhere, self.opened = not self.everywhere, None
 
-    def glimpse(self, session_id: str) -> Glimpse | None:
+    # Snapshots of a session --------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Choose from the snapshots of the session under the cursor."""
+        if self.opened is None and (row := self.chosen):
+            self._at, self._seq, self.opened = row.session_id, None, row
+
+    def close(self) -> None:
+        """Choose from sessions again."""
+        self.opened = None
+
+    @property
+    def past(self) -> Sequence[SnapshotRow]:
+        """The snapshots of the session that is open, newest first; none until they were read."""
+        return self._pasts.get(self.opened.session_id, ()) if self.opened else ()
+
+    @property
+    def past_position(self) -> int:
+        """Where the cursor is among them."""
+        return next((n for n, each in enumerate(self.past) if each.seq == self._seq), 0)
+
+    @property
+    def snapshot(self) -> SnapshotRow | None:
+        """The snapshot under the cursor; None while sessions are chosen from."""
+        return self.past[self.past_position] if self.past else None
+
+    def learn_past(self, session_id: str, past: Sequence[SnapshotRow]) -> None:
+        """Take in a session's snapshots, newest first."""
+        self._pasts[session_id] = past
+
+    def before(self, place: Place) -> int | None:
+        """The number of the snapshot before one; None if it is the first."""
+        earlier = (each.seq for each in self._pasts.get(place.session_id, ()) if each.state == "ok")
+        return next((seq for seq in earlier if place.seq is not None and seq < place.seq), None)
+
+    # What they are about -----------------------------------------------------------------------------------
+
+    @property
+    def under_the_cursor(self) -> Place | None:
+        """What the preview is about."""
+        row, snapshot = self.chosen, self.snapshot
+        return Place(row.session_id, snapshot.seq if snapshot else None) if row else None
+
+    def glimpse(self, place: Place) -> Glimpse | None:
         """What was learned of a conversation."""
-        return self._glimpses.get(session_id)
+        return self._glimpses.get(place)
 
-    def learn(self, session_id: str, glimpse: Glimpse) -> None:
+    def learn(self, place: Place, glimpse: Glimpse) -> None:
         """Take in a session's first and last words; from now on they are found too."""
-        self._glimpses[session_id] = glimpse
+        self._glimpses[place] = glimpse
 
-    def to_learn(self, limit: int) -> str | None:
-        """The session to look into next: the one under the cursor, then the newest *limit*."""
-        wanted = [self.chosen.session_id] if self.chosen else []
-        wanted += [row.session_id for row in self._rows[:limit]]
-        return next((session_id for session_id in wanted if session_id not in self._glimpses), None)
+    def to_learn(self, limit: int) -> Place | None:
+        """What to look into next: what is under the cursor, then the newest *limit* sessions."""
+        wanted = [place] if (place := self.under_the_cursor) else []
+        wanted += [Place(row.session_id) for row in self._rows[:limit]]
+        return next((place for place in wanted if place not in self._glimpses), None)
+
+    @property
+    def unread(self) -> str | None:
+        """The session that is open and whose snapshots were not read yet."""
+        return self.opened.session_id if self.opened and self.opened.session_id not in self._pasts else None

@@ -104,12 +104,17 @@ def look_at_place(path: Path) -> Iterator[Finding]:
     yield Finding(area="store", level=level, what=f"{path}: {size(free)} free", run=remedy)
 
 
+_UNREADABLE = {"damaged": "damaged", "encrypted": "locked", "too_new": "too new"}
+
+
 def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Finding]:
     """What the sessions themselves show: damage, dead owners, clocks."""
-    damaged = [row.session_id for row in rows if row.state == "damaged"]
-    if damaged:
-        what = f"{len(damaged)} damaged session(s): {', '.join(damaged[:3])}"
-        yield Finding(area="sessions", level="problem", what=what, run=f"asnap check {damaged[0]}")
+    unreadable = {state: [row for row in rows if row.state == state] for state in _UNREADABLE}
+    for state, found in unreadable.items():
+        if found:
+            named = ", ".join(row.session_id for row in found[:3])
+            what = f"{len(found)} {_UNREADABLE[state]} session(s): {named}"
+            yield Finding(area="sessions", level="problem", what=what, run=found[0].next)
     ended = [row for row in rows if row.ended_unexpectedly]
     if ended:
         when = f", the last one {long_ago(max(row.last_sign or row.saved_at for row in ended), call.now)}"
@@ -120,7 +125,7 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Finding
         what = f"{len(ahead)} session(s) were saved in the future: this clock is behind, or another one was ahead"
         yield Finding(area="clock", level="warning", what=what, run="date")
     live = sum(row.live is not None for row in rows)
-    if not damaged:
+    if not any(unreadable.values()):
         yield Finding(area="sessions", level="ok", what=f"{len(rows)} session(s), {live} live")
 
 

@@ -16,8 +16,10 @@ from snapshot_plugin.operations.failures import with_next
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
 
-__all__ = ["new_secret", "new_secret_options"]
+__all__ = ["NEW_SECRETS", "new_secret", "new_secret_options"]
 
+NEW_SECRETS = ("new_key_file", "generate", "keyring", "new_variable")
+"""The parameters that say where a new secret comes from; at most one is given."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = (
     click.option("--label", default="", help="What the slot is for."),
@@ -37,17 +39,20 @@ def new_secret_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
-    """The secret those options name; without one, a passphrase typed twice."""
+def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> KeySource:
+    """The secret those options name; without one, a passphrase typed twice.
+
+    With *again*, a key that an interrupted call generated is used, not refused because it is there.
+    """
     from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 
-    named = [name for name in ("new_key_file", "generate", "keyring", "new_variable") if given[name]]
+    named = [name for name in NEW_SECRETS if given[name]]
     if len(named) > 1:
         raise click.UsageError("give one of --new-key-file, --generate, --keyring and --new-variable")
     if given["generate"]:
-        return KeyFile(_generated(given["generate"]))
+        return KeyFile(_generated(given["generate"], again=again))
     if given["keyring"]:
-        return _in_keyring(given["keyring"])
+        return _in_keyring(given["keyring"], again=again)
     if given["new_key_file"]:
         return KeyFile(given["new_key_file"])
     if given["new_variable"]:
@@ -60,19 +65,24 @@ def new_secret(call: Call, given: dict[str, Any]) -> KeySource:
     return Passphrase(call.secret("New passphrase", twice=True))
 
 
-def _in_keyring(name: str) -> KeySource:
+def _in_keyring(name: str, *, again: bool) -> KeySource:
     from snapshot_plugin.codec.keys import generate_key
     from snapshot_plugin.codec.sources import KEYRING_SERVICE, KeyringKey
 
     source = KeyringKey(KEYRING_SERVICE, name)
-    source.keep(generate_key())
+    if not (again and source.exists()):
+        source.keep(generate_key())
     return source
 
 
-def _generated(path: Path) -> Path:
+def _generated(path: Path, *, again: bool) -> Path:
     from snapshot_plugin.codec.keys import generate_key
     from snapshot_plugin.store.files import sync_all, sync_dir
 
+    if again and path.exists():
+        if path.stat().st_size:
+            return path
+        path.unlink()  # interrupted before the key was in it
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:

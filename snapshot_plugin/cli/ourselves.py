@@ -20,7 +20,8 @@ def our_module(name: str, *arguments: str) -> list[str]:
 @contextlib.contextmanager
 def keys_hidden() -> Iterator[None]:
     """Programs started in this block do not get the keys of the store from our environment."""
-    hidden = {name: value for name, value in os.environ.items() if name not in without_keys(os.environ)}
+    kept = without_keys(os.environ)
+    hidden = {name: value for name, value in os.environ.items() if name not in kept}
     for name in hidden:
         del os.environ[name]
     try:

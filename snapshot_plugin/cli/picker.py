@@ -1,4 +1,4 @@
-"""Picking a session on a terminal: type to search, see what it is about, take it. Drawn on stderr."""
+"""Picking a session, or a snapshot of one, on a terminal: type to search, see what it is about. Drawn on stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from prompt_toolkit.application import Application
@@ -22,12 +22,14 @@ from prompt_toolkit.output import ColorDepth, create_output
 from prompt_toolkit.styles import Style
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.choices import Choices, Glimpse, glimpse_of
-from snapshot_plugin.cli.picker_view import footer, list_of, preview_of
+from snapshot_plugin.cli.choices import Choices, Glimpse, Place, change_of, glimpse_of
+from snapshot_plugin.cli.picker_view import footer, list_of, past_of, preview_of
 from snapshot_plugin.cli.remembered import recall, remember
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.operations.comparing import compare_snapshots
 from snapshot_plugin.operations.scope import here
-from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.operations.session_rows import SessionRow, session_rows
+from snapshot_plugin.operations.showing import SnapshotRow, snapshot_row
 from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
@@ -45,8 +47,33 @@ _PAGE = 10
 _FILE = "picker"
 
 
+class _Picked(NamedTuple):
+    """What a person chose: a session, or one of its older snapshots."""
+
+    row: SessionRow
+    seq: int | None = None
+
+
 async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> SessionRow | None:
-    """Have a person choose; None if they would rather not. The scope they chose is remembered."""
+    """Have a person choose a session to go on with; None if they would rather not.
+
+    An older snapshot of a session is branched, as sessions go on from their newest one. `asnap undo` takes the
+    branch back.
+    """
+    picked = await _picked(call, store, rows)
+    if picked is None or picked.seq is None:
+        return picked.row if picked else None
+    from snapshot_plugin.operations.branches import fork
+
+    done = await fork(call.work, store, f"{picked.row.session_id}@{picked.seq}")
+    call.out.note(
+        f"branched {picked.row.name} at snapshot {picked.seq}; {call.out.run('asnap undo')} takes it back"
+    )
+    return next(row for row in await session_rows(store) if row.session_id == done.session_id)
+
+
+async def _picked(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> _Picked | None:
+    """What was chosen. The scope is remembered."""
     choices = Choices(rows, here(), everywhere=recall(call, _FILE).get("everywhere") is True)
     if not choices.shown:
         choices.toggle_scope()
@@ -61,18 +88,34 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
 
 async def _learn(store: SnapshotStore, picker: _Picker) -> None:
     """Look into conversations one by one; when all that matter are known, wait for the cursor to move."""
+    choices = picker.choices
     while True:
         picker.moved = anyio.Event()
-        session_id = picker.choices.to_learn(_LEARN)
-        if session_id is None:
+        if session_id := choices.unread:
+            choices.learn_past(session_id, await _past(store, session_id))
+        elif place := choices.to_learn(_LEARN):
+            choices.learn(place, await _glimpse(store, choices, place))
+        else:
             await picker.moved.wait()
             continue
-        try:
-            glimpse = glimpse_of(await store.load(session_id))
-        except SnapshotError as error:
-            glimpse = Glimpse(problem=plain(error.message))
-        picker.choices.learn(session_id, glimpse)
         picker.application.invalidate()
+
+
+async def _past(store: SnapshotStore, session_id: str) -> Sequence[SnapshotRow]:
+    try:
+        return [snapshot_row(meta) for meta in await store.history(session_id)]
+    except SnapshotError:
+        return ()
+
+
+async def _glimpse(store: SnapshotStore, choices: Choices, place: Place) -> Glimpse:
+    before = choices.before(place)
+    try:
+        if place.seq is not None and before is not None:
+            return change_of(await compare_snapshots(store, place.session_id, before, place.seq))
+        return glimpse_of(await store.load(place.session_id, at=place.seq))
+    except SnapshotError as error:
+        return Glimpse(problem=plain(error.message))
 
 
 class _Picker:
@@ -80,7 +123,7 @@ class _Picker:
 
     def __init__(self, choices: Choices, now: datetime, *, colour: bool) -> None:
         self.choices, self._now = choices, now
-        self.taken: SessionRow | None = None
+        self.taken: _Picked | None = None
         self.moved = anyio.Event()
         self._output = create_output(stdout=sys.stderr)
         self.application: Application[None] = Application(
@@ -127,11 +170,12 @@ class _Picker:
     def _list(self) -> StyleAndTextTuples:
         taken = 2 if self._size.columns >= _WIDE else 3 + _PREVIEW_LINES
         lines = max(1, self._size.rows - taken)
-        return [*list_of(self.choices, self._now, columns=self._list_columns, lines=lines)]
+        draw = past_of if self.choices.opened else list_of
+        return [*draw(self.choices, self._now, columns=self._list_columns, lines=lines)]
 
     def _preview(self) -> StyleAndTextTuples:
-        row = self.choices.chosen
-        glimpse = self.choices.glimpse(row.session_id) if row else None
+        row, place = self.choices.chosen, self.choices.under_the_cursor
+        glimpse = self.choices.glimpse(place) if place else None
         columns = self._size.columns - (self._list_columns + 1 if self._size.columns >= _WIDE else 0)
         return [*preview_of(row, glimpse, self._now, columns=columns)]
 
@@ -151,7 +195,10 @@ class _Picker:
             self._bind(keys, key, functools.partial(self.choices.move, by))
         self._bind(keys, "tab", self.choices.toggle_scope)
         self._bind(keys, "enter", self._take)
-        for key in ("escape", "c-c", "c-d"):
+        self._bind(keys, "right", self.choices.open)
+        self._bind(keys, "left", self.choices.close)
+        self._bind(keys, "escape", self._back)
+        for key in ("c-c", "c-d"):
             self._bind(keys, key, self._leave)
         return keys
 
@@ -161,10 +208,18 @@ class _Picker:
             act()
             self.moved.set()
 
+    def _back(self) -> None:
+        if self.choices.opened:
+            self.choices.close()
+        else:
+            self._leave()
+
     def _leave(self) -> None:
         self.application.exit()
 
     def _take(self) -> None:
-        self.taken = self.choices.chosen
-        if self.taken:
+        row, snapshot = self.choices.chosen, self.choices.snapshot
+        if row:
+            is_old = snapshot is not None and snapshot.seq != row.seq
+            self.taken = _Picked(row, snapshot.seq if snapshot and is_old else None)
             self.application.exit()

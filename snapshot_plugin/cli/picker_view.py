@@ -8,9 +8,9 @@ from datetime import datetime
 
 from snapshot_plugin.cli.choices import Choices, Glimpse
 from snapshot_plugin.operations.session_rows import SessionRow, marks
-from snapshot_plugin.operations.text import ago, count, cut, long_ago, pad, plain, width
+from snapshot_plugin.operations.text import ago, count, cut, long_ago, pad, plain, several, width
 
-__all__ = ["Fragment", "footer", "list_of", "preview_of"]
+__all__ = ["Fragment", "footer", "list_of", "past_of", "preview_of"]
 
 Fragment = tuple[str, str]
 """A style and a text."""
@@ -41,11 +41,34 @@ def _line(row: SessionRow, now: datetime, columns: int, widest: int, *, is_at: b
     mark = next((mark.split()[0] for mark in marks(row)), "")
     tail = f" {agent}{pad(ago(row.changed_at, now), _AGE, right=True)} {pad(mark, 9)}"
     room = columns - widest - width(tail) - 3
-    title = plain(row.title or "") or "(untitled)"
     yield style, "> " if is_at else "  "
     yield f"{style}class:id", pad(row.short_id, widest)
-    yield style, " " + pad(cut(title, room), max(0, room))
+    yield style, " " + pad(cut(row.name, room), max(0, room))
     yield f"{style}class:dim", tail + "\n"
+
+
+def past_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> list[Fragment]:
+    """The snapshots of the session that is open, around the cursor, one a line."""
+    past, position = choices.past, choices.past_position
+    if not past:
+        return [("class:dim", "  …")]
+    start = max(0, min(position - lines // 2, len(past) - lines))
+    fragments: list[Fragment] = []
+    for number, each in enumerate(past[start : start + max(1, lines)], start):
+        style = "class:at " if number == position else ""
+        marks = ", ".join(
+            (*each.tags, *([each.state] if each.state != "ok" else []), *(["newest"] if not number else []))
+        )
+        told = (
+            f"{pad(ago(each.saved_at, now), _AGE, right=True)}  {several(each.messages, 'message')}, {each.trigger}"
+        )
+        words = cut(plain(f"{told}  {marks}" if marks else told), max(4, columns - 9))
+        fragments += [
+            (style, "> " if number == position else "  "),
+            (f"{style}class:id", pad(f"@{each.seq}", 6)),
+            (style, f" {words}\n"),
+        ]
+    return fragments
 
 
 def preview_of(row: SessionRow | None, glimpse: Glimpse | None, now: datetime, *, columns: int) -> list[Fragment]:
@@ -61,7 +84,7 @@ def _about(row: SessionRow, now: datetime) -> list[Fragment]:
         f"{count(row.tokens)} tokens" if row.tokens else "",
     ]
     return [
-        ("bold", plain(row.title or "") or "(untitled)"),
+        ("bold", row.name),
         ("", " · ".join(fact for fact in (*facts, long_ago(row.changed_at, now)) if fact)),
         ("class:dim", plain(row.cwd or "")),
         ("class:bad" if row.state != "ok" else "", ", ".join(marks(row))),
@@ -73,15 +96,22 @@ def _words(glimpse: Glimpse | None) -> list[Fragment]:
         return [("class:dim", "…")]
     if glimpse.problem:
         return [("class:bad", glimpse.problem)]
+    if glimpse.changed:
+        return [("class:id", f"since the snapshot before: {glimpse.changed}"), ("", glimpse.last)]
     last = glimpse.last if glimpse.last != glimpse.first else ""
     return [("", glimpse.first), ("class:dim", "…" if last else ""), ("", last)]
 
 
 def footer(choices: Choices, *, columns: int) -> list[Fragment]:
     """How many there are, and the keys."""
+    if choices.opened:
+        known = f"{len(choices.past)} snapshots"
+        newest = choices.past_position == 0
+        act = "Enter resume" if newest else "Enter branch here and resume"
+        return [("class:dim", cut(f"{known} · ↑↓ move · {act} · ← sessions", columns))]
     scope, other = ("all", "here") if choices.everywhere else ("here", "all")
     known = f"{len(choices.shown)} of {choices.total} ({scope})"
-    text = f"{known} · ↑↓ move · Tab {other} · Enter resume · Esc quit"
+    text = f"{known} · ↑↓ move · → snapshots · Tab {other} · Enter resume · Esc quit"
     if width(text) > columns:
         text = f"{len(choices.shown)}/{choices.total} Tab {other} Enter resume Esc quit"
     return [("class:dim", cut(text, columns))]

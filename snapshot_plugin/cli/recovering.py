@@ -17,15 +17,12 @@ from snapshot_plugin.operations.text import plain, several
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["recover_first"]
+__all__ = ["left_behind", "recover_first"]
 
 
 async def recover_first(call: Call, store: SnapshotStore) -> None:
     """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
-    from snapshot_plugin.live.owners import abandoned
-
-    root = getattr(store, "path", None)
-    if not await anyio.to_thread.run_sync(lambda: abandoned(root) if root else _elsewhere(store)):
+    if not await left_behind(store):
         return
 
     from snapshot_plugin.live.recovery import recover
@@ -36,6 +33,14 @@ async def recover_first(call: Call, store: SnapshotStore) -> None:
             call.out.note(f"session {plain(found.session_id)} ended unexpectedly; {changes} recovered", fg="yellow")
         elif found.problem:
             call.out.detail(f"session {plain(found.session_id)} not recovered: {plain(found.problem)}")
+
+
+async def left_behind(store: SnapshotStore) -> Sequence[str]:
+    """The sessions whose process was killed, and that were not recovered yet."""
+    from snapshot_plugin.live.owners import abandoned
+
+    root = getattr(store, "path", None)
+    return await anyio.to_thread.run_sync(lambda: abandoned(root) if root else _elsewhere(store))
 
 
 def _elsewhere(store: SnapshotStore) -> Sequence[str]:

@@ -6,6 +6,7 @@ The address itself is never on a command line, where other users of the machine 
 from __future__ import annotations
 
 import html
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,8 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.codec.sources import without_keys
 
 __all__ = ["start_page"]
+
+_OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
 
 
 @contextmanager
@@ -30,11 +34,10 @@ def start_page(call: Call, address: str) -> Iterator[None]:
 
 
 def _open(call: Call, address: str) -> None:
-    import webbrowser
+    import subprocess
 
-    try:
-        found = webbrowser.open(address)
-    except (webbrowser.Error, OSError):
-        found = False
-    if not found and sys.stderr.isatty():
+    # Another process, because `webbrowser` gives the browser our environment, and the store's key is in it.
+    line = [sys.executable, "-P", "-c", _OPEN, address]
+    done = subprocess.run(line, env=without_keys(os.environ), check=False)  # noqa: S603 — ourselves
+    if done.returncode and sys.stderr.isatty():
         call.out.note("no browser was found here: open the address yourself")

@@ -7,6 +7,7 @@ the arguments of a command, which may hold one.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 KEYRING_SERVICE: Final = "asnap"
+_WITH_PASSWORD: Final = re.compile(r"[a-z0-9+]+://(?:[^/@]*:[^@]+@|.*[?&]password=)", re.IGNORECASE)
 _MAX_BYTES: Final = 65536
 """No secret is longer; a path that was mistyped may lead to a file that is."""
 
@@ -141,20 +143,28 @@ class KeyringKey:
 
     def secret(self) -> bytes:
         """The entry's password."""
-        password = self._ask(lambda keyring: keyring.get_password(self.service, self.username))
+        password = self._password()
         if password is None:
-            raise KeyMissing(f"{self._name} does not exist")
+            raise KeyMissing(f"{self._name} does not exist", hint="check the name of the entry")
         return _checked(_encoded(password), self._name)
+
+    def exists(self) -> bool:
+        """Whether there is such an entry."""
+        return self._password() is not None
 
     def keep(self, secret: str) -> None:
         """Make the entry. `InvalidInput` if there is one: a key is never overwritten."""
-        if self._ask(lambda keyring: keyring.get_password(self.service, self.username)) is not None:
+        if self.exists():
             raise InvalidInput(f"{self._name} exists already", hint="name a new entry: a key is never overwritten")
         self._ask(lambda keyring: keyring.set_password(self.service, self.username, secret))
 
     @property
     def _name(self) -> str:
         return f"the keyring entry {self.service}/{self.username}"
+
+    def _password(self) -> str | None:
+        found: str | None = self._ask(lambda keyring: keyring.get_password(self.service, self.username))
+        return found
 
     def _ask(self, work: Callable[[Any], Any]) -> Any:
         try:
@@ -168,7 +178,8 @@ class KeyringKey:
         try:
             return work(keyring)
         except KeyringError as error:
-            raise KeyMissing(f"{self._name} cannot be reached: {type(error).__name__}") from None
+            hint = "unlock the keyring, or use a key file, a key command or a passphrase"
+            raise KeyMissing(f"{self._name} cannot be reached: {type(error).__name__}", hint=hint) from None
 
 
 def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
@@ -193,9 +204,15 @@ def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
 
 
 def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* for a child process: without the variables that hold a store's key, or lead to it."""
+    """*environ* for a child process: without the variables that hold a store's key, or lead to it.
+
+    The address of a store counts if it holds a password.
+    """
     secret = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
-    return {name: value for name, value in environ.items() if not name.startswith(secret)}
+    kept = {name: value for name, value in environ.items() if not name.startswith(secret)}
+    if _WITH_PASSWORD.match(kept.get("ASNAP_STORE", "")):
+        del kept["ASNAP_STORE"]
+    return kept
 
 
 def _split(command: str) -> tuple[str, ...]:

@@ -1,46 +1,33 @@
-"""`SnapshotHistoryProvider`: conversations of Microsoft's agent-framework as sessions of a snapshot store.
+"""`SnapshotHistoryProvider` and `SnapshotCheckpointStorage`: Microsoft's agent-framework on a snapshot store.
 
 ::
 
     agent = Agent(client, context_providers=[SnapshotHistoryProvider("sessions")])
+    workflow = WorkflowBuilder(..., checkpoint_storage=SnapshotCheckpointStorage("sessions")).build()
 
-Takes the place of `FileHistoryProvider`, with syncs, history, integrity checks and encryption. Install
+They take the place of `FileHistoryProvider` and `FileCheckpointStorage`: durable, checked, encrypted. Install
 ``snapshot-plugin[agent-framework]``.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_framework import HistoryProvider, Message
 from agent_framework._sessions import filter_new_messages
 
 from snapshot_plugin.frameworks.agent_framework_messages import json_of, message_of
-from snapshot_plugin.frameworks.conversations import check_format, described
-from snapshot_plugin.frameworks.places import open_place
-from snapshot_plugin.frameworks.sessions import (
-    Change,
-    SharedSession,
-    new_session,
-    session_id_for,
-    shared_session,
-)
+from snapshot_plugin.frameworks.agent_framework_workflows import SnapshotCheckpointStorage
+from snapshot_plugin.frameworks.conversations import checked, described
+from snapshot_plugin.frameworks.sessions import Key, LabelledSnapshot, OpenSessions, Place, new_session
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
-from snapshot_plugin.store.recent import Recent
 
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.sources import KeySource
-    from snapshot_plugin.store.base import SnapshotStore
-    from snapshot_plugin.store.sync import SyncStore
-
-__all__ = ["SnapshotHistoryProvider"]
+__all__ = ["SnapshotCheckpointStorage", "SnapshotHistoryProvider"]
 
 FRAMEWORK = "agent-framework"
 FORMAT = 1
-_SESSIONS = 64
 _DEFAULT = "default"
 """The session of an agent that is run without one, as the framework's own providers name it."""
 
@@ -57,15 +44,14 @@ class SnapshotHistoryProvider(HistoryProvider):
 
     def __init__(
         self,
-        place: str | os.PathLike[str] | SnapshotStore | SyncStore,
-        key: str | KeySource | None = None,
+        place: Place,
+        key: Key = None,
         *,
         source_id: str = "snapshot_history",
         **flags: Any,
     ) -> None:
         super().__init__(source_id, **flags)
-        self.store = open_place(place, key)
-        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+        self._sessions = OpenSessions(place, key)
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **options: Any
@@ -87,20 +73,15 @@ class SnapshotHistoryProvider(HistoryProvider):
         if messages:
             await in_thread(self._add, session_id or _DEFAULT, messages)
 
-    def _shared(self, session_id: str) -> SharedSession:
-        session = shared_session(self.store, session_id_for(session_id))
-        self._recent.put(session.session_id, session)
-        return session
-
     def _read(self, session_id: str) -> list[Message]:
-        head = _checked(self._shared(session_id).current())
+        head = checked(self._sessions.session(session_id).current(), FRAMEWORK)
         return [Message.from_dict(json_of(each)) for each in head.messages] if head else []
 
     def _add(self, session_id: str, given: Sequence[Message]) -> None:
-        session = self._shared(session_id)
+        session = self._sessions.session(session_id)
 
-        def change(head: SessionSnapshot | None) -> Change | None:
-            base = _checked(head) or new_session(session.session_id, FRAMEWORK)
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
+            base = checked(head, FRAMEWORK) or new_session(session.session_id, FRAMEWORK)
             # Only the end can overlap, unless the whole transcript is given again.
             known = base.messages[-len(given) :]
             fresh = filter_new_messages([Message.from_dict(json_of(each)) for each in known], given)
@@ -111,12 +92,6 @@ class SnapshotHistoryProvider(HistoryProvider):
             if FRAMEWORK not in base.plugins:
                 facts["plugins"] = {**base.plugins, FRAMEWORK: FORMAT}
             labels = {"framework": FRAMEWORK, "session": session_id}
-            return Change(described(base, (*base.messages, *added), **facts), labels)
+            return LabelledSnapshot(described(base, (*base.messages, *added), **facts), labels)
 
         session.change(change)
-
-
-def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
-    if found is not None:
-        check_format(FRAMEWORK, found.session_id, found.plugins.get(FRAMEWORK), FORMAT)
-    return found

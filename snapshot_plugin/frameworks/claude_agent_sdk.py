@@ -11,34 +11,27 @@ Install ``snapshot-plugin[claude-agent-sdk]``.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from claude_agent_sdk import SessionStore, fold_session_summary
 
 from snapshot_plugin.frameworks.claude_entries import entry_of, message_of, model_of
-from snapshot_plugin.frameworks.conversations import check_format, described
-from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.conversations import checked, described
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
-    Change,
+    Key,
+    LabelledSnapshot,
+    OpenSessions,
+    Place,
     SharedSession,
     labelled,
     new_session,
-    session_id_for,
-    shared_session,
 )
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
-from snapshot_plugin.store.recent import Recent
-
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.sources import KeySource
-    from snapshot_plugin.store.base import SnapshotStore
-    from snapshot_plugin.store.sync import SyncStore
 
 __all__ = ["SnapshotSessionStore"]
 
@@ -46,7 +39,6 @@ FRAMEWORK = "claude-agent-sdk"
 FORMAT = 1
 _SUMMARY = f"{FRAMEWORK}:summary"
 _SUBPATH = "subpath"
-_SESSIONS = 64
 
 
 class SnapshotSessionStore(SessionStore):
@@ -57,11 +49,8 @@ class SnapshotSessionStore(SessionStore):
         key: a passphrase or key source; everything but ids is then encrypted.
     """
 
-    def __init__(
-        self, place: str | os.PathLike[str] | SnapshotStore | SyncStore, key: str | KeySource | None = None
-    ) -> None:
-        self.store = open_place(place, key)
-        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+    def __init__(self, place: Place, key: Key = None) -> None:
+        self._sessions = OpenSessions(place, key)
 
     async def append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
         """Add entries to a transcript, all or none, in the order of the calls."""
@@ -92,10 +81,7 @@ class SnapshotSessionStore(SessionStore):
 
     def _session(self, key: Mapping[str, Any], *, sub: bool) -> SharedSession:
         project = hashlib.sha256(key["project_key"].encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        session_id = session_id_for(f"{key['session_id']}.{project}") + (COMPANION if sub else "")
-        session = shared_session(self.store, session_id)
-        self._recent.put(session_id, session)
-        return session
+        return self._sessions.session(f"{key['session_id']}.{project}", COMPANION if sub else "")
 
     def _append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
         subpath = key.get(_SUBPATH)
@@ -104,13 +90,13 @@ class SnapshotSessionStore(SessionStore):
 
     def _appended(
         self, head: SessionSnapshot | None, key: Mapping[str, Any], entries: Sequence[Any], added: Sequence[Message]
-    ) -> Change | None:
+    ) -> LabelledSnapshot | None:
         subpath = key.get(_SUBPATH)
         known = {_identity(message) for message in head.messages} if head else set()
         fresh = [at for at, each in enumerate(added) if each.id is None or _identity(each) not in known]
         if not fresh:
             return None
-        base = _checked(head) or new_session(self._session(key, sub=bool(subpath)).session_id, FRAMEWORK)
+        base = checked(head, FRAMEWORK) or new_session(self._session(key, sub=bool(subpath)).session_id, FRAMEWORK)
         about = {"project": key["project_key"], "session": key["session_id"]}
         plugins = {**base.plugins, FRAMEWORK: {"format": FORMAT, **about}}
         if not subpath:
@@ -122,11 +108,11 @@ class SnapshotSessionStore(SessionStore):
         cwd = next((each["cwd"] for each in entries if isinstance(each.get("cwd"), str)), base.config.cwd)
         if models or cwd != base.config.cwd:
             facts["config"] = base.config.evolve(model=models[-1] if models else base.config.model, cwd=cwd)
-        return Change(described(base, messages, **facts), {"framework": FRAMEWORK, **about})
+        return LabelledSnapshot(described(base, messages, **facts), {"framework": FRAMEWORK, **about})
 
     def _messages(self, key: Mapping[str, Any]) -> tuple[Message, ...]:
         subpath = key.get(_SUBPATH)
-        head = _checked(self._session(key, sub=bool(subpath)).current())
+        head = checked(self._session(key, sub=bool(subpath)).current(), FRAMEWORK)
         messages = head.messages if head else ()
         return tuple(each for each in messages if each.metadata.get(_SUBPATH) == subpath) if subpath else messages
 
@@ -134,16 +120,16 @@ class SnapshotSessionStore(SessionStore):
         return [entry_of(message) for message in self._messages(key)] or None
 
     def _project(self, project_key: str) -> Iterator[tuple[SnapshotMeta, str]]:
-        for meta, about in labelled(self.store, FRAMEWORK, "project", "session"):
+        for meta, about in labelled(self._sessions.store, FRAMEWORK, "project", "session"):
             if about.get("project") == project_key and not meta.session_id.endswith(COMPANION):
                 yield meta, about["session"]
 
     def _summary(self, meta: SnapshotMeta, session_id: str) -> dict[str, Any]:
-        kept = self.store.section(meta.session_id, "plugins", _SUMMARY) or {}
+        kept = self._sessions.store.section(meta.session_id, "plugins", _SUMMARY) or {}
         return {**_listed(meta, session_id), "data": kept.get("data", {})}
 
     def _subkeys(self, key: Mapping[str, Any]) -> list[str]:
-        head = _checked(self._session(key, sub=True).current())
+        head = checked(self._session(key, sub=True).current(), FRAMEWORK)
         return sorted({each.metadata[_SUBPATH] for each in head.messages}) if head else []
 
     def _delete(self, key: Mapping[str, Any]) -> None:
@@ -155,22 +141,15 @@ class SnapshotSessionStore(SessionStore):
                 companion.delete()
                 return
 
-            def without(head: SessionSnapshot | None) -> Change | None:
+            def without(head: SessionSnapshot | None) -> LabelledSnapshot | None:
                 kept = (
                     tuple(each for each in head.messages if each.metadata.get(_SUBPATH) != subpath) if head else ()
                 )
                 if head is None or len(kept) == len(head.messages):
                     return None
-                return Change(described(head, kept), {"framework": FRAMEWORK})
+                return LabelledSnapshot(described(head, kept), {"framework": FRAMEWORK})
 
             companion.change(without)
-
-
-def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
-    if found is not None:
-        about = found.plugins.get(FRAMEWORK)
-        check_format(FRAMEWORK, found.session_id, about.get("format") if isinstance(about, dict) else None, FORMAT)
-    return found
 
 
 def _in(subpath: str | None, message: Message) -> Message:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from snapshot_plugin.frameworks.sessions import WORKFLOW
+
 __all__ = ["how_to_continue"]
 
 _LINES = {
@@ -10,6 +12,8 @@ _LINES = {
     "claude-agent-sdk": "ClaudeAgentOptions(resume={id!r}, session_store=SnapshotSessionStore({place!r}))",
     "agent-framework": "Agent(client, context_providers=[SnapshotHistoryProvider({place!r})])"
     ".run(prompt, session=AgentSession(session_id={id!r}))",
+    "agent-framework-workflow": "WorkflowBuilder(name={id!r}, …, "
+    "checkpoint_storage=SnapshotCheckpointStorage({place!r})).build().run(checkpoint_id=…)",
     "google-adk": "Runner(…, session_service=SnapshotSessionService({place!r})).run_async(…, session_id={id!r})",
     "pydantic-ai": "await agent.run(prompt, conversation=await SnapshotConversationStore({place!r}).load({id!r}))",
     "persistent": "async with persistent_session(agent, agent_id={id!r}, store={place!r}): ...",
@@ -23,5 +27,5 @@ def how_to_continue(provider_type: str | None, session_id: str, place: str) -> s
     line = _LINES.get(provider_type or "")
     if line is None:
         return None
-    name = session_id.rpartition(".")[0] if provider_type in _SUFFIXED else session_id
+    name = session_id.rpartition(".")[0] if provider_type in _SUFFIXED else session_id.removesuffix(WORKFLOW)
     return line.format(id=name or session_id, place=place)

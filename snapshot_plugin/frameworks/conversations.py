@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
 from snapshot_plugin.model.frozen import MAX_DEPTH, thaw
 from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
 
-__all__ = ["check_format", "described", "is_exact_json", "opaque", "raw_of", "title_of"]
+__all__ = ["checked", "described", "is_exact_json", "opaque", "raw_of", "title_of"]
 
 _TITLE = 80
 _RAW = "raw"
@@ -91,10 +91,23 @@ def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
     return kind is dict and all(type(k) is str and is_exact_json(v, levels - 1) for k, v in value.items())
 
 
-def check_format(framework: str, session_id: str, found: object, known: int) -> None:
-    """Raise `InvalidSnapshotVersion` if a newer release of the adapter wrote the session."""
-    if type(found) is int and found > known:
-        raise InvalidSnapshotVersion(
-            f"session {session_id} was written by a newer {framework} adapter (format {found}, known: {known})",
-            session_id=session_id, hint="upgrade snapshot-plugin",
+def checked(found: SessionSnapshot | None, framework: str, known: int = 1) -> SessionSnapshot | None:
+    """*found*, if this adapter can read it.
+
+    Raises:
+        InvalidInput: the session belongs to another framework, or to none.
+        InvalidSnapshotVersion: a newer release of the adapter wrote it.
+    """
+    if found is not None and found.provider_type != framework:
+        raise InvalidInput(
+            f"session {found.session_id} belongs to {found.provider_type}, not to {framework}",
+            session_id=found.session_id, hint="use another id, or a place of its own",
         )  # fmt: skip
+    about = found.plugins.get(framework) if found else None
+    written = about.get("format") if isinstance(about, dict) else about
+    if found is not None and type(written) is int and written > known:
+        raise InvalidSnapshotVersion(
+            f"a newer {framework} adapter wrote session {found.session_id} (format {written}, known: {known})",
+            session_id=found.session_id, hint="upgrade snapshot-plugin",
+        )  # fmt: skip
+    return found

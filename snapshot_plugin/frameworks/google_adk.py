@@ -11,11 +11,10 @@ share, is in companion sessions that lists hide. Install ``snapshot-plugin[googl
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -25,34 +24,27 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
-from snapshot_plugin.frameworks.conversations import check_format, described
+from snapshot_plugin.frameworks.conversations import checked, described
 from snapshot_plugin.frameworks.google_events import json_of, message_of
-from snapshot_plugin.frameworks.places import open_place
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
-    Change,
+    Key,
+    LabelledSnapshot,
+    OpenSessions,
+    Place,
     SharedSession,
     labelled,
     new_session,
-    session_id_for,
-    shared_session,
 )
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
-from snapshot_plugin.store.recent import Recent
-
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.sources import KeySource
-    from snapshot_plugin.store.base import SnapshotStore
-    from snapshot_plugin.store.sync import SyncStore
 
 __all__ = ["SnapshotSessionService"]
 
 FRAMEWORK = "google-adk"
 FORMAT = 1
 _STATE = f"{FRAMEWORK}:state"
-_SESSIONS = 64
 _PREFIXES = {"app": State.APP_PREFIX, "user": State.USER_PREFIX}
 
 
@@ -64,11 +56,8 @@ class SnapshotSessionService(BaseSessionService):
         key: a passphrase or key source; everything but ids is then encrypted.
     """
 
-    def __init__(
-        self, place: str | os.PathLike[str] | SnapshotStore | SyncStore, key: str | KeySource | None = None
-    ) -> None:
-        self.store = open_place(place, key)
-        self._kept = _Sessions(self.store)
+    def __init__(self, place: Place, key: Key = None) -> None:
+        self._kept = _Work(OpenSessions(place, key))
 
     async def create_session(
         self,
@@ -113,12 +102,11 @@ class SnapshotSessionService(BaseSessionService):
         return event
 
 
-class _Sessions:
+class _Work:
     """The work of the service, in a worker thread."""
 
-    def __init__(self, store: SyncStore) -> None:
-        self._store = store
-        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+    def __init__(self, sessions: OpenSessions) -> None:
+        self._sessions = sessions
 
     def create(self, key: tuple[str, str, str], state: Mapping[str, Any]) -> Session:
         """See `create_session`."""
@@ -126,7 +114,7 @@ class _Sessions:
             raise AlreadyExistsError(f"Session with id {key[2]} already exists.")
         own = self._share(key, state)
 
-        def change(head: SessionSnapshot | None) -> Change:
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot:
             if head is not None:
                 raise AlreadyExistsError(f"Session with id {key[2]} already exists.")
             made = new_session(self._session(key).session_id, FRAMEWORK)
@@ -140,7 +128,7 @@ class _Sessions:
 
     def get(self, key: tuple[str, str, str], config: GetSessionConfig | None) -> Session | None:
         """See `get_session`."""
-        head = _checked(self._session(key).current())
+        head = checked(self._session(key).current(), FRAMEWORK)
         if head is None:
             return None
         messages = head.messages
@@ -158,11 +146,13 @@ class _Sessions:
         return sorted(found, key=lambda each: (each.last_update_time, each.user_id, each.id))
 
     def _of(self, app_name: str, user_id: str | None) -> Iterator[tuple[tuple[str, str, str], Mapping[str, Any]]]:
-        for meta, about in labelled(self._store, FRAMEWORK, "app", "user", "session"):
+        for meta, about in labelled(self._sessions.store, FRAMEWORK, "app", "user", "session"):
             named = (about.get("app"), about.get("user"), about.get("session"))
             if meta.session_id.endswith(COMPANION) or named[0] != app_name or user_id not in (None, named[1]):
                 continue
-            sections = {name: self._store.section(meta.session_id, "plugins", name) for name in (FRAMEWORK, _STATE)}
+            sections = {
+                name: self._sessions.store.section(meta.session_id, "plugins", name) for name in (FRAMEWORK, _STATE)
+            }
             yield (app_name, str(named[1]), str(named[2])), sections
 
     def delete(self, key: tuple[str, str, str]) -> None:
@@ -173,14 +163,14 @@ class _Sessions:
         """Save an event; False if it was there already. Shared state is saved first: that can be repeated."""
         message = message_of(event.model_dump(mode="json", exclude_none=True))
         session, added = self._session(key), True
-        known = _checked(session.current())
+        known = checked(session.current(), FRAMEWORK)
         if known is None:
             raise SessionNotFoundError(f"Session {key[2]} not found.")
         if _has(known, message):
             return False
         own = self._share(key, event.actions.state_delta if event.actions else {})
 
-        def change(head: SessionSnapshot | None) -> Change | None:
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
             nonlocal added
             if head is None:
                 raise SessionNotFoundError(f"Session {key[2]} not found.")
@@ -195,7 +185,7 @@ class _Sessions:
 
     def shared_state(self, app_name: str, user_id: str | None = None) -> dict[str, Any]:
         """The state of an app, or of a user of it."""
-        head = _checked(self._companion(app_name, user_id).current())
+        head = checked(self._companion(app_name, user_id).current(), FRAMEWORK)
         return dict(thaw(head.plugins.get(_STATE, {}))) if head else {}
 
     def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,21 +201,23 @@ class _Sessions:
 
     @staticmethod
     def _extend(session: SharedSession, more: Mapping[str, Any]) -> None:
-        def change(head: SessionSnapshot | None) -> Change:
-            base = _checked(head) or new_session(session.session_id, FRAMEWORK)
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot:
+            base = checked(head, FRAMEWORK) or new_session(session.session_id, FRAMEWORK)
             state = {**base.plugins.get(_STATE, {}), **more}
             made = base.evolve(plugins={FRAMEWORK: {"format": FORMAT}, _STATE: state}, updated_at=session.now())
-            return Change(made, {"framework": FRAMEWORK})
+            return LabelledSnapshot(made, {"framework": FRAMEWORK})
 
         session.change(change)
 
     @staticmethod
-    def _change(base: SessionSnapshot, key: tuple[str, str, str], own: Mapping[str, Any], when: float) -> Change:
+    def _change(
+        base: SessionSnapshot, key: tuple[str, str, str], own: Mapping[str, Any], when: float
+    ) -> LabelledSnapshot:
         about = {"app": key[0], "user": key[1], "session": key[2]}
         state = {**base.plugins.get(_STATE, {}), **own} if own else base.plugins.get(_STATE, {})
         core = {"format": FORMAT, **about, "last_update_time": when}
         made = base.evolve(plugins={**base.plugins, FRAMEWORK: core, _STATE: state})
-        return Change(made, {"framework": FRAMEWORK, **about})
+        return LabelledSnapshot(made, {"framework": FRAMEWORK, **about})
 
     def _made(self, key: tuple[str, str, str], sections: Mapping[str, Any], events: list[Event]) -> Session:
         state = dict(thaw(sections.get(_STATE) or {}))
@@ -238,16 +230,11 @@ class _Sessions:
         )
 
     def _session(self, key: tuple[str, str, str]) -> SharedSession:
-        return self._shared(session_id_for(f"{key[2]}.{_digest(key[:2])}"))
+        return self._sessions.session(f"{key[2]}.{_digest(key[:2])}")
 
     def _companion(self, app_name: str, user_id: str | None) -> SharedSession:
         owner = (app_name,) if user_id is None else (app_name, user_id)
-        return self._shared(f"state.{_digest(owner)}{COMPANION}")
-
-    def _shared(self, session_id: str) -> SharedSession:
-        session = shared_session(self._store, session_id)
-        self._recent.put(session_id, session)
-        return session
+        return self._sessions.session(f"state.{_digest(owner)}", COMPANION)
 
 
 _ALL_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
@@ -259,10 +246,3 @@ def _has(snapshot: SessionSnapshot, message: Message) -> bool:
 
 def _digest(names: tuple[str, ...]) -> str:
     return hashlib.sha256(repr(names).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
-    if found is not None:
-        about = found.plugins.get(FRAMEWORK)
-        check_format(FRAMEWORK, found.session_id, about.get("format") if isinstance(about, dict) else None, FORMAT)
-    return found

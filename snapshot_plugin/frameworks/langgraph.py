@@ -11,10 +11,9 @@ neither JSON nor messages go through LangGraph's own serializer; pickles are ref
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -29,25 +28,20 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.frameworks.checkpoints import CheckpointKey
 from snapshot_plugin.frameworks.langgraph_checkpoints import Codec, core_of
 from snapshot_plugin.frameworks.langgraph_threads import (
-    Key,
     Thread,
     ancestors,
     loaded,
     matches,
     thread_ids,
 )
-from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.sessions import Key, Place, open_place
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.recent import Recent
-
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.sources import KeySource
-    from snapshot_plugin.store.base import SnapshotStore
-    from snapshot_plugin.store.sync import SyncStore
 
 __all__ = ["SnapshotSaver"]
 
@@ -68,8 +62,8 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
 
     def __init__(
         self,
-        place: str | os.PathLike[str] | SnapshotStore | SyncStore,
-        key: str | KeySource | None = None,
+        place: Place,
+        key: Key = None,
         *,
         serde: SerializerProtocol | None = None,
     ) -> None:
@@ -181,7 +175,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         gone = set(run_ids)
         for thread, _ in self._listed(None) if gone else ():
             index = thread.index()
-            keep = [key for key, entry in index.items() if entry.run not in gone]
+            keep = [key for key, entry in index.items() if entry.labels.get("run") not in gone]
             if len(keep) < len(index):
                 thread.keep(keep)
 
@@ -203,7 +197,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
             if latest or strategy == "delete":
                 thread.keep([*latest, *(key for each in latest for key in self._needed(thread, each))])
 
-    def _needed(self, thread: Thread, key: Key) -> Iterator[Key]:
+    def _needed(self, thread: Thread, key: CheckpointKey) -> Iterator[CheckpointKey]:
         """The ancestors that hold what delta channels of a checkpoint are made of."""
         [(snapshot, _)] = thread.load([key])
         metadata = (core_of(snapshot) or {}).get("metadata", {})

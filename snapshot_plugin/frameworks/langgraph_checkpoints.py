@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.frameworks.conversations import check_format, described, is_exact_json, opaque, raw_of
+from snapshot_plugin.frameworks.conversations import checked, described, is_exact_json, opaque, raw_of
 from snapshot_plugin.frameworks.langchain_messages import Mapped, langchain_message, mapped
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -33,11 +33,9 @@ _CHANNEL, _WRITES, _MESSAGES = f"{FRAMEWORK}:channel:", f"{FRAMEWORK}:writes:", 
 
 def core_of(snapshot: SessionSnapshot | None) -> Mapping[str, Any] | None:
     """The fields of the checkpoint that *snapshot* holds; None if it holds none."""
-    core = snapshot.plugins.get(CORE) if snapshot else None
-    if isinstance(core, dict) and snapshot:
-        check_format(FRAMEWORK, snapshot.session_id, core.get("format"), FORMAT)
-        return core
-    return None
+    found = checked(snapshot, FRAMEWORK)
+    core = found.plugins.get(CORE) if found else None
+    return core if isinstance(core, dict) else None
 
 
 def writes_prefix(ns: str, checkpoint_id: str) -> str:

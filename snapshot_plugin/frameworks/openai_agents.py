@@ -10,28 +10,30 @@ with it (`save_run_state`). Install ``snapshot-plugin[openai-agents]``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from agents import Agent, Runner
 from agents.memory.session import SessionABC
 from agents.memory.session_settings import SessionSettings
 from agents.run_state import RunState
 
-from snapshot_plugin.frameworks.conversations import check_format, described
+from snapshot_plugin.frameworks.conversations import checked, described
 from snapshot_plugin.frameworks.openai_items import item_of, message_of
-from snapshot_plugin.frameworks.places import open_place
-from snapshot_plugin.frameworks.sessions import Change, new_session, session_id_for, shared_session
+from snapshot_plugin.frameworks.sessions import (
+    Key,
+    LabelledSnapshot,
+    Place,
+    new_session,
+    open_place,
+    session_id_for,
+    shared_session,
+)
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.sources import KeySource
-    from snapshot_plugin.store.base import SnapshotStore
-    from snapshot_plugin.store.sync import SyncStore
-
-__all__ = ["SnapshotSession"]
+__all__ = ["SnapshotSession", "persistent_conversation"]
 
 FRAMEWORK = "openai-agents"
 FORMAT = 1
@@ -54,8 +56,8 @@ class SnapshotSession(SessionABC):
     def __init__(
         self,
         session_id: str,
-        place: str | os.PathLike[str] | SnapshotStore | SyncStore,
-        key: str | KeySource | None = None,
+        place: Place,
+        key: Key = None,
         *,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
@@ -127,13 +129,7 @@ class SnapshotSession(SessionABC):
         return await in_thread(work, *args)
 
     def _snapshot(self) -> SessionSnapshot | None:
-        return self._checked(self._session.current())
-
-    @staticmethod
-    def _checked(found: SessionSnapshot | None) -> SessionSnapshot | None:
-        if found is not None:
-            check_format(FRAMEWORK, found.session_id, found.plugins.get(FRAMEWORK), FORMAT)
-        return found
+        return checked(self._session.current(), FRAMEWORK)
 
     def _messages(self) -> tuple[Message, ...]:
         found = self._snapshot()
@@ -145,19 +141,21 @@ class SnapshotSession(SessionABC):
         return [item_of(each) for each in messages[first:]]
 
     def _replace(self, make: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> None:
-        def change(head: SessionSnapshot | None) -> Change | None:
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
             before = head.messages if head else ()
             after = make(before)
             return None if after is before else self._change(head, after)
 
         self._session.change(change)
 
-    def _change(self, head: SessionSnapshot | None, messages: tuple[Message, ...]) -> Change:
-        base = self._checked(head) or new_session(self._session.session_id, FRAMEWORK)
+    def _change(self, head: SessionSnapshot | None, messages: tuple[Message, ...]) -> LabelledSnapshot:
+        base = checked(head, FRAMEWORK) or new_session(self._session.session_id, FRAMEWORK)
         facts: dict[str, Any] = {"updated_at": max(base.updated_at, self._session.now())}
         if FRAMEWORK not in base.plugins:
             facts["plugins"] = {**base.plugins, FRAMEWORK: FORMAT}
-        return Change(described(base, messages, **facts), {"framework": FRAMEWORK, "session": self.session_id})
+        return LabelledSnapshot(
+            described(base, messages, **facts), {"framework": FRAMEWORK, "session": self.session_id}
+        )
 
     def _pop(self) -> Any | None:
         popped: list[Message] = []
@@ -175,12 +173,14 @@ class SnapshotSession(SessionABC):
             self._replace(lambda before: () if before else before)
 
     def _keep(self, state: Any | None) -> None:
-        def change(head: SessionSnapshot | None) -> Change | None:
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
             if state is None and (head is None or _RUN_STATE not in head.plugins):
                 return None
             made, labels = self._change(head, head.messages if head else ())
             plugins = {name: value for name, value in made.plugins.items() if name != _RUN_STATE}
-            return Change(made.evolve(plugins={**plugins, _RUN_STATE: state} if state else plugins), labels)
+            return LabelledSnapshot(
+                made.evolve(plugins={**plugins, _RUN_STATE: state} if state else plugins), labels
+            )
 
         self._session.change(change)
 
@@ -205,3 +205,23 @@ class SnapshotSession(SessionABC):
 
         self._replace(make)
         return replaced
+
+
+class _Conversation:
+    """The conversation of an agent in a `persistent_session`."""
+
+    framework = FRAMEWORK
+
+    def __init__(self, agent: Any, adapter: SnapshotSession) -> None:
+        self._agent, self.adapter = agent, adapter
+
+    async def run(self, prompt: Any, **options: Any) -> Any:
+        """See `Runner.run`. A run that waits for an approval is kept with the session."""
+        result = await Runner.run(self._agent, prompt, session=self.adapter, **options)
+        await self.adapter.save_run_state(result.to_state() if result.interruptions else None)
+        return result
+
+
+def persistent_conversation(agent: object, session_id: str, place: Place) -> _Conversation | None:
+    """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
+    return _Conversation(agent, SnapshotSession(session_id, place)) if isinstance(agent, Agent) else None

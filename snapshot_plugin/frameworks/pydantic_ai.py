@@ -13,12 +13,13 @@ is a session of its own that keeps the ids of the entries it shares. Install ``s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_ai import Conversation
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -27,39 +28,34 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from snapshot_plugin.frameworks.conversations import check_format, described, title_of
-from snapshot_plugin.frameworks.places import open_place
+from snapshot_plugin.frameworks.conversations import checked, described, title_of
 from snapshot_plugin.frameworks.pydantic_messages import json_of, message_of, model_of, prompt_of
 from snapshot_plugin.frameworks.sessions import (
-    Change,
+    Key,
+    LabelledSnapshot,
+    OpenSessions,
+    Place,
     SharedSession,
     labelled,
     new_session,
-    session_id_for,
-    shared_session,
 )
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Parent, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.recent import Recent
 
-if TYPE_CHECKING:
-    from snapshot_plugin.codec.sources import KeySource
-    from snapshot_plugin.store.base import SnapshotStore
-    from snapshot_plugin.store.sync import SyncStore
-
-__all__ = ["SnapshotConversationStore"]
+__all__ = ["SnapshotConversationStore", "persistent_conversation"]
 
 FRAMEWORK = "pydantic-ai"
 FORMAT = 1
 _LEFT = f"{FRAMEWORK}:left:"
 """Entries of branches that the conversation left."""
-_SESSIONS, _ENTRIES = 64, 4096
+_ENTRIES = 4096
 _records: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 T = TypeVar("T")
 
 
-class _Entry(NamedTuple):
+class _Kept(NamedTuple):
     parent: str | None
     message: Message
 
@@ -74,11 +70,8 @@ class SnapshotConversationStore(ConversationStore):
         key: a passphrase or key source; everything but ids is then encrypted.
     """
 
-    def __init__(
-        self, place: str | os.PathLike[str] | SnapshotStore | SyncStore, key: str | KeySource | None = None
-    ) -> None:
-        self.store = open_place(place, key)
-        self._conversations = _Conversations(self.store)
+    def __init__(self, place: Place, key: Key = None) -> None:
+        self._conversations = _Conversations(OpenSessions(place, key))
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """The record of a conversation; None if there is none."""
@@ -116,15 +109,12 @@ class SnapshotConversationStore(ConversationStore):
 class _Conversations:
     """The work of the store, in a worker thread."""
 
-    def __init__(self, store: SyncStore) -> None:
-        self._store = store
-        self._recent: Recent[SharedSession] = Recent(_SESSIONS)
+    def __init__(self, sessions: OpenSessions) -> None:
+        self._sessions = sessions
         self._homes: Recent[str] = Recent(_ENTRIES)
 
     def _session(self, conversation_id: str) -> SharedSession:
-        session = shared_session(self._store, session_id_for(conversation_id))
-        self._recent.put(session.session_id, session)
-        return session
+        return self._sessions.session(conversation_id)
 
     def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """The record of a conversation."""
@@ -142,7 +132,7 @@ class _Conversations:
         """The records of a scope, or all, newest first."""
         found = [
             (meta.changed_at, about["conversation_id"])
-            for meta, about in labelled(self._store, FRAMEWORK, "conversation_id")
+            for meta, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id")
             if scope is None or about.get("scope") == scope
         ]
         newest = sorted(found, key=lambda each: each[0], reverse=True)[:limit]
@@ -155,13 +145,13 @@ class _Conversations:
         """Save a record and its new entries."""
         raw = ModelMessagesTypeAdapter.dump_python([entry.message for entry in new_entries], mode="json")
         added = {
-            entry.id: _Entry(entry.parent_id, message_of(data, entry.id))
+            entry.id: _Kept(entry.parent_id, message_of(data, entry.id))
             for entry, data in zip(new_entries, raw, strict=True)
         }
         session = self._session(record.conversation_id)
         source = self._entries_of(record.forked_from) if expected is None and record.forked_from else {}
 
-        def change(head: SessionSnapshot | None) -> Change:
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot:
             stored = _record_of(head)
             if (stored.revision if stored else None) != expected:
                 raise ConversationConflict(record.conversation_id)
@@ -181,7 +171,7 @@ class _Conversations:
         return Parent(session_id=source.session_id, seq=source.seq, message_index=index) if head else None
 
     @staticmethod
-    def _changed(base: SessionSnapshot, record: ConversationRecord, known: Mapping[str, _Entry]) -> Change:
+    def _changed(base: SessionSnapshot, record: ConversationRecord, known: Mapping[str, _Kept]) -> LabelledSnapshot:
         try:
             chain = _chain(record.head_id, known)
             reachable = {each for tip in record.branches for each in _chain(tip, known)}
@@ -202,7 +192,7 @@ class _Conversations:
         if model := next((model for each in reversed(messages[-8:]) if (model := model_of(each))), None):
             facts["config"] = base.config.evolve(model=model)
         labels = {"framework": FRAMEWORK, "conversation_id": record.conversation_id}
-        return Change(
+        return LabelledSnapshot(
             described(base, messages, **facts), {**labels, "scope": record.scope} if record.scope else labels
         )
 
@@ -228,12 +218,12 @@ class _Conversations:
             for entry, message in zip(wanted, messages, strict=True)
         ]
 
-    def _entries_of(self, conversation_id: str | None) -> Mapping[str, _Entry]:
+    def _entries_of(self, conversation_id: str | None) -> Mapping[str, _Kept]:
         return _entries(self._session(conversation_id).current()) if conversation_id is not None else {}
 
-    def _searched(self, entry_id: str) -> Mapping[str, _Entry]:
+    def _searched(self, entry_id: str) -> Mapping[str, _Kept]:
         """The entries of the conversation that has this one, found by looking at all of them."""
-        for _, about in labelled(self._store, FRAMEWORK, "conversation_id"):
+        for _, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id"):
             known = self._entries_of(about.get("conversation_id"))
             if entry_id in known:
                 self._homes.put(entry_id, about["conversation_id"])
@@ -242,35 +232,35 @@ class _Conversations:
 
 
 def _record_of(snapshot: SessionSnapshot | None) -> ConversationRecord | None:
-    data = snapshot.plugins.get(FRAMEWORK) if snapshot else None
-    if snapshot is None or not isinstance(data, dict):
+    found = checked(snapshot, FRAMEWORK)
+    data = found.plugins.get(FRAMEWORK) if found else None
+    if not isinstance(data, dict):
         return None
-    check_format(FRAMEWORK, snapshot.session_id, data.get("format"), FORMAT)
     plain = {name: value for name, value in thaw(data).items() if name != "format"}
     return _records.validate_python(plain)
 
 
-def _entries(snapshot: SessionSnapshot | None) -> dict[str, _Entry]:
+def _entries(snapshot: SessionSnapshot | None) -> dict[str, _Kept]:
     """Every entry of a conversation: its history, and the branches it left."""
     if snapshot is None:
         return {}
-    out: dict[str, _Entry] = {
-        name.removeprefix(_LEFT): _Entry(kept["parent"], Message.model_validate(thaw(kept["message"])))
+    out: dict[str, _Kept] = {
+        name.removeprefix(_LEFT): _Kept(kept["parent"], Message.model_validate(thaw(kept["message"])))
         for name, kept in snapshot.plugins.items()
         if name.startswith(_LEFT)
     }
     parent = None
     for message in snapshot.messages:
-        out[message.id or ""] = _Entry(parent, message)
+        out[message.id or ""] = _Kept(parent, message)
         parent = message.id
     return out
 
 
-def _section(entry: _Entry) -> dict[str, Any]:
+def _section(entry: _Kept) -> dict[str, Any]:
     return {"parent": entry.parent, "message": entry.message.raw()}
 
 
-def _chain(tip: str | None, known: Mapping[str, _Entry]) -> list[str]:
+def _chain(tip: str | None, known: Mapping[str, _Kept]) -> list[str]:
     """The entries up to *tip*, oldest first; `LookupError` if one is missing."""
     out: list[str] = []
     while tip is not None:
@@ -284,3 +274,26 @@ def _chain(tip: str | None, known: Mapping[str, _Entry]) -> list[str]:
 def _updated(record: ConversationRecord) -> datetime:
     updated: datetime = record.updated_at
     return updated
+
+
+class _Conversation:
+    """The conversation of an agent in a `persistent_session`."""
+
+    framework = FRAMEWORK
+
+    def __init__(self, agent: Any, conversation_id: str, adapter: SnapshotConversationStore) -> None:
+        self._agent, self._id, self.adapter = agent, conversation_id, adapter
+
+    async def run(self, prompt: Any, **options: Any) -> Any:
+        """See `Agent.run`; the conversation is saved when the run is complete."""
+        conversation = await self.adapter.load(self._id) or Conversation(conversation_id=self._id)
+        result = await self._agent.run(prompt, conversation=conversation, **options)
+        await self.adapter.save(result)
+        return result
+
+
+def persistent_conversation(agent: object, session_id: str, place: Place) -> _Conversation | None:
+    """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
+    if not isinstance(agent, AbstractAgent):
+        return None
+    return _Conversation(agent, session_id, SnapshotConversationStore(place))

@@ -1,33 +1,90 @@
-"""A session that several threads and processes change: each change is made on top of the newest snapshot."""
+"""Stores that are opened once, and sessions that several threads and processes change.
+
+Each change of a session is made on top of its newest snapshot.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from snapshot_plugin.errors import Conflict, InvalidSessionId, SnapshotNotFound
+from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotNotFound
+from snapshot_plugin.manager.working_memory import COMPANION
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store import is_url, open_store
 from snapshot_plugin.store.log import Tip
+from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.sync import SyncStore
 
-__all__ = ["COMPANION", "Change", "SharedSession", "labelled", "new_session", "session_id_for", "shared_session"]
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.sources import KeySource
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = [
+    "COMPANION",
+    "WORKFLOW",
+    "Key",
+    "LabelledSnapshot",
+    "OpenSessions",
+    "Place",
+    "SharedSession",
+    "labelled",
+    "new_session",
+    "open_place",
+    "session_id_for",
+    "shared_session",
+]  # fmt: skip
+
+Place: TypeAlias = "str | os.PathLike[str] | SnapshotStore | SyncStore"
+"""A directory, a URL, or a store that is open already."""
+Key: TypeAlias = "str | KeySource | None"
+"""A passphrase or key source; None: the store is not encrypted, or open already."""
 
 _ATTEMPTS = 100
+_RECENT = 64
 _PREFIX = 40
-COMPANION = "+subgraphs"
-"""How the id of a session ends that only holds parts of another one. Lists hide it."""
-_RESERVED = re.compile(r"\+(memory|subgraphs)$|~[0-9a-f]{24}$")
+WORKFLOW = "+workflow"
+"""How the id of a session ends that holds a workflow, whose name may also be a conversation's."""
+_RESERVED = re.compile(r"\+(memory|subgraphs|workflow)$|~[0-9a-f]{24}$")
+_OPEN: WeakValueDictionary[Any, SnapshotStore] = WeakValueDictionary()
+_LOCK = threading.Lock()
 
 
-class Change(NamedTuple):
+def open_place(place: Place, key: Key = None) -> SyncStore:
+    """The store at *place*, opened once for everybody in this process who names the same place and key.
+
+    Raises:
+        InvalidInput: *place* is an open store, and a key is given as well.
+    """
+    if isinstance(place, str | os.PathLike):
+        return _opened(place, key).sync
+    if key is not None:
+        raise InvalidInput("a key cannot be given for a store that is open", hint="open the store with the key")
+    return place if isinstance(place, SyncStore) else place.sync
+
+
+def _opened(place: str | os.PathLike[str], key: Key) -> SnapshotStore:
+    named = place if isinstance(place, str) and is_url(place) else os.path.realpath(os.fspath(place))
+    if named in ("memory:", "memory://"):
+        return open_store(named, key=key)
+    with _LOCK:
+        store = _OPEN.get((named, key))
+        if store is None or getattr(store, "_closed", False):
+            store = open_store(named, key=key)
+            _OPEN[named, key] = store
+        return store
+
+
+class LabelledSnapshot(NamedTuple):
     """A new snapshot of a session, and the labels it is saved with."""
 
     snapshot: SessionSnapshot
@@ -75,7 +132,7 @@ class SharedSession:
             return
         self._snapshot, self._tip, self.seq = found.snapshot, tip, found.ref.seq
 
-    def change(self, make: Callable[[SessionSnapshot | None], Change | None]) -> int:
+    def change(self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None]) -> int:
         """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
 
         *make* is called again if somebody else saved meanwhile. If it returns None, nothing is saved.
@@ -106,7 +163,6 @@ class SharedSession:
 
 
 _SHARED: WeakKeyDictionary[SyncStore, WeakValueDictionary[str, SharedSession]] = WeakKeyDictionary()
-_LOCK = threading.Lock()
 
 
 def shared_session(store: SyncStore, session_id: str) -> SharedSession:
@@ -116,6 +172,20 @@ def shared_session(store: SyncStore, session_id: str) -> SharedSession:
         session = sessions.get(session_id)
         if session is None:
             session = sessions[session_id] = SharedSession(store, session_id)
+        return session
+
+
+class OpenSessions:
+    """The sessions of a place that an adapter used last; others are opened again when they are asked for."""
+
+    def __init__(self, place: Place, key: Key) -> None:
+        self.store = open_place(place, key)
+        self._recent: Recent[SharedSession] = Recent(_RECENT)
+
+    def session(self, name: str, suffix: str = "") -> SharedSession:
+        """The session of something that a framework calls *name*."""
+        session = shared_session(self.store, session_id_for(name) + suffix)
+        self._recent.put(session.session_id, session)
         return session
 
 
@@ -147,7 +217,7 @@ def session_id_for(name: str) -> str:
     with contextlib.suppress(InvalidSessionId):
         if not _RESERVED.search(name):
             check_session_id(name)
-            check_session_id(name + COMPANION)
+            check_session_id(name + max(COMPANION, WORKFLOW, key=len))
             return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]
     readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name[:_PREFIX])

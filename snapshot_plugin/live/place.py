@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.live.aside import set_aside
 from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
@@ -65,7 +66,7 @@ def _no_leases(store: SnapshotStore) -> InvalidInput:
     return InvalidInput(
         f"a live session cannot be kept in this {type(store).__name__}: it has no leases, so two machines could "
         "run the session at once",
-        hint="record to a directory on disk and keep the bucket as archive (asnap export, asnap import), "
+        hint="record to a directory on disk and copy it to the bucket with asnap archive, "
         "or use PostgreSQL: --store postgresql://host/database",
     )
 
@@ -94,8 +95,11 @@ class FilePlace:
         return FileHold(session_id, directory, lease, spool, self)
 
     def _open_spool(self, session_id: str, directory: Path, after: int = 0) -> Spool:
-        keys = self._store.session_keys(session_id)
-        return Spool.open(directory, session_id=session_id, keys=keys, after=after)
+        return Spool.open(directory, session_id=session_id, keys=self.keys_of(session_id), after=after)
+
+    def keys_of(self, session_id: str) -> SessionKeys | None:
+        """The keys that the session's spool is sealed with; None in a plain store."""
+        return self._store.session_keys(session_id)
 
     def owner(self, session_id: str) -> Owner | None:
         """See `LivePlace`."""
@@ -189,6 +193,8 @@ class FileHold:
         """See `Hold`."""
         self._spool.truncate(upto)
         self._found = ()
+        with contextlib.suppress(SnapshotError):  # the snapshot saw whether the key was rotated: the spool follows
+            self._spool.rekey(self._place.keys_of(self._session_id))
 
     def set_aside(self, after: int) -> str | None:
         """See `Hold`."""

@@ -199,6 +199,11 @@ class Spool:
         if upto > self._base:
             self._drop(upto)
 
+    def rekey(self, keys: SessionKeys | None) -> None:
+        """Seal the next records with *keys*: those of the same session, after a rotation."""
+        if self._sealed and keys is not None:
+            self._bodies.keys = keys
+
     def _drop(self, upto: int) -> None:
         with self._syncing, disk_errors("truncating the spool", session_id=self._session_id):
             if not self._dropped_in_place(upto):

@@ -145,7 +145,7 @@ class Bodies:
     def __init__(self, session_id: str, keys: SessionKeys | None, random: Random) -> None:
         self._session_id = session_id
         self._place = b"asnap spool " + session_id.encode() + b" "
-        self._keys = keys
+        self.keys = keys
         self._random = random
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
@@ -161,10 +161,11 @@ class Bodies:
 
     def seal(self, n: int, body: bytes) -> bytes:
         """*body* as record *n* stores it."""
-        if self._keys is None:
+        keys = self.keys
+        if keys is None:
             return body
-        nonce, kid = self._random(NONCE_BYTES), self._keys.primary.encode()
-        return bytes([len(kid)]) + kid + nonce + self._keys.seal(nonce, body, self._bound_to(n))
+        nonce, kid = self._random(NONCE_BYTES), keys.primary.encode()
+        return bytes([len(kid)]) + kid + nonce + keys.seal(nonce, body, self._bound_to(n))
 
     def open(self, raw: RawRecord) -> dict[str, Any]:
         """The record in *raw*.
@@ -174,7 +175,7 @@ class Bodies:
             SnapshotCorrupted: it holds no record.
             WrongKey: it was sealed under a key that is not there.
         """
-        body = raw.body if self._keys is None else self._opened(raw, self._keys)
+        body = raw.body if self.keys is None else self._opened(raw, self.keys)
         try:
             record = json.loads(body)
         except (ValueError, RecursionError):

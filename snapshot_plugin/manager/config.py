@@ -1,4 +1,4 @@
-"""Every setting of the manager, its default, and where its value came from."""
+"""The settings: their defaults, and where each value came from."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from snapshot_plugin.manager.config_layers import (
     environment_layer,
     file_layer,
     project_layer,
+    taken_from_project,
 )
 from snapshot_plugin.manager.places import default_storage_path, user_config_file
-from snapshot_plugin.manager.project_settings import taken_from_project
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
@@ -43,48 +43,48 @@ def _setting(default: Any, reader: read.Reader) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotConfig:
-    """How the manager behaves. A value: made in code, or with `load` from everywhere.
+    """Settings of the manager. Make them in code, or read them from all sources with `load`.
 
-    Durations are seconds; a timedelta or text like ``"5m"`` is understood too. What cannot be meant (an interval of
-    zero, say) raises `InvalidInput` that names the setting and where it was set.
+    Durations are seconds, a timedelta, or text such as ``"5m"``. A value that makes no sense (an interval of zero)
+    raises `InvalidInput`, which names the setting and where it was set.
     """
 
     enable_persistence: bool = _setting(False, read.switch)
-    """Whether sessions are attached by themselves when they start. Explicit calls always work."""
+    """Attach sessions automatically when they start. Explicit calls always work."""
     snapshot_interval: float = _setting(300.0, read.seconds)
     """The longest time a changed session goes without a save."""
     snapshot_on_exit: bool = _setting(True, read.switch)
     """Save a session when it stops, and all sessions when the manager closes."""
     snapshot_on_signal: bool = _setting(True, read.switch)
-    """With `enable_persistence`: save all sessions on SIGTERM or SIGINT before the signal does what it does."""
+    """With `enable_persistence`: save all sessions on SIGTERM or SIGINT before the signal takes effect."""
     storage_path: str = field(
         default_factory=lambda: str(default_storage_path(os.environ)), metadata={"read": read.place}
     )
     """The store: a directory or a URL."""
     max_snapshots_per_session: int = _setting(10, read.count)
-    """How many snapshots of a session are kept, where `retention` says nothing else."""
+    """How many snapshots of a session are kept if `retention` is not set. Tagged snapshots are kept in addition."""
     retention: RetentionPolicy | None = field(default=None, metadata={"read": read.policy})
-    """What is kept, in place of the plain count."""
+    """A retention policy, in place of `max_snapshots_per_session`."""
     max_sessions: int | None = field(default=None, metadata={"read": read.limit})
-    """How many sessions are kept: those that changed last. The others go to the trash. None: all."""
+    """How many sessions are kept: those that changed last. The others are moved to the trash. None: all."""
     max_session_age: float | None = field(default=None, metadata={"read": read.lifetime})
-    """How long a session is kept after it last changed. Then it goes to the trash. None: for ever."""
+    """How long a session is kept after its last change, before it is moved to the trash. None: for ever."""
     encryption: bool = _setting(False, read.switch)
-    """Refuse to keep sessions in the clear: the store is opened with a key or not at all."""
+    """Refuse stores that are not encrypted."""
     event_debounce: float = _setting(2.0, read.seconds)
-    """How long significant events are collected before one save answers them all."""
+    """How long calls of `touch` are coalesced into one save."""
     snapshot_timeout: float = _setting(10.0, read.seconds)
-    """How long a session's async ``snapshot`` may take."""
+    """Timeout of a session's async `snapshot()`."""
     exit_timeout: float = _setting(10.0, read.seconds)
-    """How long the last saves may take, together, when the manager closes or a signal comes."""
+    """Timeout of all last saves together, when the manager closes or a signal arrives."""
     retry_first: float = _setting(1.0, read.seconds)
-    """How long to wait after the first failed save; doubled with each further one."""
+    """The pause after the first failed save; it doubles with each further failure."""
     retry_max: float = _setting(60.0, read.seconds)
-    """The longest wait between two tries."""
+    """The longest pause between two tries."""
     max_concurrent_saves: int = _setting(2, read.count)
-    """How many sessions are saved at once. Few: threads that encode compete with the event loop."""
+    """How many sessions are saved at once. More threads make the event loop late."""
     spool_flush_interval: float = _setting(1.0, read.seconds)
-    """How much of an unfinished turn a power cut may cost."""
+    """How often the spool is synced: what a power cut may cost of an unfinished turn."""
 
     if TYPE_CHECKING:  # settings take more than they hold, as text for a time
 
@@ -123,9 +123,9 @@ class SnapshotConfig:
         user_file: Path | None = None,
         **code: Any,
     ) -> Self:
-        """Settings from everywhere: code, then environment, then project file, then user file, then defaults.
+        """Read settings from all sources: code, environment, project file, user file, defaults, in this order.
 
-        Reads files; do it before the event loop starts.
+        Reads files: call it before the event loop starts.
 
         Args:
             environ: default: the process's own.
@@ -173,10 +173,10 @@ class SnapshotConfig:
             origin = project.origin[name]
             try:
                 asked = _checked(name, raw, origin)
-            except (SnapshotError, ValueError, TypeError) as error:
+                problem = taken_from_project(name, asked, values.get(name, defaults[name]))
+            except (SnapshotError, ValueError, TypeError, OverflowError) as error:
                 yield plain(f"{origin.where}: {error}")[:_LONGEST_NOTICE]
                 continue
-            problem = taken_from_project(name, asked, values.get(name, defaults[name]))
             if problem is None and origins.get(name, _DEFAULT).layer not in ("code", "environment"):
                 values[name], origins[name] = asked, origin
             elif problem is not None:
@@ -184,7 +184,7 @@ class SnapshotConfig:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What `load` found and did not take: unknown settings, and those a project may not decide."""
+        """What `load` ignored: unknown settings, and settings that a project may not change."""
         found: tuple[str, ...] = getattr(self, "_notices", ())
         return found
 

@@ -6,24 +6,32 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.inert import plain
 
-__all__ = ["Layer", "Origin", "environment_layer", "file_layer", "project_layer"]
+__all__ = [
+    "PROJECT_MAY",
+    "Layer",
+    "Origin",
+    "environment_layer",
+    "file_layer",
+    "project_layer",
+    "taken_from_project",
+]
 
 LayerName = Literal["code", "environment", "project", "user", "default"]
 
 _VARIABLES = {"storage_path": "ASNAP_STORE"}
 _DOTFILE = ".asnap.toml"
 _PYPROJECT = "pyproject.toml"
-_LARGEST = 1 << 20
+_LARGEST = 1 << 18
 _MOST_NOTICES = 5
-_MANY_DOTS = re.compile(r"(?:[^\n.=]{1,99}\.){64}")
+_MOST_PARTS = 64
 """The parser takes quadratic time for keys of many parts."""
 
 
@@ -65,7 +73,7 @@ def project_layer(names: Collection[str], directory: Path | None) -> Layer:
     """The nearest ``.asnap.toml``, or ``[tool.asnap]`` of a ``pyproject.toml``, at or above *directory*.
 
     The search ends at the repository's root. A project is something people clone: only a plain file of bounded size
-    is read, and what is wrong with it becomes a notice, never an error. See `project_settings` for what it may set.
+    is read, and what is wrong with it becomes a notice, never an error. `taken_from_project` says what it may set.
     """
     for place in () if directory is None else _upwards(directory):
         for path, table in ((place / _DOTFILE, ()), (place / _PYPROJECT, ("tool", "asnap"))):
@@ -126,12 +134,10 @@ def _read_untrusted(path: Path) -> str:
         data = os.read(fd, _LARGEST + 1)
     finally:
         os.close(fd)
-    if len(data) > _LARGEST:
-        if path.name == _PYPROJECT:
-            return ""  # far more than settings, and none of ours is known to be in it
-        raise _Unusable(f"it is larger than {_LARGEST} bytes")
     if path.name == _PYPROJECT and b"asnap" not in data:
         return ""  # whatever is wrong with it
+    if len(data) > _LARGEST:
+        raise _Unusable(f"it is larger than {_LARGEST} bytes")
     if status.st_uid not in (os.getuid(), 0):
         raise _Unusable("it belongs to another user")
     try:
@@ -146,11 +152,11 @@ def _parsed(text: str) -> dict[str, Any]:
 
     import tomllib  # noqa: PLC0415 — most directories have no settings
 
-    if _MANY_DOTS.search(text):
+    if any(part.count(".") > _MOST_PARTS for part in re.split(r"[=\n]", text)):
         raise _Unusable("it has a key of too many parts")
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or a number of too many digits
         raise _Unusable(f"it is not TOML: {error}") from None
     except RecursionError:
         raise _Unusable("it is nested too deeply") from None
@@ -183,3 +189,50 @@ def _meant(name: str, names: Collection[str]) -> str:
 
     close = difflib.get_close_matches(name[:80], names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+# What a project may set: people clone projects, so one may ask for more safety, never for less -------------------
+
+_Better = Callable[[Any, Any], bool]
+
+
+def _sooner(asked: float, own: float) -> bool:
+    return _SHORTEST <= asked < own
+
+
+def _more(asked: int, own: int) -> bool:
+    return own < asked <= _MOST_SNAPSHOTS
+
+
+def _on(asked: bool, own: bool) -> bool:
+    return asked and not own
+
+
+_SHORTEST: Final = 1.0
+"""Saving more often than this would cost more than it is worth."""
+_MOST_SNAPSHOTS: Final = 1000
+_MAY_SET: Final[Mapping[str, _Better]] = {
+    "snapshot_interval": _sooner,
+    "event_debounce": _sooner,
+    "spool_flush_interval": _sooner,
+    "snapshot_on_exit": _on,
+    "snapshot_on_signal": _on,
+    "max_snapshots_per_session": _more,
+}
+_WORDS: Final[Mapping[_Better, str]] = {
+    _sooner: "sooner, from 1 s",
+    _on: "on",
+    _more: f"more, up to {_MOST_SNAPSHOTS}",
+}
+PROJECT_MAY: Final = {name: _WORDS[better] for name, better in _MAY_SET.items()}
+"""In words, what a project's file may ask for; every other setting is the user's alone."""
+
+
+def taken_from_project(name: str, asked: Any, own: Any) -> str | None:
+    """None if the project's value holds in place of the user's *own*; otherwise why not."""
+    better = _MAY_SET.get(name)
+    if better is None:
+        return f"{name!r} is not taken from a project file"
+    if asked == own or better(asked, own):
+        return None
+    return f"{name} = {asked} is not taken from a project file: your own {own} holds"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import ValidationError
@@ -19,8 +20,9 @@ from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
 from snapshot_plugin.model.snapshot import Message, Role, SessionSnapshot
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.model.withheld import is_credential
+from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["AgentContext", "AgentReader", "PersistentAgent", "Problem"]
+__all__ = ["AgentContext", "AgentReader", "Conversation", "PersistentAgent", "Problem", "conversation_of"]
 
 
 class AgentContext(Value):
@@ -59,11 +61,10 @@ _IN_CONFIG = ("system_prompt", "instructions", "model", "tools", "permissions", 
 _ON_TOP = ("title", "tags")
 _PARTS = ("history", *_IN_CONFIG, *_ON_TOP)
 _ADAPTERS = {
-    "agents": "snapshot_plugin.frameworks.openai_agents.SnapshotSession",
-    "pydantic_ai": "snapshot_plugin.frameworks.pydantic_ai.SnapshotConversationStore",
-    "langgraph": "snapshot_plugin.frameworks.langgraph.SnapshotSaver",
+    "agents": "snapshot_plugin.frameworks.openai_agents",
+    "pydantic_ai": "snapshot_plugin.frameworks.pydantic_ai",
 }
-"""What keeps the conversations of a framework whose agents do not hold them."""
+"""The adapters of frameworks whose agents do not hold their conversations, by the framework's module."""
 _MISSING = "not_kept"
 """What names, in a snapshot's metadata, the parts of the agent that could not be kept."""
 _DICTS = "dicts"
@@ -84,15 +85,44 @@ _ROLES: dict[str, Role] = {
 }
 
 
+class Conversation(Protocol):
+    """What an adapter keeps for an agent of its framework: each message is durable when it is there."""
+
+    framework: str
+    adapter: Any
+    """What the framework itself is given: a session, or a store of conversations."""
+
+    async def run(self, prompt: Any, **options: Any) -> Any:
+        """Have the agent answer, as the framework does, and keep what was said."""
+
+
+def conversation_of(agent: object, session_id: str, store: SnapshotStore) -> Conversation | None:
+    """The conversation of an agent whose framework has an adapter; None for any other agent."""
+    if isinstance(agent, PersistentAgent) or hasattr(agent, "history"):
+        return None
+    for each in type(agent).__mro__:
+        if name := _ADAPTERS.get(each.__module__.partition(".")[0]):
+            try:
+                adapter = import_module(name)  # by name: adapters are above this layer
+            except ImportError:  # a module of the user's own has the name of a framework
+                return None
+            made: Conversation | None = adapter.persistent_conversation(agent, session_id, store)
+            return made
+    return None
+
+
 class AgentReader:
     """Takes the context from one agent, and gives it back."""
 
-    def __init__(self, agent: object) -> None:
+    def __init__(self, agent: object, *, kept_by_adapter: bool = False) -> None:
         self._agent = agent
         self._speaks = isinstance(agent, PersistentAgent)
         self._history = _History()
+        self._kept_by_adapter = kept_by_adapter
         self._parts = _PARTS if self._speaks else tuple(part for part in _PARTS if hasattr(agent, part))
-        if not self._parts:
+        if kept_by_adapter:
+            self._parts = ()  # its settings are code; its conversation is the adapter's
+        elif not self._parts:
             raise InvalidInput(
                 f"a {type(agent).__name__} has nothing to keep",
                 hint=f"give it get_context() and set_context(), or attributes such as {', '.join(_PARTS[:3])}",
@@ -115,12 +145,11 @@ class AgentReader:
     @property
     def unreadable_history(self) -> Problem | None:
         """Why no conversation is kept; None if the agent has one that can be read."""
-        if "history" in self._parts:
+        if "history" in self._parts or self._kept_by_adapter:
             return None
-        module = type(self._agent).__module__.partition(".")[0]
-        adapter = _ADAPTERS.get(module)
-        instead = f"use {adapter}" if adapter else "give it a list named history, or get_context()"
-        return Problem("history", f"a {type(self._agent).__name__} has no history that can be read: {instead}")
+        what = f"a {type(self._agent).__name__} has no history that can be read"
+        instead = "give it a list named history, or get_context()"
+        return Problem("history", f"{what}: {instead}, or use an adapter of snapshot_plugin.frameworks")
 
     def write(self, snapshot: SessionSnapshot) -> list[Problem]:
         """Give the context in *snapshot* back to the agent, part by part; those that failed are named."""

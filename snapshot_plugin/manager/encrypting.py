@@ -6,13 +6,14 @@ call goes on where it stopped:
 1. ``NAME.encrypting`` is filled, session by session; what is there already is compared and left.
 2. ``NAME`` becomes ``NAME.plain``, and ``NAME.encrypting`` becomes ``NAME``.
 3. ``NAME.plain`` is removed. What a disk keeps of removed files is beyond a program's reach.
+4. The search index and the operation log, which are elsewhere, are sealed. Only then is the mark of 1. removed.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,18 +23,24 @@ import anyio.to_thread
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
+from snapshot_plugin.live.owners import sessions_of
 from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.marker import MARKER, is_store, read_marker
 from snapshot_plugin.store.transfer import Copied
 
-__all__ = ["Encrypted", "encrypt_existing"]
+__all__ = ["Encrypted", "begin", "encrypt_existing", "is_begun"]
 
 _SET_ASIDE: Final = ("quarantine", "live.aside-")
 _DONE: Final = ".complete"
 
 Step = Callable[[str], None]
+Seal = Callable[[FilesystemStore], Awaitable[None]]
+
+
+async def _nothing_else(_store: FilesystemStore) -> None: ...
 
 
 class Encrypted(NamedTuple):
@@ -49,48 +56,69 @@ async def encrypt_existing(
     *,
     label: str = "",
     discard_set_aside: bool = False,
+    seal: Seal = _nothing_else,
     step: Step = lambda _name: None,
     clock: Clock = utc_now,
 ) -> Encrypted:
     """Encrypt the plain store at *place*. Nothing of it is left in the clear, trash and quarantine included.
+
+    *seal* is called with the encrypted store, to take care of what is kept about it elsewhere. After an
+    interruption it may be called again.
 
     Raises:
         InvalidInput: it is encrypted already, or holds what a repair set aside, and *discard_set_aside* is false.
         SessionLocked, Conflict: a session is live, was changed meanwhile, or has to be recovered first.
         Damaged: a session cannot be read, so it could not be written anew.
     """
-    draft, plain = place.with_name(f"{place.name}.encrypting"), place.with_name(f"{place.name}.plain")
+    draft, plain = _beside(place)
     if is_store(place) and not read_marker(place)["encrypted"]:
+        await anyio.to_thread.run_sync(begin, place)
         aside = await anyio.to_thread.run_sync(_set_aside, place)
         if aside and not discard_set_aside:
             raise InvalidInput(
                 f"{len(aside)} files that repairs set aside cannot be encrypted, as {aside[0]}",
                 hint="look at them, then say --discard-set-aside to leave them out",
             )
-        await anyio.to_thread.run_sync(_begin, place, draft)
         done = await _fill(place, draft, source, label=label, step=step, clock=clock)
         replace_file(draft / _DONE, f"{done.sessions} {done.trashed}".encode())
     if (draft / _DONE).exists():
         await anyio.to_thread.run_sync(_swap, place, draft, plain)
     if not is_store(place) or not (place / _DONE).exists():
         raise InvalidInput(f"the store {place} is encrypted already")
+    await anyio.to_thread.run_sync(_remove, plain)
+    async with FilesystemStore(place, key=source, create=False, background=False) as store:
+        await seal(store)
     sessions, _, trashed = (place / _DONE).read_text().partition(" ")
-    await anyio.to_thread.run_sync(_finish, place, plain)
+    await anyio.to_thread.run_sync((place / _DONE).unlink)
     return Encrypted(int(sessions), int(trashed))
+
+
+def is_begun(place: Path) -> bool:
+    """Whether an earlier call began to encrypt the store at *place* and was interrupted."""
+    return is_store(_beside(place)[0]) or (place / _DONE).exists()
+
+
+def begin(place: Path) -> None:
+    """Leave a mark that the plain store at *place* is being encrypted.
+
+    The mark is the new store, still empty. It has the id of the old one: undo and other programs know it by that.
+    """
+    draft = _beside(place)[0]
+    if is_store(place) and not read_marker(place)["encrypted"] and not is_store(draft):
+        with disk_errors(f"making {draft}"):
+            make_private_dir(draft)
+            marker = {**read_marker(place), "encrypted": True}
+            replace_file(draft / MARKER, json.dumps(marker, sort_keys=True).encode() + b"\n")
+
+
+def _beside(place: Path) -> tuple[Path, Path]:
+    """Where the encrypted store is made, and where the plain one goes before it is removed."""
+    return place.with_name(f"{place.name}.encrypting"), place.with_name(f"{place.name}.plain")
 
 
 def _set_aside(place: Path) -> list[str]:
     found = [*place.glob("sessions/*/*"), *place.glob("trash/*/*")]
     return sorted(str(path.relative_to(place)) for path in found if path.name.startswith(_SET_ASIDE))
-
-
-def _begin(place: Path, draft: Path) -> None:
-    """The new store has the id of the old one: undo and the keys of other programs know it by that."""
-    if not is_store(draft):
-        with disk_errors(f"making {draft}"):
-            make_private_dir(draft)
-            marker = {**read_marker(place), "encrypted": True}
-            replace_file(draft / MARKER, json.dumps(marker, sort_keys=True).encode() + b"\n")
 
 
 # Filling ----------------------------------------------------------------------------------------------------------
@@ -100,7 +128,9 @@ async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(FilesystemStore(place, create=False, background=False))
         before = [meta.session_id for meta in await old.list()]
-        for session_id in before:
+        there = set(sessions_of(place))
+        unsaved = there.difference(map(short_id, before))  # those that died before their first snapshot
+        for session_id in (*before, *unsaved):
             await stack.enter_async_context(held_alone(old, session_id, clock, to="encrypt"))
             await must_be_recovered(old, session_id)
         async with _opened(draft, source, label) as new:
@@ -112,7 +142,7 @@ async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step
                 if not _is_same(copies, present):
                     await new.put_in(session_id, copies, instead_of=present)
                 _same(copies, await new.take_out(session_id))
-        if [meta.session_id for meta in await old.list()] != before:
+        if set(sessions_of(place)) != there:
             raise Conflict("sessions began or ended meanwhile", hint="stop what uses the store, and try again")
     return Encrypted(len(before), trashed)
 
@@ -165,9 +195,8 @@ def _swap(place: Path, draft: Path, plain: Path) -> None:
         sync_dir(place.parent)
 
 
-def _finish(place: Path, plain: Path) -> None:
+def _remove(plain: Path) -> None:
     with disk_errors(f"removing {plain}"):
         if plain.exists():
             shutil.rmtree(plain)
-        (place / _DONE).unlink()
-        sync_dir(place.parent)
+            sync_dir(plain.parent)

@@ -1,8 +1,9 @@
-"""What happened to sessions, told to whoever wants to know.
+"""Events: what happened to sessions, and who is told.
 
-A plain subscriber is called at once, in the event loop. An ``async def`` one has a task and a bounded queue of
-its own in the manager's task group and gets its events in order. A subscriber that raises is logged and gets
-the next event all the same; one that hangs delays nobody: what does not fit its queue is dropped, and counted.
+A plain subscriber is called at once, in the event loop. An ``async def`` subscriber has its own task and bounded
+queue in the manager's task group and gets its events in order. An exception in a subscriber is logged, and the
+subscriber gets the next event. A subscriber that hangs delays nobody: events that do not fit its queue are dropped
+and counted.
 """
 
 from __future__ import annotations
@@ -52,15 +53,19 @@ class SnapshotCreated(Event):
 
     name = "snapshot_created"
     seq: int
+    """The number of the snapshot."""
     size_bytes: int
     duration: float
+    """Seconds the save took."""
     trigger: str
+    """``manual``, ``interval``, ``event``, ``exit``, …"""
     tags: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    """Limits that were exceeded, or changes by other writers."""
 
 
 class SnapshotSkipped(Event):
-    """Nothing was written, and why: ``unchanged``, ``persistence_off``, ``no_local_place``."""
+    """Nothing was written. Reasons: ``unchanged``, ``persistence_off``, ``no_local_place``."""
 
     name = "snapshot_skipped"
     reason: str
@@ -68,57 +73,67 @@ class SnapshotSkipped(Event):
 
 
 class SnapshotFailed(Event):
-    """Something could not be done. The agent goes on; automatic saves are tried again.
-
-    `operation` is ``save``, ``spool``, ``retention``, ``restore`` or ``control`` (whose session is ``*``: all of
-    them); `failures` counts those in a row.
-    """
+    """An operation failed. The agent continues, and automatic saves are retried."""
 
     name = "snapshot_failed"
     operation: str
+    """``save``, ``spool``, ``retention``, ``restore`` or ``control`` (with ``*`` for all sessions)."""
     code: str
+    """The code of the error."""
     message: str
     hint: str = ""
+    """What to do."""
     retryable: bool = False
     failures: int = 1
+    """Failures in a row."""
     retry_in: float | None = None
+    """Seconds until the next try."""
 
 
 class PartNotKept(Event):
-    """A part of an agent's context could not be saved; the rest was. `part` names it: ``tools``, ``history[3]``."""
+    """A part of an agent's context could not be saved; the rest was saved."""
 
     name = "part_not_kept"
     part: str
+    """The part: ``tools``, ``history[3]``, …"""
     reason: str
 
 
 class SessionRestored(Event):
-    """A session came back. `grade` says how much of it; `age` is how old its newest snapshot was, in seconds."""
+    """A session was restored."""
 
     name = "session_restored"
     seq: int
+    """The snapshot that was loaded."""
     age: float
+    """How old that snapshot was, in seconds."""
     grade: str
+    """``native-load``, ``native-resume``, ``context`` or ``fresh``."""
     duration: float
+    """Seconds the restore took."""
     skipped: int = 0
+    """How many newer snapshots are damaged."""
     fell_back: str | None = None
-    """Why the session could not be loaded and was started in a lesser way; None when it was loaded."""
+    """Why the session could not be loaded; None if it was."""
 
 
 class SessionRecovered(Event):
-    """A session that ended without a proper stop was found; what its spool held is now a snapshot."""
+    """A session whose process had died was found; the records in its spool are now a snapshot."""
 
     name = "session_recovered"
     records: int
+    """How many records were recovered."""
     seq: int | None = None
+    """The snapshot that holds them."""
     problem: str | None = None
+    """Why recovery failed; the spool is kept."""
 
 
 Subscriber = Callable[[Any], Awaitable[None] | None]
 
 
 class EventBus:
-    """Hands every event to every subscriber that asked for its kind."""
+    """Passes each event to the subscribers of its kind."""
 
     def __init__(self) -> None:
         self._subscriptions: list[_Plain | _Queued] = []
@@ -126,11 +141,11 @@ class EventBus:
 
     @property
     def dropped(self) -> int:
-        """How many events did not fit the queue of an async subscriber that is still there."""
+        """How many events were dropped because the queue of an async subscriber was full."""
         return sum(subscription.dropped for subscription in self._queued())
 
     def subscribe(self, subscriber: Subscriber, *kinds: type[Event]) -> Callable[[], None]:
-        """Call *subscriber* with every event of *kinds* (all, if none is named). Returns the way to stop it."""
+        """Call *subscriber* with every event of *kinds*, or with all events. Returns a function to unsubscribe."""
         if not callable(subscriber):
             raise InvalidInput(f"a subscriber must be callable, not a {type(subscriber).__name__}")
         subscription = _Queued(subscriber, kinds) if _is_async(subscriber) else _Plain(subscriber, kinds)

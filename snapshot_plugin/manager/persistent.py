@@ -17,12 +17,12 @@ from snapshot_plugin.live.place import refuse_shared_without_leases
 from snapshot_plugin.manager.callable_store import CallableStore, Delete, Load, Save
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.context import AgentReader, Problem
+from snapshot_plugin.manager.context import AgentReader, Conversation, Problem, conversation_of
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.plugin_states import PluginStates
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import PIN, WorkingMemory, memory_id, owner_of, pin_of
+from snapshot_plugin.manager.working_memory import COMPANION, PIN, WorkingMemory, memory_id, owner_of, pin_of
 from snapshot_plugin.model.ids import check_session_id, dirname_of
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
@@ -38,14 +38,19 @@ _SAVE_TIMEOUT = 300.0
 
 
 class LoadReport(Value):
-    """What came back. `problems` names each part that did not, and why; the others did."""
+    """What was loaded. Parts that are not named in `problems` were loaded."""
 
     found: bool
+    """False if nothing was stored yet."""
     seq: int | None = None
+    """The snapshot that was loaded."""
     age: float | None = None
+    """How old that snapshot was, in seconds."""
     messages: int = 0
     problems: tuple[Problem, ...] = ()
+    """Parts that could not be loaded, and why."""
     skipped: tuple[Finding, ...] = ()
+    """Newer snapshots that are damaged."""
 
 
 def persistent_session(
@@ -63,7 +68,8 @@ def persistent_session(
 
     Kept are history, system prompt, instructions, model, tools, permissions, options, title and tags, as far as the
     agent has them (`snapshot_plugin.manager.context` says how it is asked), the working memory of the session, and
-    the state of each registered plugin.
+    the state of each registered plugin. Agents of openai-agents and pydantic-ai do not hold their conversations:
+    run them with ``session.run(prompt)``, and their adapters keep what is said.
 
     Args:
         agent: the agent. It is not changed in any other way, and works as before without this.
@@ -103,8 +109,6 @@ class PersistentSession:
         agent_type: str | None,
         clock: Clock,
     ) -> None:
-        self.session_id = _checked_id(agent_id)
-        self._types = (agent_type,) if agent_type else tuple(each.__name__ for each in type(agent).__mro__)
         self.agent = agent
         self.report = LoadReport(found=False)
         self._interval = seconds(auto_save_interval) if auto_save_interval else None
@@ -113,7 +117,11 @@ class PersistentSession:
         self._clock = clock
         self._store, self._owns_store = open_place(store)
         refuse_shared_without_leases(self._store)
-        self._reader = AgentReader(agent)
+        self._agent_id = _checked_id(agent_id)
+        self._conversation = conversation_of(agent, agent_id, self._store)
+        self.session_id = agent_id + COMPANION if self._conversation else agent_id
+        self._types = (agent_type,) if agent_type else _types_of(agent, self._conversation)
+        self._reader = AgentReader(agent, kept_by_adapter=self._conversation is not None)
         self._plugins = PluginStates()
         self.memory = WorkingMemory(self._store, agent_id, clock=clock)
         self.manager = SnapshotManager(self._store, self._settings(), clock=clock)
@@ -140,8 +148,28 @@ class PersistentSession:
     def path(self) -> str:
         """Where it is kept, for people to look at."""
         root = getattr(self._store, "path", None)
-        kept = Path(root) / "sessions" / dirname_of(self.session_id) if root else None
-        return str(kept) if kept else f"{type(self._store).__name__} {self.session_id}"
+        kept = Path(root) / "sessions" / dirname_of(self._agent_id) if root else None
+        return str(kept) if kept else f"{type(self._store).__name__} {self._agent_id}"
+
+    @property
+    def conversation(self) -> Any:
+        """What keeps the conversation of a framework's agent: a `SnapshotSession`, a `SnapshotConversationStore`.
+
+        None for agents that hold their own history.
+        """
+        return self._conversation.adapter if self._conversation else None
+
+    async def run(self, prompt: Any, **options: Any) -> Any:
+        """Have an agent of openai-agents or pydantic-ai answer, with all it was told before; returns its result.
+
+        *options* are those of the framework's own ``run``.
+
+        Raises:
+            InvalidInput: the agent is of another kind. Call it yourself; the session keeps its history.
+        """
+        if self._conversation is None:
+            raise InvalidInput(f"a {type(self.agent).__name__} is not run by its session", hint="run it yourself")
+        return await self._conversation.run(prompt, **options)
 
     def register_plugin(self, name: str, get_state: Callable[[], Any], set_state: Callable[[Any], None]) -> None:
         """Keep a plugin's state too, and give it back: now, if the session is loaded already, or when it is.
@@ -185,7 +213,8 @@ class PersistentSession:
         self._save_on_exit = False
         async with self.manager.leasing(self.session_id) as managed:
             await managed.release()  # lease and spool go to the trash with the rest; the next save takes new ones
-            existed = [await self._delete(name) for name in (self.session_id, memory_id(self.session_id))]
+            kept = {self.session_id: None, self._agent_id: None, memory_id(self._agent_id): None}
+            existed = [await self._delete(name) for name in kept]
         self._state = None
         self.memory.reset(None)
         return any(existed)
@@ -234,8 +263,8 @@ class PersistentSession:
         before = self.memory.pin
         pin = await self.memory.save()
         if pin is not before:
-            self.manager.retention.written(memory_id(self.session_id))
-            await self.manager.retention.apply(memory_id(self.session_id))
+            self.manager.retention.written(memory_id(self._agent_id))
+            await self.manager.retention.apply(memory_id(self._agent_id))
         state = self._state or self._new_state()
         state, problems = self._reader.read(state)
         plugins, failed = self._plugins.read(state.plugins)
@@ -250,15 +279,25 @@ class PersistentSession:
         try:
             found = await self.manager.restore(self.session_id)
         except SnapshotNotFound:
-            self._set_report(LoadReport(found=False))
+            talk = await self._talk()
+            self._set_report(LoadReport(found=bool(talk), messages=talk[0].messages if talk else 0))
             return None
         except Damaged as error:
             self._set_report(LoadReport(found=False, problems=(Problem("session", error.message),)))
             return None
-        self._apply(found)
+        talk = await self._talk()
+        self._apply(found, talk[0].messages if talk else len(found.snapshot.messages))
         return found
 
-    def _apply(self, found: StoredSnapshot) -> None:
+    async def _talk(self) -> Sequence[SnapshotMeta]:
+        """The history of the conversation that an adapter keeps, newest first."""
+        talk = await self._history() if self._conversation else ()
+        framework = self._conversation.framework if self._conversation else None
+        if talk and talk[0].provider_type != framework:
+            raise self._other_kind(talk[0].provider_type or "another framework")
+        return talk
+
+    def _apply(self, found: StoredSnapshot, messages: int) -> None:
         snapshot = found.snapshot
         self._check_type(snapshot)
         self._state = snapshot
@@ -270,7 +309,7 @@ class PersistentSession:
                 found=True,
                 seq=found.ref.seq,
                 age=age,
-                messages=len(snapshot.messages),
+                messages=messages,
                 problems=problems,
                 skipped=found.skipped,
             )
@@ -279,10 +318,13 @@ class PersistentSession:
     def _check_type(self, snapshot: SessionSnapshot) -> None:
         kept = snapshot.agent.name if snapshot.agent else None
         if snapshot.provider_type == _PROVIDER and kept and kept not in self._types:
-            raise InvalidInput(
-                f"what is kept as {self.session_id!r} belongs to a {kept}, and this agent is a {self._types[0]}",
-                session_id=self.session_id, hint=f"use another agent_id, or take it over with agent_type={kept!r}",
-            )  # fmt: skip
+            raise self._other_kind(kept)
+
+    def _other_kind(self, kept: str) -> InvalidInput:
+        return InvalidInput(
+            f"what is kept as {self._agent_id!r} belongs to a {kept}, and this agent is a {self._types[0]}",
+            session_id=self._agent_id, hint=f"use another agent_id, or take it over with agent_type={kept!r}",
+        )  # fmt: skip
 
     def _unread(self) -> tuple[Problem, ...]:
         missing = self._reader.unreadable_history
@@ -311,7 +353,7 @@ class PersistentSession:
 
     async def _history(self) -> Sequence[SnapshotMeta]:
         try:
-            return await self._store.history(self.session_id)
+            return await self._store.history(self._agent_id)
         except SnapshotNotFound:
             return ()
 
@@ -323,10 +365,16 @@ class PersistentSession:
         return True
 
 
+def _types_of(agent: object, conversation: Conversation | None) -> tuple[str, ...]:
+    names = tuple(each.__name__ for each in type(agent).__mro__)
+    return tuple(f"{conversation.framework} {name}" for name in names) if conversation else names
+
+
 def _checked_id(agent_id: str) -> str:
-    """*agent_id*, if a session and its memory can have it, and it is not the name of another one's memory."""
+    """*agent_id*, if a session and its companions can have it, and it is not the name of a companion itself."""
     check_session_id(memory_id(check_session_id(agent_id)))
-    if owner := owner_of(agent_id):
+    check_session_id(agent_id + COMPANION)
+    if owner := owner_of(agent_id) or (agent_id.removesuffix(COMPANION) if agent_id.endswith(COMPANION) else None):
         raise InvalidSessionId(
             f"the agent id {agent_id!r} cannot be used: it names the working memory of {owner!r}",
             hint="use another agent id",

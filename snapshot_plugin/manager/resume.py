@@ -29,26 +29,33 @@ _log = logging.getLogger(__name__)
 
 
 class ResumeReport(Value):
-    """How a session was started, and what that cost.
+    """How a session was started.
 
-    ``native-load`` and ``native-resume``: the provider loaded the session. ``context``: a new session was told the
-    old one. ``fresh``: a new session knows nothing; if there was a snapshot, `fell_back` says why it was not used.
-    The manager's event, its metric and its log carry the same grade.
+    Grades: ``native-load`` and ``native-resume``: the provider loaded the session. ``context``: a new session was
+    given the old conversation. ``fresh``: a new session without history; if there was a snapshot, `fell_back` says
+    why it was not used. The manager's event, metric and log have the same grade.
     """
 
     session_id: str
     grade: Grade
     fell_back: str | None = None
+    """Why a stored snapshot was not loaded."""
     seq: int | None = None
+    """The snapshot that was loaded."""
     age: float | None = None
+    """How old that snapshot was, in seconds."""
     messages: int = 0
+    """How many messages it has."""
     skipped: tuple[Finding, ...] = ()
+    """Newer snapshots that are damaged."""
     attached: bool = False
+    """Whether the manager saves the session from now on."""
     notices: tuple[str, ...] = ()
+    """What else the caller should know."""
 
     @property
     def resumed(self) -> bool:
-        """Whether the session knows what was said before."""
+        """True if the session has its history."""
         return self.grade != "fresh"
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Counts and distributions of what the manager did, readable from Python and, if it is there, OpenTelemetry.
+"""Metrics of a manager: readable from Python, and fed to OpenTelemetry where it is installed.
 
-Both listen to events like any other subscriber, so nothing is counted in two ways. Session ids are never used
-as attributes: a metric with one series per session is what makes a metrics bill.
+Both are subscribers of the manager's events, so their numbers agree. Session ids are never used as attributes: a
+metric with one series per session is expensive to store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WINDOW = 1024
 
 
 class Distribution(Value):
-    """How a value was spread: of all values ever, except the quantiles, which are of the newest 1024."""
+    """The distribution of a value. Quantiles are of the newest 1024 values, everything else is of all values."""
 
     count: int = 0
     total: float = 0.0
@@ -40,22 +40,25 @@ class Distribution(Value):
 
 
 class MetricsSnapshot(Value):
-    """All numbers at one moment."""
+    """All metrics at one moment."""
 
     saved: int
+    """Snapshots that were written."""
     skipped: int
+    """Saves with nothing to write."""
     failed: dict[str, int]
     """Failures by operation: save, spool, retention, restore, control."""
     restored: dict[str, int]
-    """Restores, by grade"""
+    """Restores by grade."""
     recovered: int
+    """Sessions recovered after a crash."""
     save_size_bytes: Distribution
     save_seconds: Distribution
     restore_seconds: Distribution
 
 
 class Metrics:
-    """Counts what the events tell. Subscribe it to a bus; read it with `snapshot`."""
+    """Counts events. Subscribe it to an `EventBus` and read it with `snapshot`."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

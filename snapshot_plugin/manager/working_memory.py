@@ -25,7 +25,10 @@ from snapshot_plugin.model.value import Value
 from snapshot_plugin.model.withheld import without_credentials
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "owner_of", "pin_of"]
+__all__ = ["COMPANION", "PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "owner_of", "pin_of"]
+
+COMPANION = "+subgraphs"
+"""How the id of a session ends that only holds parts of another one. Lists hide it."""
 
 PIN = "working_memory"
 """Where a snapshot's metadata names the memory that belongs to it."""

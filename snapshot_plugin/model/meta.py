@@ -17,7 +17,13 @@ __all__ = ["CURRENT_VERSION", "SnapshotMeta", "SnapshotRef", "SnapshotState", "s
 CURRENT_VERSION = 2
 """The schema version this release writes. `snapshot_plugin.migrate` reads every version before it."""
 
-SnapshotState = Literal["ok", "damaged", "encrypted"]
+_OPENING = 80
+"""Characters of a first prompt that lists show."""
+_EARLY = 8
+"""The first prompt is looked for among so many messages: every save does it."""
+
+SnapshotState = Literal["ok", "damaged", "encrypted", "too_new"]
+"""Why a snapshot cannot be read: it is damaged, no key at hand opens it, or a newer release wrote it."""
 
 # Dataclasses, not pydantic's models: a list makes thousands, and a command that only lists loads no pydantic.
 
@@ -26,47 +32,70 @@ SnapshotState = Literal["ok", "damaged", "encrypted"]
 class SnapshotRef:
     """The receipt of a save: this snapshot is durable, under this number, with this content digest.
 
-    Pin ``(seq, root)`` outside the store to notice a rollback of its tail. `notices` names limits that were
-    passed; nothing was cut.
+    Keep ``(seq, root)`` outside the store to notice a rollback of its tail.
     """
 
     session_id: str
     seq: int
+    """The number of the snapshot in its session, from 1."""
     root: str
+    """The digest of the content."""
     size_bytes: int
+    """The size of the stored frame."""
     written: bool = True
+    """False if the newest snapshot already had this content."""
     notices: tuple[str, ...] = ()
+    """Limits that were exceeded; nothing was cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMeta:
-    """One stored snapshot, as lists show it. A damaged or locked one is listed as such, never left out."""
+    """One stored snapshot, as lists show it. A damaged or encrypted snapshot is listed as such, never left out."""
 
     session_id: str
     seq: int
+    """The number of the snapshot in its session, from 1."""
     saved_at: datetime
     state: SnapshotState = "ok"
+    """``ok``, ``damaged``, or ``encrypted`` (the key is missing)."""
     problem: str | None = None
+    """What is wrong with a damaged snapshot."""
     root: str = ""
+    """The digest of the content."""
     version: int = CURRENT_VERSION
+    """The version of the stored data."""
     trigger: str = "manual"
+    """Why it was saved: ``manual``, ``interval``, ``event``, ``exit``, ``recovered``, …"""
     snapshot_tags: tuple[str, ...] = ()
+    """Tags of this snapshot, such as ``pre-deploy``."""
     size_bytes: int = 0
+    """The size of the stored frame."""
     created_at: datetime | None = None
+    """When the session was created."""
     updated_at: datetime | None = None
+    """When the session last changed."""
     title: str | None = None
+    opening: str | None = None
+    """How the first prompt begins, where nobody gave the session a title."""
+    restored: str | None = None
+    """The grade with which its agent took it up again the last time; None if it was never brought back."""
     agent: str | None = None
+    """The name of the agent."""
     provider_type: str | None = None
     cwd: str | None = None
     tags: tuple[str, ...] = ()
+    """Tags of the session."""
     pinned: bool = False
     parent: Parent | None = None
+    """Where the session was forked from."""
     messages: int = 0
+    """How many messages the session has."""
     turns: int = 0
     tokens: int = 0
+    """Input and output tokens together."""
     cost: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Small keys and values that an adapter keeps with a snapshot, to find it again. They are no tags."""
+    """Keys and values by which an adapter finds the snapshot. Labels are not tags."""
 
     @property
     def changed_at(self) -> datetime:
@@ -96,6 +125,8 @@ def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
         "created_at": rfc3339(snapshot.created_at),
         "updated_at": rfc3339(snapshot.updated_at),
         "title": snapshot.title,
+        "opening": None if snapshot.title else _opening(snapshot),
+        "restored": _restored(snapshot),
         "agent": snapshot.agent.name if snapshot.agent else None,
         "provider_type": snapshot.provider_type,
         "cwd": snapshot.config.cwd,
@@ -108,6 +139,22 @@ def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
         "cost": snapshot.metrics.cost,
     }
     return {name: value for name, value in listed.items() if value or value == ""}
+
+
+def _opening(snapshot: SessionSnapshot) -> str:
+    """The first words that a user said, on one line; empty if they did not come early."""
+    said = (message.text for message in snapshot.messages[:_EARLY] if message.role == "user")
+    words = next((text[: 4 * _OPENING].split() for text in said if text.strip()), [])
+    line = " ".join(words)
+    return line if len(line) <= _OPENING else f"{line[:_OPENING].rstrip()}…"
+
+
+def _restored(snapshot: SessionSnapshot) -> str | None:
+    """What the ACP hosts note of the last restore."""
+    acp = snapshot.metadata.get("acp")
+    report = acp.get("restored") if isinstance(acp, Mapping) else None
+    grade = report.get("grade") if isinstance(report, Mapping) else None
+    return grade if isinstance(grade, str) else None
 
 
 def _kind(value: Any, *kinds: type) -> Any:
@@ -133,7 +180,19 @@ def _parent(value: Any) -> Parent:
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("saved_at", "created_at", "updated_at"), moment_of),
     **dict.fromkeys(
-        ("session_id", "state", "problem", "root", "trigger", "title", "agent", "provider_type", "cwd"),
+        (
+            "session_id",
+            "state",
+            "problem",
+            "root",
+            "trigger",
+            "title",
+            "opening",
+            "restored",
+            "agent",
+            "provider_type",
+            "cwd",
+        ),
         lambda value: _kind(value, str),
     ),
     **dict.fromkeys(

@@ -33,12 +33,11 @@ Span = Annotated[timedelta, BeforeValidator(_span), Field(gt=timedelta(0))]
 
 
 class RetentionPolicy(Value):
-    """What to keep of one session. The newest snapshot and a pinned session are kept whatever the rules say.
+    """Which snapshots of a session to keep. The newest snapshot and pinned sessions are always kept.
 
-    `keep_hourly` = 24 keeps the newest snapshot of each of the last 24 hours *that have one*, in UTC, and so on
-    for days, ISO weeks and months. While a rule has not found as many as it may keep, it also keeps the oldest
-    snapshot, so that history reaches back as far as it can. `keep_within` counts from now; text such as ``7d`` is
-    understood. `keep_fallbacks` keeps the newest snapshots that are tagged ``before-fallback``.
+    `keep_hourly` = 24 keeps the newest snapshot of each of the last 24 hours *that have one*, in UTC; days, weeks
+    and months work the same way. A rule that finds fewer snapshots than it may keep also keeps the oldest one.
+    Durations may be text such as ``7d``.
 
     Raises:
         InvalidPolicy: there is no rule, or a rule has a negative number or an unknown name.
@@ -48,13 +47,21 @@ class RetentionPolicy(Value):
     _refused_as: ClassVar[type[InvalidInput]] = InvalidPolicy
 
     keep_last: Count = 0
+    """The newest snapshots."""
     keep_within: Span | None = None
+    """Snapshots that are younger than this, from now."""
     keep_hourly: Count = 0
+    """The newest of each hour."""
     keep_daily: Count = 0
+    """The newest of each day."""
     keep_weekly: Count = 0
+    """The newest of each ISO week."""
     keep_monthly: Count = 0
+    """The newest of each month."""
     keep_tags: tuple[str, ...] = ()
+    """Snapshots with any of these tags."""
     keep_fallbacks: Count = 0
+    """The newest snapshots tagged ``before-fallback``."""
 
     if TYPE_CHECKING:
 

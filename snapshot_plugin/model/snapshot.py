@@ -15,7 +15,7 @@ from snapshot_plugin.model.meta import CURRENT_VERSION
 from snapshot_plugin.model.origin import Origin
 from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
 from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
-from snapshot_plugin.model.withheld import without_secrets
+from snapshot_plugin.model.withheld import without_login, without_secrets
 
 # Explicit signatures are for type checkers alone: fields take more than they hold, as text for content.
 
@@ -44,15 +44,19 @@ class Message(Value):
     blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.
     """
 
+    _also_takes = frozenset({"tool_calls", *CALL_ID_NAMES})
+
     role: Role
     content: Blocks = ()
+    """Blocks in order: text, thoughts, tool calls, images, …"""
     id: str | None = None
     timestamp: Timestamp | None = None
     token_count: int | None = None
     """Its tokens, as counted by the model's provider."""
     token_count_estimated: bool = False
-    """Whether nobody counted: `token_count` follows from the length of the text."""
+    """True if `token_count` is an estimate from the length of the text."""
     metadata: JsonObject = FrozenDict()
+    """Anything else, by the name of its owner."""
 
     if TYPE_CHECKING:
 
@@ -73,7 +77,7 @@ class Message(Value):
     else:
 
         def __init__(self, /, **data: Any) -> None:
-            if data.keys() & _FOREIGN:
+            if data.keys() & self._also_takes:
                 data = _taken_in(data)
             super().__init__(**data)
 
@@ -92,12 +96,9 @@ class Message(Value):
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
-_FOREIGN = frozenset({"tool_calls", *CALL_ID_NAMES})
-
-
 def _taken_in(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a message that was given in the shape of another library."""
-    own = {name: value for name, value in data.items() if name not in _FOREIGN}
+    own = {name: value for name, value in data.items() if name not in Message._also_takes}  # noqa: SLF001 — the class above
     calls = read_tool_calls(data.get("tool_calls") or ())
     answered = next((data[name] for name in CALL_ID_NAMES if data.get(name) is not None), None)
     if calls:
@@ -119,7 +120,10 @@ class AgentInfo(Value):
     @model_validator(mode="before")
     @classmethod
     def _without_secrets(cls, data: Any) -> Any:
-        return without_secrets(data)[0] if isinstance(data, dict) else data
+        if not isinstance(data, dict):
+            return data
+        command = {"command": data["command"]} if "command" in data else {}
+        return without_secrets({name: value for name, value in data.items() if name not in command})[0] | command
 
 
 class McpServer(Value):
@@ -135,7 +139,10 @@ class McpServer(Value):
     def _without_secrets(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return without_secrets({key: value for key, value in data.items() if key not in ("headers", "args")})[0]
+        kept = {key: value for key, value in data.items() if key not in ("headers", "args")}
+        if isinstance(kept.get("url"), str):
+            kept["url"] = without_login(kept["url"])
+        return without_secrets(kept)[0]
 
 
 class SessionConfig(Value):
@@ -228,34 +235,37 @@ def _no_metrics() -> Metrics:
 
 
 class SessionSnapshot(Value):
-    """Everything a session is, at one moment. A value: frozen, comparable, and complete on its own.
+    """A session at one moment. The value is frozen, comparable and complete.
 
-    Unknown fields survive a round trip. `plugins`, `memory` and `metadata` are named sections contributed by
-    others; each of their entries is stored by itself, so an entry that did not change is not written again.
+    Unknown fields survive a round trip. `plugins`, `memory` and `metadata` are sections with named entries; each
+    entry is stored separately, so an unchanged entry is not written again.
     """
 
     session_id: str
     created_at: Timestamp
     updated_at: Timestamp
+    """When the session last changed; `append` sets it."""
     version: int = CURRENT_VERSION
-    """The version of the snapshot's shape; older ones are migrated when they are loaded."""
+    """The version of the data format; older versions are migrated on load."""
     provider_type: str = "custom"
-    """What kind of agent it is, for `create_or_resume_session`: ``acp``, the name of a framework, ``custom``."""
+    """The kind of agent: ``acp``, the name of a framework, ``custom``."""
     agent_session_id: str | None = None
-    """The session's id at the agent, where that is another one."""
+    """The agent's own id of the session, if it differs."""
     agent: AgentInfo | None = None
     config: SessionConfig = Field(default_factory=_no_config)
+    """Working directory, mode, model, prompt, tools."""
     messages: tuple[Message, ...] = ()
     current_task: str | None = None
     """What the agent is doing: the running entry of its plan, or what the caller sets."""
     plan: tuple[PlanEntry, ...] = ()
     metrics: Metrics = Field(default_factory=_no_metrics)
+    """Turns, tokens and cost so far."""
     title: str | None = None
     tags: tuple[str, ...] = ()
     pinned: bool = False
     """Retention never removes a pinned session."""
     parent: Parent | None = None
-    """What it was forked from."""
+    """Where the session was forked from."""
     plugins: JsonObject = FrozenDict()
     """States of the agent's plugins, by name."""
     memory: JsonObject = FrozenDict()

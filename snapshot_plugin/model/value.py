@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -65,11 +65,13 @@ class Value(BaseModel):
     _refused_as: ClassVar[type[InvalidInput]] = InvalidSnapshot
     _takes_unknown: ClassVar[bool] = False
     """Whether code may give fields that the class does not have: wire formats that others extend."""
+    _also_takes: ClassVar[frozenset[str]] = frozenset()
+    """Keywords that are no fields, and that become some."""
 
     def __init__(self, /, **data: Any) -> None:
         _check_given(type(self), data)
         try:
-            super().__init__(**data)
+            super().__init__(**_with_parts(type(self), data))
         except ValidationError as error:
             raise _refusal(type(self), error) from None
 
@@ -91,7 +93,7 @@ class Value(BaseModel):
         Only what changes is validated, so evolving a session of 100 000 messages costs what the change costs.
         A kind with rules over several fields (there are few, and small) is validated whole.
         """
-        return self._evolved(changes, known=self.__pydantic_extra__ or {})
+        return self._evolved(_with_parts(type(self), changes), known=self.__pydantic_extra__ or {})
 
     def with_stored(self, changes: Mapping[str, Any]) -> Self:
         """As `evolve`, for what a store or spool holds: fields that this release does not know are kept."""
@@ -159,6 +161,42 @@ def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[s
             check_depth(value, f"{model.__name__}.{name}")
 
 
+def _with_parts(model: type[Value], data: dict[str, Any]) -> dict[str, Any]:
+    """*data*, with parts that were given as dicts checked, and made where that needs more than pydantic does."""
+    made = {}
+    for name, part in _parts(model).items():
+        value = data.get(name)
+        if type(value) is dict:
+            made[name] = _part(part, value, f"{model.__name__}.{name}")
+        elif isinstance(value, list | tuple) and any(type(each) is dict for each in value):
+            named = ((each, f"{model.__name__}.{name}[{index}]") for index, each in enumerate(value))
+            made[name] = [_part(part, each, path) if type(each) is dict else each for each, path in named]
+    return {**data, **made} if made else data
+
+
+def _part(part: type[Value], given: dict[str, Any], path: str) -> Value | dict[str, Any]:
+    """A part given as a dict. Fields of other libraries are kept, as in stored data; typos are refused."""
+    large = any(type(value) is int and abs(value) > MAX_NUMBER for value in given.values())
+    unknown = given.keys() - _names(part).keys()
+    if not large and not unknown & part._also_takes and not any(_meant(part, name) for name in unknown):  # noqa: SLF001 — the class beside
+        return given
+    try:
+        return part(**given)
+    except InvalidInput as error:
+        raise type(error)(path + error.message.removeprefix(part.__name__), hint=error.hint) from None
+
+
+@cache
+def _parts(model: type[Value]) -> dict[str, type[Value]]:
+    """The fields that hold values of ours, one or several."""
+    found: dict[str, type[Value]] = {}
+    for name, field in model.model_fields.items():
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+        parts = [kind for kind in kinds if issubclass(kind, Value)]
+        found |= dict.fromkeys((name, field.alias or name), parts[0]) if parts else {}
+    return found
+
+
 @cache
 def _numbers(model: type[Value]) -> frozenset[str]:
     fields = model.model_fields.items()
@@ -166,11 +204,18 @@ def _numbers(model: type[Value]) -> frozenset[str]:
 
 
 def _no_field(model: type[Value], name: str) -> InvalidInput:
+    meant = _meant(model, name)
+    hint = f"did you mean {meant!r}?" if meant else "data of your own belongs into metadata"
+    return model._refused_as(f"{model.__name__} has no field {name!r}", hint=hint)  # noqa: SLF001 — the class beside
+
+
+def _meant(model: type[Value], name: str) -> str | None:
+    """The field that a name which is none was probably meant for."""
     import difflib  # noqa: PLC0415 — for typos only
 
-    close = [_OLD_NAMES[name]] if name in _OLD_NAMES else difflib.get_close_matches(name, model.model_fields, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "data of your own belongs into metadata"
-    return model._refused_as(f"{model.__name__} has no field {name!r}", hint=hint)  # noqa: SLF001 — the class beside
+    if name in _OLD_NAMES:
+        return _OLD_NAMES[name]
+    return next(iter(difflib.get_close_matches(str(name), model.model_fields, n=1)), None)
 
 
 _OLD_NAMES = {"acp_session_id": "agent_session_id", "working_dir": "cwd", "tokens": "token_count"}

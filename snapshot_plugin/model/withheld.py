@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["is_credential", "without_credentials", "without_secrets"]
+__all__ = ["is_credential", "without_credentials", "without_login", "without_secrets"]
 
 _ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
 _SECRET_WORDS: Final = frozenset(
@@ -19,15 +19,22 @@ _SECRET_WORDS: Final = frozenset(
 _SECRET_KEYS: Final = frozenset({"api", "access", "secret", "private", "auth", "signing", "encryption", "account"})
 _MODEL_TOKENS: Final = frozenset({"bos", "cls", "end", "eos", "mask", "pad", "sep", "start", "stop", "unk"})
 """What stands before ``token`` in names that mean a piece of text."""
+_SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#@\s]*@")
 _STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|\**", re.DOTALL)
 
 
 def is_credential(name: str, value: Any) -> bool:
     """Whether a setting called *name* holds a secret: ``api_key``, ``githubToken``, ``DB_PASSWORD``.
 
-    Variables and placeholders such as ``${API_KEY}`` are no secrets.
+    Variables and placeholders such as ``${API_KEY}`` are no secrets. An object or a list is one by the same names,
+    if there is text in it.
     """
+    if isinstance(value, dict | list | tuple):
+        if isinstance(value, dict) and value.get("type") in _SCHEMA_TYPES:  # a parameter of a tool
+            return False
+        return any(is_credential(name, each) for each in (value.values() if isinstance(value, dict) else value))
     if not isinstance(value, str) or _STAND_IN.fullmatch(value):
         return False
     words = [word.lower() for word in _HUMPS.split(name) if word]
@@ -54,12 +61,20 @@ def without_credentials(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[
     return _cleaned(data, "", taken, frozenset()), tuple(taken)
 
 
+def without_login(url: str) -> str:
+    """*url* without ``user:password@``, and without parameters named like credentials."""
+    address, mark, query = _LOGIN.sub("", url, count=1).partition("?")
+    kept = [each for each in query.split("&") if not is_credential(*each.partition("=")[::2])]
+    return address + (mark + "&".join(kept) if any(kept) else "")
+
+
 def _cleaned(data: Mapping[str, Any], path: str, taken: list[str], environments: frozenset[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in data.items():
         here = f"{path}.{name}" if path else str(name)
-        if str(name).lower() in environments and isinstance(value, dict | list | tuple):
-            taken += (f"{here}.{variable}" for variable in _variables(value))
+        if str(name).lower() in environments and (isinstance(value, dict | list | tuple) or _is_dotenv(value)):
+            lines = value.splitlines() if isinstance(value, str) else value
+            taken += (f"{here}.{variable}" for variable in _variables(lines))
         elif is_credential(str(name), value):
             taken.append(here)
         else:
@@ -72,10 +87,32 @@ def _inside(value: Any, path: str, taken: list[str], environments: frozenset[str
     if isinstance(value, dict):
         cleaned: Any = _cleaned(value, path, taken, environments)
     elif isinstance(value, list | tuple):
-        cleaned = [_inside(item, f"{path}[{index}]", taken, environments) for index, item in enumerate(value)]
+        items = _arguments(value, path, taken)
+        cleaned = [_inside(item, f"{path}[{index}]", taken, environments) for index, item in enumerate(items)]
     else:
         return value
     return cleaned if len(taken) > before else value
+
+
+def _is_dotenv(value: Any) -> bool:
+    return isinstance(value, str) and "=" in value
+
+
+def _arguments(items: list[Any] | tuple[Any, ...], path: str, taken: list[str]) -> Iterator[Any]:
+    """The items of a list without what follows ``--api-key`` and its like, in a list that is a command line."""
+    flag = ""
+    for item in items:
+        is_text = isinstance(item, str)
+        if flag and is_text and not item.startswith("-") and is_credential(flag, item):
+            taken.append(f"{path}.{flag}")
+            flag = ""
+            continue
+        flag, equals, value = item.partition("=") if is_text and item.startswith("-") else ("", "", "")
+        if equals and is_credential(flag, value):
+            taken.append(f"{path}.{flag}")
+            yield flag
+        else:
+            yield item
 
 
 def _variables(environment: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.references import Target, find
 from snapshot_plugin.operations.transcript import Said, said_of
 
 if TYPE_CHECKING:
@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
-__all__ = ["Compared", "Edited", "Setting", "Side", "Spent", "Step", "Tool", "compare", "compared"]
+__all__ = [
+    "Compared",
+    "Edited",
+    "Setting",
+    "Side",
+    "Spent",
+    "Step",
+    "Tool",
+    "compare",
+    "compare_snapshots",
+    "compared",
+]
 
 
 class Side(Part):
@@ -93,11 +104,10 @@ class Compared(Document):
 
 async def compare(store: SnapshotStore, first: str, second: str | None) -> Compared:
     """What differs from *first* to *second*; from the snapshot before *first* to it, where there is no second."""
-    metas = await store.list()
-    one = resolve(first, metas)
+    one = await find(store, first)
     if second is None:
         return compared(*await _step(store, one))
-    other = resolve(second, metas)
+    other = await find(store, second)
     if one.session_id == other.session_id and one.meta.state == "ok":
         return await _of_one_session(store, one, other)
     before = await store.read(one.session_id, at=one.seq)
@@ -105,10 +115,14 @@ async def compare(store: SnapshotStore, first: str, second: str | None) -> Compa
 
 
 async def _of_one_session(store: SnapshotStore, one: Target, other: Target) -> Compared:
-    """Two snapshots of one session: what they have in common is read once."""
-    seqs = [each.meta.seq if each.seq is None else each.seq for each in (one, other)]
-    first, second = await store.walk(one.session_id, seqs)
-    return _compared(first, seqs[0], second, seqs[1])
+    before, after = (each.meta.seq if each.seq is None else each.seq for each in (one, other))
+    return await compare_snapshots(store, one.session_id, before, after)
+
+
+async def compare_snapshots(store: SnapshotStore, session_id: str, before: int, after: int) -> Compared:
+    """What differs between two snapshots of one session: what they have in common is read once."""
+    first, second = await store.walk(session_id, [before, after])
+    return _compared(first, before, second, after)
 
 
 async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, StoredSnapshot]:

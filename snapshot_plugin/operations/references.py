@@ -44,7 +44,27 @@ async def find(store: SnapshotStore, text: str) -> Target:
         SnapshotNotFound: nothing fits; the hint names what is spelled alike.
         InvalidInput: several sessions fit; the hint names them.
     """
+    if store.capabilities.several_machines:  # an id in full needs no list, which may be long and far away
+        at = _AT.match(text)
+        for name, seq in ((text, None), *([(at["session"], int(at["seq"]))] if at else [])):
+            if exact := await _newest(store, name):
+                return Target(exact, seq)
     return resolve(text, await store.list())
+
+
+async def _newest(store: SnapshotStore, name: str) -> SnapshotMeta | None:
+    look = getattr(store, "newest", None)
+    return await look(name) if look and _is_whole_id(name) else None
+
+
+def _is_whole_id(text: str) -> bool:
+    from snapshot_plugin.errors import InvalidSessionId
+    from snapshot_plugin.model.ids import check_session_id
+
+    try:
+        return bool(check_session_id(text))
+    except InvalidSessionId:
+        return False
 
 
 def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.operations.document import Part
-from snapshot_plugin.operations.text import several
+from snapshot_plugin.operations.text import plain, several
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,18 +51,24 @@ class SessionRow(Part):
     short_id: str
     """The shortest beginning of the id that no other session shares."""
     title: str | None = None
+    opening: str | None = None
+    """How the first prompt begins, where nobody gave it a title."""
     agent: str | None = None
     provider_type: str | None = None
     cwd: str | None = None
     state: str = "ok"
-    """ok, damaged or encrypted."""
+    """ok, damaged, encrypted (no key at hand opens it) or too_new (a newer release wrote it)."""
     problem: str | None = None
+    next: str | None = None
+    """What to run about its state; null where nothing is wrong."""
     live: Holder | None = None
     ended_unexpectedly: bool = False
     """Its process died, and what it left was not made a snapshot yet."""
     last_sign: datetime | None = None
     recovered: bool = False
     """The newest snapshot was made of what a killed process left."""
+    restored: str | None = None
+    """The grade with which its agent took it up again the last time; null if it was never brought back."""
     pinned: bool = False
     tags: tuple[str, ...] = ()
     snapshot_tags: tuple[str, ...] = ()
@@ -87,6 +93,11 @@ class SessionRow(Part):
     def length(self) -> str:
         """How long it is: its turns, or its messages where nobody counted those."""
         return several(self.turns, "turn") if self.counts_turns else several(self.messages, "message")
+
+    @property
+    def name(self) -> str:
+        """What people know it by: its title, or how its first prompt begins. Safe to print."""
+        return plain(self.title or self.opening or "") or "(untitled)"
 
     @property
     def is_memory(self) -> bool:
@@ -137,6 +148,7 @@ def _unsaved(session_id: str, presence: Ownership) -> SessionRow:
         session_id=session_id,
         short_id=session_id,
         **who_has(presence),
+        next="asnap recover" if presence.died else None,
         changed_at=moment,
         saved_at=moment,
         seq=0,
@@ -150,13 +162,16 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None)
         session_id=meta.session_id,
         short_id=short_id,
         title=meta.title,
+        opening=meta.opening,
         agent=meta.agent,
         provider_type=meta.provider_type,
         cwd=meta.cwd,
         state=meta.state,
         problem=meta.problem,
+        next=_next(meta, short_id, presence),
         **who_has(presence),
         recovered=meta.trigger == "recovered",
+        restored=meta.restored,
         pinned=meta.pinned,
         tags=meta.tags,
         snapshot_tags=meta.snapshot_tags,
@@ -172,6 +187,17 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None)
         cost=meta.cost,
         size_bytes=meta.size_bytes,
     )
+
+
+def _next(meta: SnapshotMeta, short_id: str, presence: Ownership | None) -> str | None:
+    if meta.state == "damaged":
+        import shlex
+
+        return f"asnap check {shlex.quote(short_id)}"
+    return _NEXT.get(meta.state) or ("asnap recover" if presence and presence.died else None)
+
+
+_NEXT = {"encrypted": "asnap keys status", "too_new": "pip install --upgrade snapshot-plugin"}
 
 
 def who_has(presence: Ownership | None) -> dict[str, Any]:
@@ -195,12 +221,14 @@ def holder_of(owner: Owner) -> Holder:
 def marks(row: SessionRow) -> Iterable[str]:
     """What is special about a session, the most pressing first; nothing for most."""
     if row.state != "ok":
-        yield row.state
+        yield row.state.replace("_", "-")
     if row.live:
         yield f"live {row.live.pid}"
     if row.ended_unexpectedly:
         yield "ended"
     if row.recovered:
         yield "recovered"
+    elif row.restored:
+        yield "restored"
     if row.pinned:
         yield "pinned"

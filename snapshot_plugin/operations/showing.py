@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.operations.work import Work
     from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
-__all__ = ["Shown", "SnapshotRow", "history", "show", "shown"]
+__all__ = ["Shown", "SnapshotRow", "history", "show", "shown", "snapshot_row"]
 
 
 class SnapshotRow(Part):
@@ -52,7 +52,7 @@ class Shown(Document):
 async def history(work: Work, store: SnapshotStore, target: Target) -> Shown:
     """A session's snapshots, newest first."""
     (row,) = await rows_of(store, [target.meta])
-    past = tuple(_snapshot_row(meta) for meta in await store.history(target.session_id))
+    past = tuple(snapshot_row(meta) for meta in await store.history(target.session_id))
     return Shown(session=row, snapshot=past[0].seq, history=past, as_of=work.now)
 
 
@@ -80,7 +80,8 @@ def shown(
     return tuple(said_of(stored.snapshot, tools=tools, first=number, last=message))
 
 
-def _snapshot_row(meta: SnapshotMeta) -> SnapshotRow:
+def snapshot_row(meta: SnapshotMeta) -> SnapshotRow:
+    """What a history shows of a snapshot."""
     return SnapshotRow(
         seq=meta.seq,
         saved_at=meta.saved_at,

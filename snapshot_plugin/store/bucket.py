@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import obstore
 from obstore import exceptions as refusals
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "Moved", "Stored"]
 
 _LONGEST = 300
-_REFUSED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "AccessDenied")
+_REFUSED = (
+    "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "AccessDenied",
+    "AuthenticationFailed", "AuthorizationFailure",
+)  # fmt: skip
 """Codes of credentials that are refused with another status than 403: sending the request again does not help."""
 
 
@@ -35,23 +38,33 @@ class Stored(NamedTuple):
 
     data: bytes
     tag: str
+    listed_tag: str = ""
+    """How a listing of names would tell this version; empty if it would not."""
 
 
 class Bucket:
     """A bucket, or what is under one prefix of it. Any number of threads may use it."""
 
-    def __init__(self, store: ObjectStore, *, name: str) -> None:
-        self._store, self.name = store, name
+    def __init__(
+        self, store: ObjectStore, *, name: str, variables: str = "AWS_…", counts_versions: bool = False
+    ) -> None:
+        self._store, self.name, self._variables = store, name, variables
+        self._counts_versions = counts_versions
         self.bare_tags = False
         """Whether the service wants tags without their quotation marks, against the standard."""
+
+    @property
+    def wrong_tag(self) -> str:
+        """A tag that no version has."""
+        return "1" if self._counts_versions else '"another-version"'
 
     def get(self, path: str) -> Stored | None:
         """An object as it is now; None if there is none."""
         with self._asking(f"reading {path}"):
             try:
                 found = obstore.get(self._store, path)
-                tag = found.meta["e_tag"]
-                return Stored(self._ours(found.bytes().to_bytes()), tag or "")
+                meta = found.meta
+                return Stored(self._ours(found.bytes().to_bytes()), self._tag_of(meta), meta["e_tag"] or "")
             except FileNotFoundError as error:
                 self._must_be_there(error)
                 return None
@@ -72,7 +85,7 @@ class Bucket:
         """
         with self._asking(f"writing {path}"):
             try:
-                mode = "create" if tag is None else {"e_tag": tag.strip('"') if self.bare_tags else tag}
+                mode = "create" if tag is None else self._version(tag)
                 # One request or nothing: the parts of a multipart upload would not be conditional.
                 written = obstore.put(self._store, path, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
             except (refusals.AlreadyExistsError, refusals.PreconditionError) as error:
@@ -80,13 +93,25 @@ class Bucket:
             except FileNotFoundError as error:
                 self._must_be_there(error)
                 raise Moved(path) from error  # Amazon says so of a version that is gone
-            return written["e_tag"] or ""
+            return self._tag_of(written)
+
+    def _tag_of(self, about: Mapping[str, Any]) -> str:
+        return about["version" if self._counts_versions else "e_tag"] or ""
+
+    def _version(self, tag: str) -> dict[str, str]:
+        if self._counts_versions:
+            return {"version": tag}
+        return {"e_tag": tag.strip('"') if self.bare_tags else tag}
 
     def names(self, path: str) -> list[str]:
         """What follows *path* and a slash in the name of each object under it."""
+        return list(self.tags(path))
+
+    def tags(self, path: str) -> dict[str, str]:
+        """The same, each with `Stored.listed_tag`."""
         with self._asking(f"listing {path}"):
-            found = [meta["path"] for page in obstore.list(self._store, path) for meta in page]
-        return [name.removeprefix(f"{path}/") for name in found]
+            found = {meta["path"]: meta["e_tag"] or "" for page in obstore.list(self._store, path) for meta in page}
+        return {name.removeprefix(f"{path}/"): tag for name, tag in found.items()}
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects. Those that are not there do not matter."""
@@ -99,14 +124,15 @@ class Bucket:
         if data[:64].lstrip().lower().startswith((b"<!doctype html", b"<html")):
             raise StoreUnavailable(
                 f"{self.name}: a web page came instead of the object",
-                hint="this network may ask you to log in first; check that, and AWS_ENDPOINT_URL, then try again",
+                hint=f"this network may ask you to log in first; check that and {self._variables}, then try again",
             )
         return data
 
     def _must_be_there(self, error: Exception) -> None:
-        if "NoSuchBucket" in str(error):
+        if any(code in str(error) for code in ("NoSuchBucket", "ContainerNotFound")):
             raise StoreNotFound(
-                f"there is no bucket for {self.name}", hint="create the bucket, or check its name and AWS_REGION"
+                f"there is no bucket for {self.name}",
+                hint=f"create the bucket, or check its name and {self._variables}",
             ) from error
 
     @contextlib.contextmanager
@@ -126,7 +152,7 @@ class Bucket:
                 ) from error
             raise StoreUnavailable(
                 f"{self.name}: {doing} failed: {_reason(error)}",
-                hint="check the network, AWS_ENDPOINT_URL and the credentials in the environment, then try again",
+                hint=f"check the network and {self._variables} in the environment, then try again",
             ) from error
 
 

@@ -31,7 +31,7 @@ def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[Sn
             out += [meta_of(header, summary, size) for header, summary in _summaries(item, session_id, keys)]
         except SnapshotError as error:
             out += [
-                damaged(session_id, size, error.message, seq=seq, saved_at=item.header.t)
+                damaged(session_id, size, error.message, code=error.code, seq=seq, saved_at=item.header.t)
                 for seq in _numbers(item.header)
             ]
     return out

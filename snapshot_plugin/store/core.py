@@ -63,7 +63,7 @@ class StoreCore:
         self._store = store
         self._log = store.frames
         self._author = new_id()
-        self._views = Views(store.frames, store.session_keys)
+        self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
 
     # Saving ----------------------------------------------------------------------------------------------
@@ -182,6 +182,11 @@ class StoreCore:
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
         return with_labels(listed(self._log, self._store.session_keys, labels), labels)
+
+    def newest(self, session_id: str) -> SnapshotMeta | None:
+        """One session as a list shows it."""
+        found = listed(self._log, self._store.session_keys, only=session_id)
+        return found[0] if found else None
 
     def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""

@@ -42,12 +42,26 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Sizes worth a notice. Nothing is ever cut: the save goes through and says so."""
+    """Sizes worth a notice, and how much a store object keeps in memory to be fast.
 
-    def __init__(self, *, message_bytes: int = 1 << 20, session_bytes: int = 100 << 20, heads: int = 256) -> None:
-        self.message_bytes = message_bytes
-        self.session_bytes = session_bytes
-        self.heads = heads
+    No data is ever cut: a save over *message_bytes* or *session_bytes* goes through and says so.
+
+    Args:
+        message_bytes, session_bytes: what is mentioned in `SnapshotRef.notices`.
+        heads: how many sessions stay ready for the next save.
+        page_bytes: how much of what `page` and its like put together is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        message_bytes: int = 1 << 20,
+        session_bytes: int = 100 << 20,
+        heads: int = 256,
+        page_bytes: int = 32 << 20,
+    ) -> None:
+        self.message_bytes, self.session_bytes = message_bytes, session_bytes
+        self.heads, self.page_bytes = heads, page_bytes
 
     def notices(self, step: Step) -> tuple[str, ...]:
         """What a save should mention."""
@@ -182,6 +196,10 @@ class LogStore:
     async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.list`."""
         return await self._run(self.core.list, labels or {})
+
+    async def newest(self, session_id: str) -> SnapshotMeta | None:
+        """One session as `list` shows it, without looking at the others; None if it is not there."""
+        return await self._run(self.core.newest, session_id)
 
     async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""

@@ -112,9 +112,7 @@ class FilesystemStore(KeyedStore):
         marker = self.path / MARKER
         if not marker.exists():
             if not self._create:
-                raise StoreNotFound(
-                    f"there is no store at {self.path}", hint="check the path, or let it be created"
-                )
+                raise StoreNotFound(f"there is no store at {self.path}")
             make_private_dir(self.path)
             with locked(self.path / ".create", session_id="(new store)", timeout=self._lock_timeout):
                 if not marker.exists():  # of several processes that try at once, one makes it

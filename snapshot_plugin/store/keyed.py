@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -78,6 +79,8 @@ class KeyedStore(LogStore):
         self._keys: Recent[SessionKeys] = Recent(_SESSIONS)
         self._chain: Keychain | None = None
         self._stamp: object = None
+        self._keys_to_come = ""
+        """Where a plain store on a disk gets its keys when it is encrypted."""
         self.key_label = ""
         """The label of the slot that a new store is made with."""
         self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
@@ -123,6 +126,8 @@ class KeyedStore(LogStore):
             raise InvalidInput(
                 f"the store {self._name} is not encrypted, and a key was given", hint="leave the key out"
             )
+        files = self._key_files()
+        self._keys_to_come = str(files) if isinstance(files, Path) else ""
         return None
 
     # Keys ------------------------------------------------------------------------------------------------
@@ -192,9 +197,20 @@ class KeyedStore(LogStore):
         self._tended.doubt()
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
-        """The keys of one session; None in a plain store. A key that was rotated elsewhere is noticed here."""
+        """The keys of one session; None in a plain store.
+
+        What other processes do is noticed here, before each frame: a rotated key is read again.
+
+        Raises:
+            KeyMissing: the store was plain when it was opened, and has been encrypted since.
+        """
         self.prepare()
         if self._keyset is None or self._store_id is None:
+            if self._keys_to_come and os.path.exists(self._keys_to_come):  # noqa: PTH110 — before every frame
+                raise KeyMissing(
+                    f"the store {self._name} was encrypted after it was opened",
+                    hint="start this program again with the key",
+                )
             return None
         if self._chain and self._chain.stamp() != self._stamp:  # another process rotated the key
             self._reload_keys()

@@ -24,6 +24,7 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
 from snapshot_plugin.store.bucket import Bucket, Moved
 from snapshot_plugin.store.ledger import Ledger, Part
+from snapshot_plugin.store.ledger_index import LedgerIndex
 from snapshot_plugin.store.log import Segment, Tip, tip_of
 from snapshot_plugin.store.marker import MARKER, without_marker
 
@@ -52,9 +53,11 @@ class PartReader:
 class Seen:
     """A ledger as it was found or written, with the tag of that version (None: there is no such object)."""
 
-    def __init__(self, log: Ledgers, session_id: str, ledger: Ledger, tag: str | None) -> None:
+    def __init__(
+        self, log: Ledgers, session_id: str, ledger: Ledger, tag: str | None, listed_tag: str = ""
+    ) -> None:
         self._log, self._session_id = log, session_id
-        self.ledger, self.tag = ledger, tag
+        self.ledger, self.tag, self.listed_tag = ledger, tag, listed_tag
         self._tips: list[Tip | None] = []
 
     @property
@@ -78,7 +81,8 @@ class Ledgers:
         self._locks: dict[str, threading.RLock] = {}
         self._own: dict[str, Seen] = {}
         self._thread = threading.local()
-        self._is_conditional = False
+        self._is_conditional = self._is_atomic = False
+        self._index = LedgerIndex(bucket)
 
     # Looking ---------------------------------------------------------------------------------------------
 
@@ -110,7 +114,7 @@ class Ledgers:
         own = self._own.get(session_id)
         if own and own.ledger.ids != ledger.ids:  # others have written since
             self._own.pop(session_id, None)
-        return Seen(self, session_id, ledger, stored.tag if stored else None)
+        return Seen(self, session_id, ledger, *(stored[1:] if stored else (None,)))
 
     def _doubt(self, session_id: str) -> None:
         """What we believe of this session is out of date."""
@@ -141,14 +145,21 @@ class Ledgers:
             raise FileNotFoundError(part.object)
         return stored.data
 
-    def _everything(self) -> list[tuple[str, Seen]]:
+    def _with_trash(self) -> list[tuple[str, Seen]]:
+        """The ledgers that may have something in the trash."""
+        tags = self._bucket.tags("sessions")
+        known = self._index.read(tags)
+        return self._everything([name for name in tags if name not in known or known[name].has_trash])
+
+    def _everything(self, names: Sequence[str] | None = None) -> list[tuple[str, Seen]]:
         def look(name: str) -> tuple[str, Seen] | None:
             with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # `check` speaks of those
                 session_id = session_id_of(name)
                 return (session_id, self._fetch(session_id)) if session_id else None
             return None
 
-        return [each for each in many_at_once(look, self._bucket.names("sessions")) if each]
+        names = self._bucket.names("sessions") if names is None else names
+        return [each for each in many_at_once(look, names) if each]
 
     # Changing --------------------------------------------------------------------------------------------
 
@@ -159,7 +170,7 @@ class Ledgers:
         it makes are new for each version it is given: `purge` relies on that. `FileNotFoundError` if others removed
         what it looks at: then all is to be done over.
         """
-        self._make_sure_that_conditions_count()
+        self.make_sure_that_conditions_count()
         try:
             seen = self._look(session_id)
             for _ in range(_ATTEMPTS):
@@ -199,20 +210,21 @@ class Ledgers:
         with contextlib.suppress(SnapshotError):  # nothing names them any more; `purge` finds what is left
             self._bucket.delete([frames_path(session_id, name) for name in sorted(objects)])
 
-    def _make_sure_that_conditions_count(self) -> None:
+    def make_sure_that_conditions_count(self) -> None:
         """A service that ignores conditions would let writers overwrite each other, and say that all is well."""
         if self._is_conditional:
             return
         marker = self._bucket.get(MARKER)
         if marker is None:
             raise without_marker(self._bucket.name)
-        for tag in (None, '"another-version"'):
+        for tag in (None, self._bucket.wrong_tag):
             try:
                 self._bucket.put(MARKER, marker.data, tag=tag)
             except Moved:
                 continue
             raise unconditional(self._bucket.name, "ignores conditional writes")
         self._find_out_about_tags()
+        self.race()
         self._is_conditional = True
 
     def _find_out_about_tags(self) -> None:
@@ -228,11 +240,13 @@ class Ledgers:
         raise unconditional(self._bucket.name, "refuses to change an object whose tag is right")
 
     def race(self) -> None:
-        """Have eight writers make one object at once. Done when a store is made.
+        """Have eight writers make one object at once, the first time this is called.
 
         Raises:
             InvalidInput: more than one was told that it made the object: writers would overwrite each other.
         """
+        if self._is_atomic:
+            return
         path = f"probe/{new_id()}"
 
         def wins(number: str) -> bool:
@@ -247,6 +261,7 @@ class Ledgers:
             self._bucket.delete([path])
         if winners > 1:
             raise unconditional(self._bucket.name, f"let {winners} writers of {_RACERS} make the same object")
+        self._is_atomic = True
 
     def _moved_out(self, session_id: str, parts: Sequence[Part]) -> list[Part]:
         """The same parts, each in an object of its own."""

@@ -19,6 +19,7 @@ from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, Sn
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.bucket import Bucket
 from snapshot_plugin.store.ledger import Ledger, Part
+from snapshot_plugin.store.ledger_index import LARGEST_TAIL, Indexed
 from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, many_at_once, unique_name
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
 from snapshot_plugin.store.trashobjects import TrashObjects
@@ -28,6 +29,11 @@ __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
 LEDGER_BYTES = 128 << 10
 """A ledger with more frames than that gives them to objects of their own: every save writes the ledger anew."""
+_FRAMES, _LEAST_BYTES = 24, 8 << 10
+"""A ledger has room for about so many frames, or so many bytes: more would be sent again with every save, fewer
+would make too many saves two requests."""
+_MANY = 32
+"""So many objects of a session are worth making one of them."""
 _SMALL = 32 << 10
 """What was rewritten and has so few bytes stays in the ledger: most sessions are then one object."""
 _FIRST_LOOK = 64 << 10
@@ -74,21 +80,34 @@ class ObjectLog(TrashObjects):
         return end[piece.start : piece.end] if end and piece else None
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. Ledgers are read, many at once: only they know what is in the trash."""
+        """See `FrameLog`. Ledgers that changed since the index was written are read, many at once."""
+        if only is not None:
+            entry, _ = self._entry(dirname_of(only))
+            return [entry] if entry else []
+        tags = self._bucket.tags("sessions")
+        rows = self._index.read(tags)
+        entries = [_entry_of(name, row) for name, row in rows.items()]
+        changed = [name for name in tags if name not in rows]
+        for name, (entry, row) in zip(changed, many_at_once(self._entry, changed), strict=True):
+            entries.append(entry)
+            if row:
+                rows[name] = row
+        self._index.write(rows, changed=len(changed))
+        return [entry for entry in entries if entry]
 
-        def look(name: str) -> SessionEntry | None:
-            session_id = session_id_of(name)
-            if session_id is None:
-                return SessionEntry(name, 0, "its name is not that of a session")
-            try:
-                ledger = self._fetch(session_id).ledger
-            except (Damaged, InvalidSnapshotVersion) as error:
-                return SessionEntry(session_id, 0, error.message)
-            size = sum(part.size for part in ledger.parts)
-            return SessionEntry(session_id, size, tail=self._tail(session_id, ledger)) if size else None
-
-        names = self._bucket.names("sessions") if only is None else [dirname_of(only)]
-        return [entry for entry in many_at_once(look, names) if entry]
+    def _entry(self, name: str) -> tuple[SessionEntry | None, Indexed | None]:
+        """What a list shows of a ledger, and what the index may keep of it."""
+        session_id = session_id_of(name)
+        if session_id is None:
+            return SessionEntry(name, 0, "its name is not that of a session"), None
+        try:
+            seen = self._fetch(session_id)
+        except (Damaged, InvalidSnapshotVersion) as error:
+            return SessionEntry(session_id, 0, error.message), None
+        size, tail = sum(part.size for part in seen.ledger.parts), self._tail(session_id, seen.ledger)
+        row = Indexed(seen.listed_tag, size, bool(seen.ledger.trash), tail or b"")
+        is_small = seen.listed_tag and len(row.tail) <= LARGEST_TAIL and (tail or not size)
+        return SessionEntry(session_id, size, tail=tail) if size else None, row if is_small else None
 
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: objects that no ledger names. `purge` removes them."""
@@ -96,12 +115,12 @@ class ObjectLog(TrashObjects):
         return sorted(set(names) - self._fetch(session_id).ledger.objects())
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
-        """See `FrameLog`. One request, unless the ledger has become too large."""
+        """See `FrameLog`. One request, unless the ledger has become too large. True once there are many objects."""
         expected = self._look(session_id).tip
-        finished = False
+        pieces = 0
 
         def edit(seen: Seen) -> Ledger:
-            nonlocal finished
+            nonlocal pieces
             if seen.tip != expected:
                 if self._holds(seen, header.id):
                     raise _AlreadyThere
@@ -110,13 +129,13 @@ class ObjectLog(TrashObjects):
             # Our last save may be there, though we were never told. We do without it, unless others built on it.
             if any(part.rewritten and part.last >= header.hi for part in parts):
                 raise overtaken(session_id, seen.tip)
-            if sum(len(part.data) for part in parts) + len(frame) > self._ledger_bytes:
+            if sum(len(part.data) for part in parts) + len(frame) > self._room(len(frame)):
                 parts = self._moved_out(session_id, parts)
+                pieces = len(_pieces(parts))
             last = parts[-1] if parts else None
             if last and not (fresh or last.object or last.rewritten):
                 parts[-1] = last._replace(size=last.size + len(frame), data=last.data + frame)
             else:
-                finished = last is not None and not last.rewritten
                 parts.append(Part(unique_name(header.hi), header.hi, header.hi, False, len(frame), data=frame))
             return seen.ledger._replace(parts=tuple(parts))
 
@@ -124,7 +143,11 @@ class ObjectLog(TrashObjects):
             self._change(session_id, edit)
         except _AlreadyThere:  # our answer got lost, and others have built on the frame since
             return False
-        return finished
+        return pieces >= _MANY
+
+    def _room(self, frame: int) -> int:
+        """How many bytes of frames the ledger holds before they become an object of their own."""
+        return min(self._ledger_bytes, max(_LEAST_BYTES, _FRAMES * frame))
 
     @staticmethod
     def _holds(seen: Seen, frame_id: str) -> bool:
@@ -188,12 +211,25 @@ class ObjectLog(TrashObjects):
         return found.data
 
     def grown(self, size: int) -> list[str]:
-        """See `TendedLog`."""
-        own = list(self._own.items())
-        return [name for name, seen in own if sum(len(part.data) for part in seen.ledger.parts) >= size]
+        """See `TendedLog`: also those that fell into pieces."""
+        return [
+            name
+            for name, seen in list(self._own.items())
+            if _pieces(seen.ledger.parts) or sum(len(part.data) for part in seen.ledger.parts) >= size
+        ]
 
     def doubt(self) -> None:
         """See `TendedLog`: a key that can be read is durable."""
 
     def close(self) -> None:
         """See `FrameLog`."""
+
+
+def _entry_of(name: str, row: Indexed) -> SessionEntry | None:
+    session_id = session_id_of(name)
+    return SessionEntry(session_id, row.size, tail=row.tail) if session_id and row.size else None
+
+
+def _pieces(parts: Sequence[Part]) -> list[Part]:
+    """The objects that hold frames as they were saved: a few each."""
+    return [part for part in parts if part.object and not part.rewritten]

@@ -1,4 +1,4 @@
-"""The store in an object store: snapshots that several machines use, without a server of ours.
+"""The store in a bucket of Amazon's, Google's or Microsoft's: snapshots that several machines use.
 
 Needs ``pip install 'snapshot-plugin[s3]'``. Credentials come from the environment alone (`open_url`).
 """
@@ -12,20 +12,29 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
-from snapshot_plugin.errors import InvalidInput, MissingExtra, SessionLocked, SnapshotCorrupted, StoreNotFound
+from snapshot_plugin.errors import (
+    InvalidInput,
+    MissingExtra,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotError,
+    StoreForbidden,
+    StoreNotFound,
+)
 
 try:
-    from obstore.store import S3Store
+    from obstore.store import AzureStore, GCSStore, S3Store
 
     from snapshot_plugin.store.bucket import Bucket, Moved, Stored
 except ImportError as error:
     raise MissingExtra(
         "object stores need the library obstore", hint="pip install 'snapshot-plugin[s3]'"
     ) from error
+from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import Limits
 from snapshot_plugin.store.keyed import KeyedStore
@@ -84,6 +93,10 @@ class KeyObject:
         """See `KeyFiles`."""
         self._put(self._seen, {**self._files(), name: data.decode()})
 
+    def replace(self, files: Mapping[str, bytes]) -> None:
+        """Have just these files, in the place of those that were read last."""
+        self._put(self._seen, {name: data.decode() for name, data in files.items()})
+
     def remove(self, name: str) -> None:
         """See `KeyFiles`."""
         self._put(self._seen, {key: text for key, text in self._files().items() if key != name})
@@ -130,6 +143,7 @@ class ObjectStore(KeyedStore):
         ledger_bytes: int = LEDGER_BYTES,
     ) -> None:
         self._bucket, self._create = bucket, create
+        self._copied_marker: bytes | None = None
         self._objects = ObjectLog(bucket, ledger_bytes=ledger_bytes)
         super().__init__(
             self._objects, name=bucket.name, key=key, background=background, limits=limits, clock=clock
@@ -143,6 +157,11 @@ class ObjectStore(KeyedStore):
             except (SessionLocked, FileNotFoundError):
                 time.sleep(pause)  # in a worker thread, never on the event loop
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
+
+    def _compact_quietly(self, session_id: str) -> None:
+        """Make one object of the many that saves left."""
+        with contextlib.suppress(SnapshotError, OSError):  # best effort: the frames are safe as they are
+            rewrite.settle(self.frames, session_id, self.session_keys(session_id))
 
     def _marker(self) -> dict[str, Any]:
         marker = self._bucket.get(MARKER) or self._made()
@@ -163,6 +182,52 @@ class ObjectStore(KeyedStore):
             raise without_marker(self._bucket.name)
         return made
 
+    def examine(self) -> list[tuple[str, str]]:
+        """What ``asnap doctor`` says of the place: how good or bad each thing is, and what it is.
+
+        Raises:
+            InvalidInput: the service cannot keep writers apart.
+        """
+        began = time.monotonic()
+        self._bucket.get(MARKER)
+        found = [("ok", f"{self._bucket.name} answers in {(time.monotonic() - began) * 1000:.0f} ms")]
+        try:
+            self._objects.make_sure_that_conditions_count()
+        except StoreForbidden:
+            return [*found, ("hint", "these credentials may only read")]
+        return [*found, ("ok", "the service keeps writers apart: one of eight made an object")]
+
+    # As an archive ----------------------------------------------------------------------------------------
+
+    def become_archive(self, about: Mapping[str, Any]) -> None:
+        """If there is no store yet, make one with the id of the store that says *about* of itself."""
+        self._copied_marker = json.dumps(dict(about), sort_keys=True).encode() + b"\n"
+        if self._bucket.get(MARKER) is None:
+            self._made()
+
+    def take_keys(self, files: Mapping[str, bytes]) -> None:
+        """Have just these key files: those of the store that is archived here."""
+        keys = KeyObject(self._bucket)
+        present = {name: keys.read(name) for name in keys.names() or []}
+        if not present:
+            keys.create(files)
+        elif present != files:
+            keys.replace(files)
+
+    def put_note(self, path: str, data: bytes) -> None:
+        """Write a small object, in the place of the one that is there."""
+        with contextlib.suppress(Moved):  # another process has just written a newer one
+            present = self._bucket.get(path)
+            self._bucket.put(path, data, tag=present.tag if present else None)
+
+    def notes(self, path: str) -> dict[str, bytes]:
+        """The small objects under *path*."""
+        found = {name: self._bucket.get(f"{path}/{name}") for name in self._bucket.names(path)}
+        return {name: note.data for name, note in found.items() if note}
+
+    def _new_marker(self) -> bytes:
+        return self._copied_marker or super()._new_marker()
+
     def _key_files(self) -> KeyObject:
         return KeyObject(self._bucket)
 
@@ -170,36 +235,61 @@ class ObjectStore(KeyedStore):
         return self._bucket.get(_KEYS) is not None
 
 
+class _Service(NamedTuple):
+    """A kind of object store: its client, what configures it, and the variable that allows HTTP without TLS."""
+
+    client: Any
+    variables: str
+    allow_http: str
+    counts_versions: bool = False
+    """Conditions name the number of a version (Google), not its tag."""
+
+
+_SERVICES = {
+    "s3": _Service(S3Store, "AWS_…", "AWS_ALLOW_HTTP"),
+    "gs": _Service(GCSStore, "GOOGLE_…", "GOOGLE_ALLOW_HTTP", counts_versions=True),
+    "az": _Service(AzureStore, "AZURE_STORAGE_…", "AZURE_ALLOW_HTTP"),
+}
+
+
 def open_url(
     url: str, *, key: str | KeySource | None = None, create: bool = True, background: bool = True
 ) -> ObjectStore:
-    """``s3://bucket/prefix`` — a store in an S3 bucket, or behind anything that speaks its protocol.
+    """``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``.
 
-    The account and the service come from the environment: ``AWS_*`` (``AWS_ACCESS_KEY_ID``,
-    ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …). A URL with credentials in it is refused:
-    URLs end up in logs.
+    The account and the service come from the environment: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``,
+    ``AWS_REGION``, ``AWS_ENDPOINT_URL``; ``GOOGLE_SERVICE_ACCOUNT``; ``AZURE_STORAGE_ACCOUNT_NAME``,
+    ``AZURE_STORAGE_ACCOUNT_KEY``; and so on. A URL with credentials in it is refused: URLs end up in logs.
     """
     return ObjectStore(bucket_at(url), key, create=create, background=background)
 
 
 def bucket_at(url: str) -> Bucket:
-    """The place that an ``s3://`` URL names."""
+    """The place that a URL names."""
     parts = urlsplit(url)
+    service = _SERVICES[parts.scheme]
     prefix = unquote(parts.path).strip("/")
     odd = parts.query or parts.fragment or "\0" in prefix or {".", ".."} & set(prefix.split("/")) or "//" in prefix
     if not parts.hostname or parts.netloc != parts.hostname or odd:
         raise InvalidInput(
             "the URL does not name a place in a bucket",
-            hint="write s3://bucket/prefix; credentials and endpoint come from the environment (AWS_…)",
+            hint=f"write {parts.scheme}://bucket/prefix; credentials and endpoint come from the environment "
+            f"({service.variables})",
         )
-    store = S3Store(
+    is_http_allowed = os.environ.get(service.allow_http, "").lower() == "true"
+    store = service.client(
         parts.netloc,
         prefix=prefix or None,
-        client_options={"timeout": _SLOWEST, "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"},
+        client_options={"timeout": _SLOWEST, "allow_http": is_http_allowed},
         retry_config={
             "max_retries": RETRIES,
             "retry_timeout": _PATIENCE,
             "backoff": {"init_backoff": _FIRST_PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
         },
     )
-    return Bucket(store, name=f"s3://{parts.netloc}/{prefix}")
+    return Bucket(
+        store,
+        name=f"{parts.scheme}://{parts.netloc}/{prefix}",
+        variables=service.variables,
+        counts_versions=service.counts_versions,
+    )

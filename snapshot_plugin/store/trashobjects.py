@@ -41,11 +41,11 @@ class TrashObjects(Ledgers):
 
     def trash(self) -> list[Trashed]:
         """See `FrameLog`."""
-        found = [_entry(session_id, gone) for session_id, seen in self._everything() for gone in seen.ledger.trash]
+        found = [_entry(session_id, gone) for session_id, seen in self._with_trash() for gone in seen.ledger.trash]
         return sorted(found, key=lambda entry: (entry.deleted_at, entry.token), reverse=True)
 
     def _find(self, token: str) -> tuple[str, Gone]:
-        for session_id, seen in self._everything():
+        for session_id, seen in self._with_trash():
             for gone in seen.ledger.trash:
                 if gone.token == token:
                     return session_id, gone

@@ -19,7 +19,8 @@ from snapshot_plugin.store.replay import check_order, items_in, open_item
 
 __all__ = ["Changes", "Page", "Views"]
 
-_CACHE_BYTES = 32 << 20
+_ENTRY_BYTES, _LINE_BYTES = 3 << 10, 128
+"""What an entry of the cache, and each line in it, takes beside its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,8 @@ class _Lines:
     def __init__(self, seq: int, document: Document, session_id: str) -> None:
         self.seq, self.document, self._session_id = seq, document, session_id
         self._whole: SessionSnapshot | None = None
-        self.size = sum(map(len, document.messages)) + sum(map(len, document.sections.values()))
+        lines = [*document.messages, *document.sections.values()]
+        self.size = _ENTRY_BYTES + _LINE_BYTES * len(lines) + sum(map(len, lines))
 
     def messages(self, start: int, end: int) -> tuple[Message, ...]:
         if self.document.version != CURRENT_VERSION:  # an older release wrote it: it must be migrated as a whole
@@ -68,11 +70,10 @@ class _Lines:
 class Views:
     """Partial reads over a log. What was put together last is kept, up to a number of bytes."""
 
-    def __init__(
-        self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], *, cache_bytes: int = _CACHE_BYTES
-    ) -> None:
+    def __init__(self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], *, cache_bytes: int) -> None:
         self._log, self._keys_of, self._limit = log, keys_of, cache_bytes
         self._kept: dict[tuple[str, int | None, str], _Lines] = {}
+        self._size = 0
         self._lock = threading.Lock()
 
     def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
@@ -149,11 +150,10 @@ class Views:
 
     def _keep(self, key: tuple[str, int | None, str], lines: _Lines) -> _Lines:
         with self._lock:
-            self._kept.pop(key, None)
+            replaced = self._kept.pop(key, None)
+            self._size -= replaced.size if replaced else 0
             self._kept[key] = lines
-            room = self._limit - sum(each.size for each in self._kept.values())
-            for oldest in list(self._kept):
-                if room >= 0:
-                    break
-                room += self._kept.pop(oldest).size
+            self._size += lines.size
+            while self._size > self._limit:
+                self._size -= self._kept.pop(next(iter(self._kept))).size
         return lines

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.operations.comparing import compare
 from snapshot_plugin.operations.exporting import FORMS, export
 from snapshot_plugin.operations.listed import listed
@@ -97,7 +97,12 @@ async def _session(request: Request) -> Response:
     at = _number(request, "at")
     if row.seq == 0:  # nothing but a spool yet
         return answer(Shown(session=row, snapshot=0, as_of=site.work.now))
-    shown = await site.shown(await _target(request, at))
+    try:
+        shown = await site.shown(await _target(request, at))
+    except SnapshotError:
+        if row.state == "ok":
+            raise
+        return answer(Shown(session=row, snapshot=0, as_of=site.work.now))  # the row says what is wrong with it
     return answer(replace(shown, session=row, as_of=site.work.now))
 
 

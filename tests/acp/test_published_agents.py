@@ -14,7 +14,10 @@ from integration.agents.catalog import AGENTS, Agent
 from integration.agents.judge import judge, memory_is_fine
 from integration.agents.run import can_load, run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes it has to end in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="finds the processes it has to end in /proc"),
+    pytest.mark.timeout(600),  # a published agent takes seconds to start, and is started several times
+]
 QUICKLY_STARTED = ("codex-acp-zed", "deepagents", "claude-agent-acp")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
+from snapshot_plugin.codec.sources import KeySource
 
 __all__ = ["loaded", "operations", "session_ids"]
 
@@ -23,11 +24,11 @@ def loaded(place: Path, session_id: str, *, at: int | None = None, key: str | No
     return anyio.run(load)
 
 
-def session_ids(place: Path) -> list[str]:
+def session_ids(place: Path, *, key: str | KeySource | None = None) -> list[str]:
     """Every session there is, by name."""
 
     async def listed() -> list[str]:
-        async with FilesystemStore(place, create=False, background=False) as store:
+        async with FilesystemStore(place, key=key, create=False, background=False) as store:
             return sorted(meta.session_id for meta in await store.list())
 
     return anyio.run(listed)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.cli.chat.streaming import MarkdownStream
+from snapshot_plugin.codec.sources import Passphrase
+from snapshot_plugin.live.lease import owner_of
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import AGENT
 from tests.cli.conftest import Asnap, saved
@@ -17,6 +19,7 @@ from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
 
 ENTER, CTRL_C, CTRL_D, ESC, DOWN = "\r", "\x03", "\x04", "\x1b", "\x1b[B"
+PASSPHRASE = "correct horse battery staple"
 COLOUR = re.compile(rb"\x1b\[3\dm")
 BOLD, OFF = "\x1b[1m", "\x1b[0m"
 
@@ -90,6 +93,20 @@ def test_a_killed_chat_is_offered_and_every_word_comes_back(agent: tuple[str, ..
         terminal.end()
 
 
+def environment_of(command: tuple[str, ...]) -> str:
+    """The environment of the process with this command line."""
+    line = "\0".join(command).encode() + b"\0"
+    (found,) = (each for each in Path("/proc").glob("[0-9]*") if _command_line(each) == line)
+    return (found / "environ").read_text()
+
+
+def _command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""
+
+
 def kill_all(terminal: Terminal) -> None:
     """Kill the chat, the recorder and the agent, as a power cut would."""
     pid = terminal._child.pid
@@ -143,6 +160,69 @@ def test_a_narrow_terminal_without_colour_is_resized_and_takes_a_huge_paste(
     (name,) = session_ids(place)
     assert loaded(place, name).messages[0].text == pasted
     assert not COLOUR.search(terminal.received)
+
+
+def test_an_agent_that_is_killed_is_started_again_and_the_chat_goes_on(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent, lines=50) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say remember the zebra", "remember the zebra")
+        terminal.send("crash" + ENTER)
+        terminal.wait_for("error: ")
+        said(terminal, "say still here", "still here")
+        said(terminal, "remember", "earlier turns")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
+def test_the_session_that_was_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], place: Path) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        said(terminal, "/fork another way", "restored: ")
+        os.kill(terminal._child.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while any(owner_of(each) for each in (place / "sessions").iterdir()):  # the recorder notices, saves and ends
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("another way was interrupted")
+        terminal.send("n")
+        terminal.wait_for("/help for commands")
+
+
+def test_the_passphrase_is_asked_once_and_the_agent_does_not_get_it(agent: tuple[str, ...], place: Path) -> None:
+    saved(place, make_snapshot("hello", session_id="01a"), key=Passphrase(PASSPHRASE))
+    with Terminal("chat", "--", *agent, lines=40) as terminal:
+        terminal.wait_for("Passphrase:")
+        terminal.send(PASSPHRASE + ENTER)
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the agent is here", "the agent is here")
+        assert PASSPHRASE not in environment_of(agent)
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    (name,) = set(session_ids(place, key=Passphrase(PASSPHRASE))) - {"01a"}
+    with Terminal("resume", name, lines=40) as terminal:
+        terminal.wait_for("Passphrase:")
+        terminal.send(PASSPHRASE + ENTER)
+        terminal.wait_for("restored: ")
+        said(terminal, "say and on it goes", "and on it goes")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert terminal.received.count(b"Passphrase:") == 1
+
+
+def test_a_chat_in_a_database_goes_on(agent: tuple[str, ...], postgres_url: str) -> None:
+    with Terminal("chat", "--store", postgres_url, "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say remember the zebra", "remember the zebra")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    with Terminal("resume", "latest", "--store", postgres_url, columns=100, lines=50) as terminal:
+        terminal.wait_for("restored: ")
+        assert "remember the zebra" in terminal.text
+        said(terminal, "say and on it goes", "and on it goes")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
 
 
 def test_without_a_terminal_chat_says_what_to_use(asnap_process: Asnap, agent: tuple[str, ...]) -> None:

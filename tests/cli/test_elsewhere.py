@@ -12,13 +12,13 @@ from snapshot_plugin import open_store, persistent_session
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap
-from tests.store.s3_server import BUCKET, running
+from tests.store.s3_server import BUCKET, S3Server, running
 
 URL = f"s3://{BUCKET}/sessions-of-ours"
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     async def save() -> None:
         async with open_store(URL) as store:
             for texts in ("a", "ab", "abc"):
@@ -28,7 +28,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         anyio.run(save)
-        yield
+        yield server
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
@@ -73,3 +73,31 @@ def test_a_bucket_is_refused_for_live_sessions_before_anything_starts(
 def test_a_persistent_session_refuses_a_bucket() -> None:
     with pytest.raises(InvalidInput, match="no leases"):
         persistent_session(object(), agent_id="a", store=URL)
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "session"), ("diff", "session@1", "session@3"), ("tag", "session", "x")]
+)
+def test_one_session_is_looked_at_without_reading_the_others(asnap: Asnap, bucket: S3Server, words: str) -> None:
+    async def save() -> None:
+        async with open_store(URL) as store:
+            await store.save(make_snapshot("a", session_id="other"))
+
+    anyio.run(save)
+    bucket.requests.clear()
+    ran = asnap(*words.split(), "--store", URL)
+    assert ran.code == 0, ran
+    assert not [request for request in bucket.requests if request.key.endswith("sessions/other")]
+
+
+def test_doctor_looks_at_a_bucket(asnap: Asnap, bucket: S3Server) -> None:
+    findings = asnap("doctor", "--store", URL, "--json").json["findings"]
+    about = [finding["what"] for finding in findings if finding["area"] in ("store", "sessions")]
+    assert any("keeps writers apart" in what for what in about)
+    assert any("1 session(s)" in what for what in about)
+
+    bucket.honours = ()
+    ran = asnap("doctor", "--store", URL, "--json")
+    assert (ran.code, "ignores conditional writes" in ran.out) == (1, True)
+    bucket.fault = lambda _request: "expired"
+    assert "ExpiredToken" in asnap("doctor", "--store", URL).out

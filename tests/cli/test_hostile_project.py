@@ -43,11 +43,15 @@ HOSTILE: dict[str, Plant] = {
     "deep": _written(".asnap.toml", "a = " + "[" * 50_000),
     "deep tables": _written("pyproject.toml", "asnap = " + "{a=" * 50_000),
     "many parts": _written(".asnap.toml", "a" + ".a" * 200_000 + " = 1"),
+    "many short keys of many parts": _written(".asnap.toml", (("a" * 99 + ".") * 63 + "\n") * 41),
     "large": _written(".asnap.toml", "#" * (2 << 20)),
     "large pyproject": _written("pyproject.toml", "# asnap" * (1 << 20)),
     "not text": _written(".asnap.toml", b"\xff\xfe\x00"),
     "values of other types": _written(".asnap.toml", "snapshot_interval = []\nretention = 5\nsnapshot_on_exit = 3"),
     "huge number": _written(".asnap.toml", "snapshot_interval = " + "9" * 4000),
+    "number of too many digits": _written(".asnap.toml", "snapshot_interval = " + "9" * 5000),
+    "huge hexadecimal number": _written(".asnap.toml", "max_snapshots_per_session = 0x" + "f" * 9000),
+    "no number": _written(".asnap.toml", "snapshot_interval = nan\nevent_debounce = -inf"),
     "many unknown names": _written(".asnap.toml", "".join(f"a{n} = 1\n" for n in range(20_000))),
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from snapshot_plugin import FilesystemStore, Message
 from snapshot_plugin.cli.commands.keys import Keys
 from snapshot_plugin.codec.sources import KeyFile
 from snapshot_plugin.store.files import sync_dir
+from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 
@@ -166,6 +168,35 @@ def test_a_running_writer_seals_with_the_rotated_key_from_its_next_snapshot(
     frames = b"".join(path.read_bytes() for path in sorted((place / "sessions").rglob("*.snap*")))
     assert new.encode() in frames
     assert old.encode() not in frames
+
+
+def test_a_running_proxy_seals_frames_and_spool_with_the_rotated_key(asnap: Asnap, key: Path, place: Path) -> None:
+    def primary() -> str:
+        keys = FilesystemStore(place, key=KeyFile(key), background=False).session_keys("any")
+        assert keys
+        return keys.primary
+
+    old = primary()
+    run = (sys.executable, "-P", "-m", "snapshot_plugin", "run", "--", *AGENT)
+    with Client(run, env={"ASNAP_KEY_FILE": str(key)}) as client:
+        client.initialize()
+        session_id = client.new_session()
+        client.prompt(session_id, "say one")
+        assert asnap("keys", "rotate", "--reencrypt").code == 0
+        assert asnap("snapshot", session_id).code == 0
+        client.begin_prompt(session_id, "stream 3 0\nslow-tool 60")
+        client.wait_for_text("part-002")
+        client.kill()
+    (directory,) = (place / "sessions").iterdir()
+    written = b"".join(path.read_bytes() for path in directory.iterdir())
+    spool = (directory / "live").read_bytes()
+
+    new = primary()
+    assert new != old
+    assert new.encode() in spool
+    assert old.encode() not in written
+    assert asnap("recover").code == 0
+    assert "part-002" in asnap("show", session_id).out
 
 
 def test_removing_a_key_says_what_a_copy_of_it_still_opens(asnap: Asnap, key: Path, home: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snapshot_plugin import Message
+from snapshot_plugin import FilesystemStore, Message
+from snapshot_plugin.errors import KeyMissing
 from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager import encrypting
+from snapshot_plugin.manager.operations import OperationLog
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 
@@ -71,26 +76,93 @@ class _Cut(Exception):
     pass
 
 
-def _interrupted(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def cut(*_args: Any, **_kwargs: Any) -> None:
-        raise _Cut
-
-    monkeypatch.setattr(encrypting, name, cut)
+def _cut(*_args: Any, **_kwargs: Any) -> None:
+    raise _Cut
 
 
-@pytest.mark.parametrize("where", ["_same", "_swap", "_finish"])
-def test_an_interrupted_encryption_goes_on_where_it_stopped(
-    asnap: Asnap, home: Path, filled: Path, where: str
+@pytest.mark.parametrize(
+    ("where", "part"),
+    [
+        (encrypting, "_fill"),
+        (encrypting, "_same"),
+        (encrypting, "_swap"),
+        (encrypting, "_remove"),
+        (OperationLog, "seal"),
+    ],
+)
+def test_an_interrupted_encryption_goes_on_with_the_same_command(
+    asnap: Asnap, home: Path, filled: Path, where: Any, part: str
 ) -> None:
+    words = ("keys", "init", "--encrypt-existing", "--generate", home / "key")
     with pytest.MonkeyPatch.context() as patched:
-        _interrupted(patched, where)
-        assert asnap("keys", "init", "--encrypt-existing", "--generate", home / "key").code != 0
+        patched.setattr(where, part, _cut)
+        assert asnap(*words).code != 0
 
+    ran = asnap(*words)
+
+    assert ran.code == 0, ran.err
+    assert in_the_clear(home) == []
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("ASNAP_KEY_FILE", str(home / "key"))
-        ran = asnap("keys", "init", "--encrypt-existing")
-        assert ran.code == 0, ran.err
         assert CANARY in asnap("show", "one").out
+    assert asnap(*words).code == 2, "it is encrypted already"
+
+
+def test_an_encryption_that_is_killed_again_and_again_loses_nothing(home: Path, filled: Path, asnap: Asnap) -> None:
+    before = asnap("list", "--all", "--json").json["sessions"]
+    words = ("keys", "init", "--encrypt-existing", "--generate", str(home / "key"))
+    line = [sys.executable, "-P", "-m", "snapshot_plugin", *words]
+    patience, killed = 0.1, 0
+    while True:
+        child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            _, said = child.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+            patience, killed = patience * 1.4, killed + 1
+            continue
+        assert child.returncode == 0 or b"encrypted already" in said, said
+        break
+
+    assert killed
+    assert in_the_clear(home) == []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ASNAP_KEY_FILE", str(home / "key"))
+        after = asnap("list", "--all", "--json").json["sessions"]
+        assert [(row["session_id"], row["messages"]) for row in after] == [
+            (row["session_id"], row["messages"]) for row in before
+        ]
+        assert asnap("undo").code == 0
+        assert CANARY in asnap("show", "gone").out
+
+
+def test_a_session_that_died_before_its_first_snapshot_has_to_be_recovered_first(
+    asnap: Asnap, home: Path, filled: Path
+) -> None:
+    directory = filled / "sessions" / "unsaved"
+    directory.mkdir(mode=0o700)
+    spool = Spool.open(directory, session_id="unsaved", keys=None)
+    spool.append({"said": CANARY})
+    spool.close()
+
+    refused = asnap("keys", "init", "--encrypt-existing", "--generate", home / "key")
+
+    assert refused.code == 6
+    assert "asnap recover" in refused.err
+    assert directory.exists()
+
+
+def test_a_program_that_runs_on_does_not_write_in_the_clear(asnap: Asnap, home: Path, filled: Path) -> None:
+    running = FilesystemStore(filled, background=False)
+    loaded = running.sync.load("one")
+
+    assert asnap("keys", "init", "--encrypt-existing", "--generate", home / "key").code == 0
+
+    with pytest.raises(KeyMissing, match="was encrypted"):
+        running.sync.save(loaded.append(Message(role="user", content=f"{CANARY} later")))
+    with pytest.raises(KeyMissing, match="was encrypted"):
+        running.sync.save(session("new", CANARY))
     assert in_the_clear(home) == []
 
 

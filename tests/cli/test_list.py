@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import SessionSnapshot
+from snapshot_plugin.codec.frame import encode_frame, open_frame
+from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.operations.listed import Listed
 from snapshot_plugin.operations.text import width
@@ -53,7 +57,7 @@ def test_a_tree_shows_forks_below_the_sessions_they_came_from(asnap: Asnap, plac
         ["other", "apart"],
         ["root", "first"],
         ["child", "└ a way"],
-        ["grandchild", "│ └ (untitled)"],
+        ["grandchild", "│ └ hello"],
     ]
     assert asnap("list", "--all", "--tree", "--json").json["kind"] == "list"
 
@@ -366,3 +370,56 @@ def test_a_list_keeps_no_conversation_in_memory(asnap: Asnap, place: Path) -> No
         tracemalloc.stop()
 
     assert peak < 1_500_000, f"{peak} bytes for 10 sessions of {len(body)} bytes each, on {sys.platform}"
+
+
+def test_a_session_without_a_title_is_known_by_its_first_prompt(asnap: Asnap, place: Path) -> None:
+    saved(
+        place, session("01a", "Please  fix\nthe login " + "x" * 100, "Done."), session("01b", "hi", title="named")
+    )
+
+    assert {
+        row["session_id"]: (row["title"], row["opening"]) for row in asnap("list", "--json").json["sessions"]
+    } == {
+        "01a": (None, "Please fix the login " + "x" * 59 + "…"),
+        "01b": ("named", None),
+    }
+    assert "\tPlease fix the login" in asnap("list").out
+    assert asnap("show", "01a", "--summary").out.startswith("Please fix")
+
+
+def test_a_session_that_its_agent_took_up_again_is_marked(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01a", metadata={"acp": {"restored": {"grade": "native-load"}}}))
+
+    assert asnap("list", "--json").json["sessions"][0]["restored"] == "native-load"
+    assert "\trestored\t" in asnap("list").out
+
+
+def test_each_session_that_cannot_be_read_says_why_and_what_to_do(
+    asnap: Asnap, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, other = "correct horse battery staple", tmp_path / "other"
+    for where, name, words in ((place, "01mine", key), (other, "01locked", "quite another passphrase")):
+        saved(where, session(name), key=Passphrase(words))
+    shutil.copytree(next((other / "sessions").iterdir()), place / "sessions" / "01locked")
+    saved(tmp_path / "plain", session("01newer"), session("01broken"))
+    newer, broken = (
+        next((tmp_path / "plain" / "sessions" / name).glob("*.snap.gz")) for name in ("01newer", "01broken")
+    )
+    header, payload = open_frame(newer.read_bytes(), session_id="01newer", keys=None)
+    newer.write_bytes(encode_frame(replace(header, v=99, sum=""), payload, None))
+    broken.write_bytes(broken.read_bytes()[:-9] + b"x" * 9)
+    monkeypatch.setenv("ASNAP_PASSPHRASE", key)
+
+    sealed = asnap("list", "--all", "--json").json["sessions"]
+    monkeypatch.delenv("ASNAP_PASSPHRASE")
+    plain = asnap("list", "--all", "--json", "--store", tmp_path / "plain").json["sessions"]
+
+    assert {row["session_id"]: (row["state"], row["next"]) for row in (*sealed, *plain)} == {
+        "01mine": ("ok", None),
+        "01locked": ("encrypted", "asnap keys status"),
+        "01newer": ("too_new", "pip install --upgrade snapshot-plugin"),
+        "01broken": ("damaged", "asnap check 01brok"),
+    }
+    told = asnap("list", "--all", "--store", tmp_path / "plain")
+    assert "01newe is too new" in told.err
+    assert "pip install --upgrade snapshot-plugin" in told.err

@@ -12,16 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin import SnapshotMeta
-from snapshot_plugin.cli.choices import Choices, Glimpse, glimpse_of
+from snapshot_plugin.cli.choices import Choices, Glimpse, Place, glimpse_of
 from snapshot_plugin.cli.picker_view import footer, list_of
 from snapshot_plugin.operations.session_rows import SessionRow, row_of
 from snapshot_plugin.operations.text import width
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import saved
+from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
-UP, DOWN, ENTER, ESC, TAB, CTRL_C = "\x1b[A", "\x1b[B", "\r", "\x1b", "\t", "\x03"
+UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
+ENTER, ESC, TAB, CTRL_C = "\r", "\x1b", "\t", "\x03"
 
 
 def row(name: str, **fields: Any) -> SessionRow:
@@ -62,7 +64,7 @@ def test_every_word_must_be_in_title_id_agent_place_tags_or_first_and_last_words
     query: str, found: list[str]
 ) -> None:
     choices = Choices(ROWS, "/p", everywhere=True)
-    choices.learn("c3", Glimpse(first="a Zebra", last="crossing"))
+    choices.learn(Place("c3"), Glimpse(first="a Zebra", last="crossing"))
 
     choices.type(query)
 
@@ -96,9 +98,9 @@ def test_the_session_under_the_cursor_is_looked_into_first() -> None:
     choices = Choices(ROWS, "/p", everywhere=True)
     choices.move(2)
     order = []
-    while session_id := choices.to_learn(2):
-        order.append(session_id)
-        choices.learn(session_id, Glimpse())
+    while place := choices.to_learn(2):
+        order.append(place.session_id)
+        choices.learn(place, Glimpse())
 
     assert order == ["c3", "a1", "b2"]
 
@@ -260,3 +262,29 @@ def test_a_damaged_session_says_so_in_its_preview(store: Path) -> None:
         terminal.wait_for("damaged")
         terminal.send(ENTER)
         assert terminal.end() == 5
+
+
+def test_snapshots_of_a_session_are_seen_with_what_changed_and_one_is_branched(store: Path) -> None:
+    agent = {"name": "codex", "command": ["codex-acp"]}
+    when, config = datetime.now(UTC), {"cwd": str(Path.cwd())}
+    for texts in (("first words",), ("first words", "an answer"), ("first words", "an answer", "last words")):
+        fields = {"created_at": when, "updated_at": when, "config": config, "agent": agent, "title": "long walk"}
+        saved(store, make_snapshot(*texts, session_id="01ddd", **fields))
+    with Terminal("resume", "--print", columns=140) as terminal:
+        terminal.wait_for(lambda: any(line.startswith("> 01ddd") for line in terminal.lines))
+        terminal.send(RIGHT)
+        terminal.wait_for("3 snapshots")
+        terminal.wait_for("since the snapshot before: 1 message added")
+        terminal.send(DOWN)
+        terminal.wait_for(lambda: any(line.startswith("> @2") for line in terminal.lines))
+        terminal.wait_for("an answer")
+        terminal.send(LEFT)
+        terminal.wait_for("Tab all")
+        terminal.send(RIGHT)
+        terminal.wait_for("3 snapshots")
+        terminal.send(DOWN + ENTER)
+        assert terminal.end() == 0
+    assert b"branched long walk at snapshot 2" in terminal.received
+    (branch,) = set(session_ids(store)) - {"01aaa", "01bbb", "01ccc", "01ddd"}
+    assert [message.text for message in loaded(store, branch).messages] == ["first words", "an answer"]
+    assert f"--session {branch}".encode() in terminal.received

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = ["find-share-clean-up"]
+PAGES = ["decide-what-is-kept", "find-share-clean-up", "import-from-other-tools"]
 
 
 @pytest.mark.parametrize("name", PAGES)

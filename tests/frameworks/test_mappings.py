@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
@@ -19,7 +19,7 @@ from snapshot_plugin.frameworks import (
     pydantic_messages,
 )
 from snapshot_plugin.frameworks.conversations import (
-    check_format,
+    checked,
     described,
     is_exact_json,
     opaque,
@@ -141,26 +141,31 @@ def google_parts() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@settings(deadline=None)
 @given(microsoft_messages())
 def test_any_agent_framework_message_comes_back_equal(data: dict[str, Any]) -> None:
     assert same(agent_framework_messages.json_of(agent_framework_messages.message_of(data)), data)
 
 
+@settings(deadline=None)
 @given(google_parts())
 def test_any_adk_event_comes_back_equal(data: dict[str, Any]) -> None:
     assert same(google_events.json_of(google_events.message_of(data)), data)
 
 
+@settings(deadline=None)
 @given(items())
 def test_any_openai_item_comes_back_equal(item: dict[str, Any]) -> None:
     assert same(openai_items.item_of(openai_items.message_of(item)), item)
 
 
+@settings(deadline=None)
 @given(entries())
 def test_any_claude_entry_comes_back_equal(entry: dict[str, Any]) -> None:
     assert same(claude_entries.entry_of(claude_entries.message_of(entry)), entry)
 
 
+@settings(deadline=None)
 @given(model_messages())
 def test_any_pydantic_message_comes_back_equal(data: dict[str, Any]) -> None:
     assert same(pydantic_messages.json_of(pydantic_messages.message_of(data, "id")), data)
@@ -208,9 +213,11 @@ def test_turns_and_tokens_follow_the_messages_and_a_given_title_stays() -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    check_format("x", "s", 1, 1)
-    with pytest.raises(InvalidSnapshotVersion, match="newer x adapter"):
-        check_format("x", "s", 2, 1)
+    for now, newer in ((1, 2), ({"format": 1}, {"format": 2})):
+        session = new_session("s", "x").evolve(plugins={"x": now})
+        assert checked(session, "x") is session
+        with pytest.raises(InvalidSnapshotVersion, match="newer x adapter"):
+            checked(session.evolve(plugins={"x": newer}), "x")
 
 
 def test_opaque_entries_are_kept_and_shown_only_if_asked_for() -> None:

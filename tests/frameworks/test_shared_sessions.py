@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError
-from snapshot_plugin.frameworks.places import open_place
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
-    Change,
+    LabelledSnapshot,
     SharedSession,
     labelled,
     new_session,
+    open_place,
     session_id_for,
     shared_session,
 )
@@ -26,9 +26,9 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 
 
 def adding(text: str) -> Any:
-    def make(head: SessionSnapshot | None) -> Change:
+    def make(head: SessionSnapshot | None) -> LabelledSnapshot:
         base = head or new_session("s", "x")
-        return Change(base.append(Message(role="user", content=text)), {"framework": "x"})
+        return LabelledSnapshot(base.append(Message(role="user", content=text)), {"framework": "x"})
 
     return make
 
@@ -119,9 +119,9 @@ def test_nothing_is_saved_when_there_is_nothing_to_change(tmp_path: Path) -> Non
 def test_a_session_that_never_stands_still_is_a_conflict(tmp_path: Path) -> None:
     session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
 
-    def make(head: SessionSnapshot | None) -> Change:
+    def make(head: SessionSnapshot | None) -> LabelledSnapshot:
         other.change(adding("in between"))
-        change: Change = adding("late")(head)
+        change: LabelledSnapshot = adding("late")(head)
         return change
 
     with pytest.raises(Conflict, match="each of"):

@@ -147,18 +147,16 @@ async def test_an_agent_without_a_readable_history_is_told_at_entry(caplog: pyte
 
 
 @anyio_both
-@pytest.mark.parametrize(
-    ("module", "adapter"), [("agents.agent", "SnapshotSession"), ("pydantic_ai", "Conversation")]
-)
-async def test_an_agent_of_a_framework_is_told_which_adapter_keeps_its_conversations(
-    module: str, adapter: str
-) -> None:
+@pytest.mark.parametrize("module", ["agents.agent", "pydantic_ai", "langgraph.graph"])
+async def test_an_agent_whose_adapter_is_not_there_is_told_of_adapters(module: str) -> None:
     framework_agent = type("Agent", (), {"instructions": "be kind", "__module__": module})()
     async with kept(framework_agent, MemoryStore()) as session:
-        assert adapter in session.problems[0].reason
+        assert "snapshot_plugin.frameworks" in session.problems[0].reason
+        with pytest.raises(InvalidInput, match="not run by its session"):
+            await session.run("hello")
 
 
-@pytest.mark.parametrize("agent_id", ["bot+memory", "x+memory+memory"])
+@pytest.mark.parametrize("agent_id", ["bot+memory", "x+memory+memory", "bot+subgraphs"])
 def test_an_agent_id_cannot_open_the_memory_of_another(agent_id: str) -> None:
     with pytest.raises(InvalidSessionId, match="working memory"):
         persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())

@@ -160,6 +160,18 @@ async def test_what_is_not_there_is_told(project: Path) -> None:
         assert too_many.is_error
 
 
+@pytest.mark.parametrize("tool", ["show_session", "resume_plan"])
+async def test_a_refusal_tells_a_model_what_a_model_can_do(project: Path, tool: str) -> None:
+    async with connected(project) as (client, _):
+        result = await client.call_tool(tool, {"session_id": "no-such-session"})
+        assert "list_snapshots" in dict(result.meta or {})["asnap/error"]["hint"]
+    locked = FilesystemStore(project.parent / "locked", key="correct horse")
+    await locked.save(make_snapshot("hello", session_id="s"))
+    async with connected(project, FilesystemStore(project.parent / "locked")) as (client, _):
+        result = await client.call_tool(tool, {"session_id": "s"})
+        assert (code_of(result), "ask the user" in str(result.content)) == ("key_missing", True)
+
+
 async def test_a_store_that_was_never_made_is_empty_and_stays_unmade(project: Path) -> None:
     place = project.parent / "store"
     async with connected(project, FilesystemStore(place, create=False)) as (client, _):

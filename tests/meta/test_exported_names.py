@@ -123,6 +123,12 @@ def test_every_error_carries_its_session_and_its_hint(cls: type[SnapshotError]) 
     assert "look there" in str(error)
 
 
+@pytest.mark.parametrize("cls", own_errors())
+def test_a_default_hint_fits_every_reader(cls: type[SnapshotError]) -> None:
+    """Programs, people at a shell and models read it: no Python calls, no options, no variables."""
+    assert not [sign for sign in ("()", "--", "ASNAP_", "=", "store.") if sign in cls.default_hint]
+
+
 @pytest.mark.requirement("STORE-EXIT-CODES")
 def test_exit_codes_are_given_to_codes_that_exist() -> None:
     assert EXIT_CODES.keys() <= {cls.code for cls in own_errors()}

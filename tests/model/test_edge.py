@@ -36,6 +36,10 @@ def session(**fields: Any) -> SessionSnapshot:
         (lambda: SessionConfig(working_dir="/"), "cwd"),  # type: ignore[call-arg]
         (lambda: Metrics(total_token=1), "total_tokens"),
         (lambda: AgentInfo(nane="x"), "name"),
+        (lambda: session(config={"modle": "x"}), "mode"),
+        (lambda: session().evolve(config={"working_dir": "/"}), "cwd"),
+        (lambda: session(messages=[{"role": "user"}, {"role": "user", "contnt": "x"}]), "content"),
+        (lambda: session(metrics={"total_token": 1}), "total_tokens"),
     ],
 )
 def test_a_keyword_that_is_no_field_is_refused(make: Any, meant: str) -> None:
@@ -44,6 +48,20 @@ def test_a_keyword_that_is_no_field_is_refused(make: Any, meant: str) -> None:
 
     assert "no field" in refused.value.message
     assert meant in (refused.value.hint or "")
+
+
+def test_the_place_of_a_typo_in_a_dict_is_named() -> None:
+    with pytest.raises(InvalidSnapshot, match=r"^SessionSnapshot\.messages\[1\] has no field 'contnt'"):
+        session(messages=[{"role": "user"}, {"role": "user", "contnt": "x"}])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: session(metrics={"total_tokens": n}), lambda n: Metrics(total_tokens=n)]
+)
+def test_counts_beyond_64_bits_are_refused(make: Any) -> None:
+    assert make(2**63 - 1)
+    with pytest.raises(InvalidSnapshot, match=r"total_tokens is out of range"):
+        make(10**400)
 
 
 def test_unknown_fields_of_stored_data_are_kept() -> None:
@@ -103,6 +121,13 @@ def test_tool_calls_of_other_libraries_are_taken_in(shape: str) -> None:
     assert message.text == "Let me look."
 
 
+def test_tool_calls_of_messages_given_as_dicts_are_taken_in() -> None:
+    said = {"role": "assistant", "content": "Let me look.", "tool_calls": [SHAPES["openai"]]}
+
+    for made in (session(messages=[said]), session().evolve(messages=[said])):
+        assert made.messages == (Message(role="assistant", content="Let me look.", tool_calls=[SHAPES["openai"]]),)
+
+
 def test_arguments_that_are_not_json_stay_text() -> None:
     call = {"id": "c1", "function": {"name": "sh", "arguments": "ls -l"}}
     block = Message(role="assistant", tool_calls=[call]).content[0]
@@ -135,8 +160,18 @@ CONFIG = {
     "environment": {"API_KEY": TOKEN, "PATH": TOKEN},
     "env": [{"name": "HOME", "value": TOKEN}, f"SHELL={TOKEN}"],
     "custom": {"openaiApiKey": TOKEN, "nested": [{"env": {"A": TOKEN}}]},
-    "options": {"api_key": TOKEN, "effort": "high", "provider": {"headers": {"Authorization": TOKEN}}},
-    "mcp_servers": [{"name": "git", "env": {"X": TOKEN}, "headers": {"Y": TOKEN}, "auth_token": TOKEN}],
+    "options": {
+        "api_key": TOKEN,
+        "args": ["--token", TOKEN, f"--api-key={TOKEN}", "--verbose", "file"],
+        "credentials": {"user": "me", "value": TOKEN},
+        "effort": "high",
+        "env": f"A={TOKEN}\nB={TOKEN}",
+        "provider": {"headers": {"Authorization": TOKEN}},
+    },
+    "mcp_servers": [
+        {"name": "git", "env": {"X": TOKEN}, "headers": {"Y": TOKEN}, "auth_token": TOKEN},
+        {"name": "web", "url": f"https://me:{TOKEN}@example.org/mcp?team=a&access_token={TOKEN}"},
+    ],
     "cwd": "/work",
 }
 
@@ -171,8 +206,26 @@ def test_names_of_what_is_withheld_are_kept() -> None:
         "environment.API_KEY",
         "environment.PATH",
         "options.api_key",
+        "options.args.--api-key",
+        "options.args.--token",
+        "options.credentials",
+        "options.env.A",
+        "options.env.B",
         "options.provider.headers.Authorization",
     )
+
+
+def test_what_surrounds_a_secret_stays() -> None:
+    config = session(config=CONFIG).config
+
+    assert config.options["args"] == ["--token", "--api-key", "--verbose", "file"]
+    assert config.mcp_servers[1].raw()["url"] == "https://example.org/mcp?team=a"
+
+
+def test_the_parameters_of_a_tool_may_be_called_like_credentials() -> None:
+    schema = {"properties": {"password": {"type": "string", "description": "what was sent by mail"}}}
+
+    assert session(config={"tools": {"login": schema}}).config.tools["login"] == schema
 
 
 def test_a_session_without_secrets_says_nothing() -> None:

@@ -238,7 +238,7 @@ def test_defaults_are_not_written() -> None:
 
 
 @pytest.mark.requirement("FORMAT-PAYLOAD-META")
-def test_the_summary_repeats_what_lists_show_and_nothing_of_the_conversation() -> None:
+def test_the_summary_repeats_what_lists_show() -> None:
     summary = summary_of(FULL[0])  # type: ignore[arg-type]
 
     assert json.loads(json.dumps(summary)) == summary

@@ -1,14 +1,15 @@
 """A small S3 server on this machine: real requests over real sockets, with faults where a test wants them.
 
 It speaks the part of the protocol that the store needs, and honours ``If-None-Match: *`` and ``If-Match`` as Amazon
-does. `integration/objects` runs the same tests against a server that is not ours.
+does, and the conditions of Google, of which no server can be installed. The store contract runs on SeaweedFS.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
+CONDITIONS = ("If-None-Match", "If-Match", "x-goog-if-generation-match")
 
 
 class Request(NamedTuple):
@@ -34,12 +36,15 @@ class S3Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, *, is_conditional: bool = True) -> None:
+    def __init__(self, *, honours: Collection[str] = CONDITIONS) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.objects: dict[str, bytes] = {}
+        self.generations: dict[str, int] = {}
+        self.sent = 0
+        """Bytes that clients have put."""
         self.requests: list[Request] = []
         self.fault: Fault = lambda _request: None
-        self.is_conditional = is_conditional
+        self.honours = honours
         self.wants_bare_tags = False
         self.race: threading.Barrier | None = None
         """Writers that make an object wait for each other after they looked whether it is there."""
@@ -54,7 +59,14 @@ class S3Server(ThreadingHTTPServer):
             "AWS_ACCESS_KEY_ID": "someone",
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_REGION": "us-east-1",
-        }
+            "GOOGLE_ALLOW_HTTP": "true",
+            "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(
+                {
+                    "gcs_base_url": f"http://127.0.0.1:{self.server_port}", "disable_oauth": True,
+                    "client_email": "", "private_key": "", "private_key_id": "",
+                }
+            ),
+        }  # fmt: skip
 
 
 _FAULTS = {
@@ -67,8 +79,8 @@ _FAULTS = {
 
 
 @contextmanager
-def running(*, is_conditional: bool = True) -> Iterator[S3Server]:
-    with S3Server(is_conditional=is_conditional) as server:
+def running(*, honours: Collection[str] = CONDITIONS) -> Iterator[S3Server]:
+    with S3Server(honours=honours) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         yield server
@@ -112,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
             return None
         return self._answer(*answer) if isinstance(answer, tuple) else self._error(*_ERRORS[answer])
 
-    def _done(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes, str] | str:
+    def _done(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes, str] | str:  # noqa: PLR0911 — one for each kind of request
         objects = self.server.objects
         if self.command == "PUT":
             return self._put(key, body)
@@ -122,6 +134,8 @@ class Handler(BaseHTTPRequestHandler):
                 objects.pop(each, None)
             deleted = "".join(f"<Deleted><Key>{escape(each)}</Key></Deleted>" for each in keys)
             return 200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), ""
+        if self.command == "DELETE":
+            return (204, b"", "") if objects.pop(key, None) is not None else "missing"
         if "list-type" in query:
             return 200, self._listed(query), ""
         if key not in objects:
@@ -134,17 +148,21 @@ class Handler(BaseHTTPRequestHandler):
         return 200, data, _tag(data)
 
     def _put(self, key: str, body: bytes) -> tuple[int, bytes, str] | str:
-        present = self.server.objects.get(key)
-        if self.server.is_conditional:
-            if self.headers.get("If-None-Match") == "*" and present is not None:
+        present, honours = self.server.objects.get(key), self.server.honours
+        if self.headers.get("If-None-Match") == "*" and "If-None-Match" in honours and present is not None:
+            return "refused"
+        if (wanted := self.headers.get("If-Match")) and "If-Match" in honours:
+            if present is None:
+                return "missing"
+            right = _tag(present).strip('"') if self.server.wants_bare_tags else _tag(present)
+            if wanted != right:
                 return "refused"
-            if wanted := self.headers.get("If-Match"):
-                if present is None:
-                    return "missing"
-                right = _tag(present).strip('"') if self.server.wants_bare_tags else _tag(present)
-                if wanted != right:
-                    return "refused"
+        generation = self.server.generations.get(key, 0) if present is not None else 0
+        if self.headers.get("x-goog-if-generation-match", f"{generation}") != f"{generation}":
+            return "refused"
         self.server.objects[key] = body
+        self.server.generations[key] = self.server.generations.get(key, 0) + 2
+        self.server.sent += len(body)
         return 200, b"", _tag(body)
 
     def _listed(self, query: dict[str, list[str]]) -> bytes:
@@ -169,6 +187,8 @@ class Handler(BaseHTTPRequestHandler):
         if tag:
             self.send_header("ETag", tag)
             self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+            key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+            self.send_header("x-goog-generation", f"{self.server.generations.get(key, 0)}")
         if status == 206:
             self.send_header("Content-Range", self._range)
         self.send_header("Content-Length", str(len(body)))

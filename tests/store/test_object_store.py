@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -22,7 +24,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.model.ids import dirname_of, new_id
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import s3
@@ -31,6 +33,7 @@ from snapshot_plugin.store.bucket import Bucket, Moved, Stored
 from snapshot_plugin.store.ledger import Ledger
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import StoreContract, make_snapshot
+from tests.object_servers import ObjectServer, seaweedfs
 from tests.store.s3_server import BUCKET, running
 
 Clock = Callable[[], datetime]
@@ -63,16 +66,22 @@ def spoilt(data: bytes) -> bytes:
     return data[:-10] + bytes([data[-10] ^ 0x40]) + data[-9:]
 
 
+@pytest.fixture(scope="module")
+def seaweed() -> Iterator[ObjectServer]:
+    with tempfile.TemporaryDirectory(prefix="asnap-weed-") as directory, seaweedfs(Path(directory)) as server:
+        yield server
+
+
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-class TestObjectStoreOverHttp(StoreContract):
-    """Through the client for S3, to a server at the other end of a socket."""
+@pytest.mark.xdist_group("seaweedfs")
+class TestObjectStoreOnSeaweedFS(StoreContract):
+    """Through the client for S3, to an object store that is not ours."""
 
     @pytest.fixture
-    def place(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-        with running() as server:
-            for name, value in server.environment.items():
-                monkeypatch.setenv(name, value)
-            yield s3.bucket_at(f"s3://{BUCKET}/a/prefix")
+    def place(self, seaweed: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+        for name, value in seaweed.environment.items():
+            monkeypatch.setenv(name, value)
+        return s3.bucket_at(f"{seaweed.url}/{new_id()}")
 
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -90,7 +99,7 @@ class TestObjectStoreOverHttp(StoreContract):
 class TestEncryptedObjectStoreOfSmallLedgers(StoreContract):
     """Small ledgers give away their frames all the time, and keep the background busy with compressing them."""
 
-    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the store over HTTP shows it
+    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the store on SeaweedFS shows it
 
     key = Passphrase(generate_key())
 

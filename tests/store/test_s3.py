@@ -11,6 +11,7 @@ import pytest
 from snapshot_plugin import open_store
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.errors import (
+    Conflict,
     InvalidInput,
     KeyMissing,
     MissingExtra,
@@ -169,15 +170,73 @@ async def test_requests_are_sent_again_and_a_save_still_happens_once(
     assert (await store.save(make_snapshot("a", "b", "c"))).seq == 3
 
 
-async def test_a_service_that_ignores_conditions_is_refused_before_anything_is_saved(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("honours", [(), ("If-None-Match",), ("If-Match",)], ids=["none", "new", "changed"])
+async def test_a_service_that_ignores_a_condition_is_refused_before_anything_is_saved(
+    server: S3Server, honours: tuple[str, ...]
 ) -> None:
-    with running(is_conditional=False) as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(InvalidInput):
-            await open_store(URL).save(make_snapshot("a"))
-        assert list(server.objects) == []
+    server.honours = honours
+    with pytest.raises(InvalidInput):
+        await open_store(URL).save(make_snapshot("a"))
+    assert not [name for name in server.objects if "sessions/" in name]
+
+
+async def test_a_store_that_moved_to_a_service_without_atomic_conditions_is_refused(server: S3Server) -> None:
+    await open_store(URL).save(make_snapshot("a"))
+    server.race = threading.Barrier(8)
+    with pytest.raises(InvalidInput, match="8 writers"):
+        await open_store(URL).save(make_snapshot("a", "b"), base=1)
+    assert await open_store(URL).load("session") == make_snapshot("a")
+
+
+async def test_gs_urls_name_a_store_whose_versions_are_numbers(server: S3Server) -> None:
+    url = f"gs://{BUCKET}/some/where"
+    async with open_store(url) as here, open_store(url) as there:
+        await here.save(make_snapshot("a"))
+        loaded = await there.load("session")
+        await here.save(make_snapshot("a", "b"))
+        with pytest.raises(Conflict):
+            await there.save(loaded.evolve(title="late"))
+        await here.delete("session", purge=True)
+        assert await there.list() == []
+
+
+async def test_short_turns_send_a_bounded_number_of_bytes_and_requests(server: S3Server) -> None:
+    """A ledger that grew up to 128 KiB sent 68 KB for each of a thousand short turns."""
+    turns, texts = 200, list[str]()
+    async with open_store(URL) as store:
+        await store.list()
+        server.sent, server.requests[:] = 0, []
+        for number in range(turns):
+            texts.append(f"turn {number}")
+            await store.save(make_snapshot(*texts))
+        assert server.sent < turns * 16_000
+        assert len(server.requests) <= 1.1 * turns
+
+
+async def test_a_list_reads_only_the_sessions_that_changed(server: S3Server) -> None:
+    async with open_store(URL) as store:
+        for number in range(70):
+            await store.save(make_snapshot("a", session_id=f"session-{number}"))
+        first = await store.list()
+        await store.delete("session-1")
+        await store.save(make_snapshot("a", "b", session_id="session-2"))
+        server.requests.clear()
+        again = await store.list()
+        assert [entry.session_id for entry in await store.trash()] == ["session-1"]
+    gets = [
+        request.key for request in server.requests if request.method == "GET" and "sessions/session" in request.key
+    ]
+    assert len(gets) == 4, "the two that changed, for the list and for the trash"
+    assert {meta.session_id for meta in first} - {meta.session_id for meta in again} == {"session-1"}
+    assert {meta.session_id: meta.seq for meta in again}["session-2"] == 2
+
+
+@pytest.mark.parametrize("index", [b"", b"no index", b'{"format":9}\n', b'{"format":1,"rows":[["a"]]}\n'])
+async def test_a_damaged_index_is_as_good_as_none(server: S3Server, index: bytes) -> None:
+    async with open_store(URL) as store:
+        await store.save(make_snapshot("a"))
+        server.objects["some/where/index"] = index
+        assert [meta.session_id for meta in await store.list()] == ["session"]
 
 
 async def test_a_service_without_atomic_conditions_is_refused_before_a_store_is_made(server: S3Server) -> None:

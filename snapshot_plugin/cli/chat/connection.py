@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import count
 from types import TracebackType
@@ -41,6 +41,7 @@ class Connection:
 
     Args:
         command: the process to start; it gets a process group of its own, so that Ctrl-C is ours alone.
+        environ: its environment.
         updated: called with the params of each ``session/update``.
         asked: answers a request of the agent.
         said: called with each line the process writes to stderr.
@@ -50,18 +51,20 @@ class Connection:
         self,
         command: Sequence[str],
         *,
+        environ: Mapping[str, str],
         updated: Callable[[Json], None],
         asked: Callable[[str, Json], Awaitable[Json]],
         said: Callable[[str], None],
     ) -> None:
-        self._command, self._updated, self._asked, self._said = list(command), updated, asked, said
+        self._command, self._environ = list(command), environ
+        self._updated, self._asked, self._said = updated, asked, said
         self._numbers, self._waiting = count(1), dict[int, _Waiting]()
         self._stack = AsyncExitStack()
         self.ended = anyio.Event()
 
     async def __aenter__(self) -> Self:
         self._process = await self._stack.enter_async_context(
-            await anyio.open_process(self._command, start_new_session=True)
+            await anyio.open_process(self._command, env=self._environ, start_new_session=True)
         )
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(self._listen)

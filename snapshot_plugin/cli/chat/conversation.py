@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from prompt_toolkit import PromptSession
+from prompt_toolkit.input import create_input
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from snapshot_plugin.cli.chat.asking import prompt_session
@@ -20,7 +21,7 @@ from snapshot_plugin.operations.text import plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.call import Call
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Conversation"]
 
@@ -42,13 +43,19 @@ _HELP = (
 class Conversation:
     """One person, one agent, one session at a time."""
 
-    def __init__(self, call: Call, store: FilesystemStore, command: Sequence[str]) -> None:
+    def __init__(self, call: Call, store: SnapshotStore, command: Sequence[str]) -> None:
         self._call, self._store = call, store
         self._display = Display(colour=call.out.notes_have_colour)
         self.connection = Connection(
-            command, updated=self._display.updated, asked=self._asked, said=self._display.aside
+            command,
+            environ=call.child_environ,
+            updated=self._display.updated,
+            asked=self._asked,
+            said=self._display.aside,
         )
         self.session_id = ""
+        self.entered: Callable[[str], None] = lambda _session_id: None
+        """Called with each session that the conversation goes on in."""
         self._agent = "agent"
         self._restored = ""
         self._turns = 0
@@ -85,6 +92,7 @@ class Conversation:
         except Refused as error:
             raise _unusable(error) from error
         self.session_id, self._restored = str(result.get("sessionId", "")), ""
+        self.entered(self.session_id)
         self._display.learn_settings(result)
         self._display.line(f"{self._agent} in {plain(cwd)} · /help for commands, Ctrl-D to end", dim=True)
 
@@ -99,6 +107,7 @@ class Conversation:
         finally:
             self._display.muted = False
         self.session_id = session_id
+        self.entered(session_id)
         self._display.learn_settings(result)
         await self._show_before()
         self._tell_restored(result)
@@ -135,6 +144,10 @@ class Conversation:
 
     async def run(self) -> None:
         """Prompt after prompt, until the person leaves or the agent is gone."""
+        with create_input().raw_mode():  # also between turn and prompt: the kernel would swallow Ctrl-D there
+            await self._run()
+
+    async def _run(self) -> None:
         while not self.connection.ended.is_set():
             try:
                 text = await self._next()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from snapshot_plugin.cli.call import Call
@@ -15,12 +15,11 @@ _FILE = "chat"
 
 
 @contextmanager
-def remembered(call: Call, session_id: str) -> Iterator[None]:
-    """Keep in mind that this process is in a session, until it ends properly."""
+def remembered(call: Call) -> Iterator[Callable[[str], None]]:
+    """Keep in mind which session this process is in, until it ends properly: to be called with each it enters."""
     number = str(os.getpid())
-    _change(call, number, session_id)
     try:
-        yield
+        yield lambda session_id: _change(call, number, session_id)
     finally:
         _change(call, number, None)
 

@@ -17,7 +17,7 @@ from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
     from snapshot_plugin.operations.session_rows import SessionRow
-    from snapshot_plugin.store.filesystem import FilesystemStore
+    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["chat", "command"]
 
@@ -42,7 +42,7 @@ async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> Non
     """
     place = _directory(cwd)
     _check_terminal(call)
-    async with call.local(create=True) as store:
+    async with call.live(create=True) as store:
         interrupted = await _interrupted(call, store, agent)
         if interrupted is not None and await _wanted(call, interrupted):
             await chat(call, store, agent, session_id=interrupted.session_id, cwd=interrupted.cwd or place)
@@ -58,21 +58,13 @@ def _directory(given: str | None) -> str:
 
 
 def _check_terminal(call: Call) -> None:
-    from snapshot_plugin.codec.sources import source_from_environment
-
     if not (call.may_ask and sys.stdout.isatty() and call.out.is_text):
         raise InvalidInput("asnap chat needs a terminal", hint="editors and scripts speak ACP with asnap run")
-    keys = os.path.join(call.config.storage_path, "keys")  # noqa: PTH118 — text
-    if os.path.isdir(keys) and source_from_environment(call.environ) is None:  # noqa: PTH112 — text
-        raise InvalidInput(
-            "the store is encrypted, and the process that records needs its key",
-            hint="set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE",
-        )
 
 
 async def chat(
     call: Call,
-    store: FilesystemStore,
+    store: SnapshotStore,
     agent: Sequence[str],
     *,
     session_id: str | None,
@@ -86,15 +78,15 @@ async def chat(
 
     gc.enable()  # it may run for days (see __main__)
     demand = ("--require", require) if require else ()
-    store_words = ("--store", str(store.path))
+    store_words = ("--store", str(getattr(store, "path", call.config.storage_path)))
     talk = Conversation(call, store, our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent))
     async with talk.connection:
         await talk.begin()
-        if session_id is None:
-            await talk.new(cwd)
-        else:
-            await talk.load(session_id, cwd)
-        with remembered(call, talk.session_id):
+        with remembered(call) as talk.entered:
+            if session_id is None:
+                await talk.new(cwd)
+            else:
+                await talk.load(session_id, cwd)
             await talk.run()
     call.out.note(f"saved; go on with it: {call.out.run(f'asnap resume {shlex.quote(talk.session_id)}')}")
 
@@ -102,14 +94,13 @@ async def chat(
 # What was interrupted ----------------------------------------------------------------------------------------
 
 
-async def _interrupted(call: Call, store: FilesystemStore, agent: Sequence[str]) -> SessionRow | None:
+async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -> SessionRow | None:
     """The session that a killed chat, recorder or agent left behind last, with this agent."""
     from snapshot_plugin.cli.chat.unfinished import unfinished
-    from snapshot_plugin.cli.recovering import recover_first
-    from snapshot_plugin.live.owners import abandoned
+    from snapshot_plugin.cli.recovering import left_behind, recover_first
     from snapshot_plugin.operations.session_rows import session_rows
 
-    died = set(abandoned(store.path)) | unfinished(call)
+    died = set(await left_behind(store)) | unfinished(call)
     await recover_first(call, store)
     for row in await session_rows(store):
         if row.session_id in died and row.state == "ok" and not row.live:
@@ -121,10 +112,9 @@ async def _interrupted(call: Call, store: FilesystemStore, agent: Sequence[str])
 
 async def _wanted(call: Call, row: SessionRow) -> bool:
     from snapshot_plugin.cli.chat.keys import TurnKeys
-    from snapshot_plugin.operations.text import long_ago, plain
+    from snapshot_plugin.operations.text import long_ago
 
-    name = plain(row.title or "") or row.short_id
-    call.out.note(f"{name} was interrupted {long_ago(row.changed_at, call.now)} at {row.length}.", fg="yellow")
+    call.out.note(f"{row.name} was interrupted {long_ago(row.changed_at, call.now)} at {row.length}.", fg="yellow")
     call.out.note("  Go on with it? y/n")
     keys = TurnKeys(lambda: None)
     with keys.listening():

@@ -57,13 +57,15 @@ class Diagnosis(Document):
         ("asnap doctor", "store, keys, agents, space, clock, leftovers; ends with what to do"),
         ("asnap doctor --json", "the same for a monitor; exit code 1 on a problem"),
         ("asnap doctor --store /backup/sessions", "look at a copy"),
+        ("asnap doctor --store s3://my-bucket/agents", "look at a bucket or a database"),
     ),
     exits=(),
 )
 async def command(call: Call) -> Diagnosis:
     """Look at everything that could be wrong with this installation.
 
-    Changes nothing. Ends with the one command that helps most.
+    Changes nothing; in a bucket, an empty object is made and removed to see whether the service can keep writers
+    apart. Ends with the one command that helps most.
     """
     try:
         findings = [*look_at_machine(call), *await _look_at_store(call), *look_at_agents(call)]
@@ -77,8 +79,28 @@ async def _look_at_store(call: Call) -> list[Finding]:
 
     where = call.config.storage_path
     if is_url(where):
-        return [Finding(area="store", level="hint", what=f"{where} is not looked at: only directories are")]
+        return await _look_elsewhere(call)
     return [*look_at_place(Path(where)), *await _inside(call, Path(where))]
+
+
+async def _look_elsewhere(call: Call) -> list[Finding]:
+    """A bucket or a database: can it be reached, is it what it should be, and what is in it?"""
+    import anyio.to_thread
+
+    from snapshot_plugin.operations.session_rows import session_rows
+
+    findings: list[Finding] = []
+    try:
+        async with call.opened() as store:
+            examine = getattr(store, "examine", None)
+            for level, what in await anyio.to_thread.run_sync(examine) if examine else ():
+                findings.append(Finding(area="store", level=level, what=what))
+            findings += look_at_sessions(call, await session_rows(store))
+            findings += look_at_quarantine(await store.quarantined())
+    except SnapshotError as error:
+        area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
+        findings.append(_problem(area, error, run=next_command(error)))
+    return findings
 
 
 def _problem(area: str, error: SnapshotError, *, run: str) -> Finding:

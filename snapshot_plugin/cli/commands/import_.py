@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
     from snapshot_plugin.store.transfer import Copied
 
-__all__ = ["Imported", "command"]
+__all__ = ["Imported", "command", "take_in"]
 
 _MAX_FILE = 1 << 30
 _STEP = 1 << 20
@@ -141,18 +141,29 @@ async def command(
     alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
     of what is named is imported, or nothing.
     """
-    from snapshot_plugin.exchange.carrying import bring, recorded_commands
+    from snapshot_plugin.exchange.carrying import bring
 
     paths = _paths(maps)
     found = await _found(call, files, secret, wanted=None if form == "auto" else form)
     async with _place(call, dry_run=dry_run) as store:
-        if not dry_run:
-            _distrust(call, commands=[words for copies in found.sessions for words in recorded_commands(copies)])
-        arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=dry_run)
-        if not dry_run:
-            _distrust(call, sessions=[arrival.session_id for arrival in arrivals])
-            await _record(call, store, arrivals)
+        if dry_run:
+            arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=True)
+        else:
+            arrivals = await take_in(call, store, found.sessions, paths=paths, under=under)
     return Imported(format=found.format, dry_run=dry_run, paths=paths, sessions=tuple(map(_row, arrivals)))
+
+
+async def take_in(
+    call: Call, store: SnapshotStore, sessions: Sequence[Sequence[Copied]], **how: Any
+) -> Sequence[Arrival]:
+    """Put sessions from elsewhere into *store*. Their commands do not run unasked, and undo knows of them."""
+    from snapshot_plugin.exchange.carrying import bring, recorded_commands
+
+    _distrust(call, commands=[words for copies in sessions for words in recorded_commands(copies)])
+    arrivals = await bring(store, sessions, **how)
+    _distrust(call, sessions=[arrival.session_id for arrival in arrivals])
+    await _record(call, store, arrivals)
+    return arrivals
 
 
 async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wanted: str | None) -> Contents:

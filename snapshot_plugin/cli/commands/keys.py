@@ -12,7 +12,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.new_secret import new_secret, new_secret_options
+from snapshot_plugin.cli.new_secret import NEW_SECRETS, new_secret, new_secret_options
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
@@ -196,7 +196,7 @@ async def init(call: Call, *, encrypt_existing: bool, discard_set_aside: bool, *
 
 
 async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) -> Keys:
-    from snapshot_plugin.manager.encrypting import encrypt_existing
+    from snapshot_plugin.manager.encrypting import begin, encrypt_existing, is_begun
     from snapshot_plugin.store.filesystem import FilesystemStore
 
     store = _store(call)
@@ -206,18 +206,21 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
             hint="make an encrypted store elsewhere with asnap keys init, then asnap export and asnap import",
         )
     place = store.path
-    draft = place.with_name(f"{place.name}.encrypting")
-    begun = (draft / "keys").exists() or (place / "keys").exists()
-    source = call.key() if begun else None  # an interrupted call made the key already
-    if source is None:
-        source = new_secret(call, new)
+    begun = is_begun(place)
+    if not begun and _is_encrypted(call):
+        raise InvalidInput(f"the store {place} is encrypted already")
+    begin(place)  # before a key is made: the same command, given again, then uses that key
+    is_named = any(new[name] for name in NEW_SECRETS) or not begun
+    source = (None if is_named else call.key()) or new_secret(call, new, again=begun)
+
+    async def seal(encrypted: FilesystemStore) -> None:
+        _forget_indexes(call)
+        await call.work.operations(encrypted).seal()
+
     with progress(call.out, "encrypting", 0) as step:
         done = await encrypt_existing(
-            place, source, label=new["label"], discard_set_aside=discard_set_aside, step=step
+            place, source, label=new["label"], discard_set_aside=discard_set_aside, seal=seal, step=step
         )
-    _forget_indexes(call)
-    async with FilesystemStore(place, key=source, create=False, background=False) as store:
-        await call.work.operations(store).seal()
     what = f"encrypted {done.sessions} session(s) and {done.trashed} in the trash"
     return _status(call, f"{what}; {_how_to_open(new)}")
 

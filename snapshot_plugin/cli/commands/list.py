@@ -34,8 +34,7 @@ _BY = {
     "limit": "by --limit",
     "memory": "working memory",
 }
-_STATE_COLOURS = {"damaged": "red", "encrypted": "yellow", "live": "green", "ended": "yellow"}
-_UNTITLED = "(untitled)"
+_STATE_COLOURS = {"damaged": "red", "encrypted": "yellow", "too-new": "yellow", "live": "green", "ended": "yellow"}
 _BEGIN = (
     "no session was recorded yet; begin with one of:",
     "  asnap chat -- your-agent acp    talk to an ACP agent here, recorded",
@@ -206,10 +205,10 @@ def _rows_elsewhere(call: Call) -> list[SessionRow]:
 
 
 def _trouble(row: SessionRow, out: Output) -> str:
-    import shlex
-
-    check = out.run(f"asnap check {shlex.quote(row.short_id)}")
-    return f"{row.short_id} is {row.state}: {plain(row.problem or '')} ({check})"
+    remedy = row.next or ""
+    if remedy.startswith("asnap"):
+        remedy = out.run(remedy)
+    return f"{row.short_id} is {row.state.replace('_', ' ')}: {plain(row.problem or '')} ({remedy})"
 
 
 def _as_families(rows: Sequence[SessionRow]) -> Iterator[SessionRow]:
@@ -223,7 +222,7 @@ def _as_families(rows: Sequence[SessionRow]) -> Iterator[SessionRow]:
     known = {row.session_id: row for row in rows}
     for branch in family_tree((row.session_id, parent(row)) for row in rows):
         row, line = known[branch.session_id], "│ " * (branch.depth - 1) + "└ "
-        yield replace(row, title=f"{line}{row.title or _UNTITLED}") if branch.depth else row
+        yield replace(row, title=f"{line}{row.name}") if branch.depth else row
 
 
 # The table -----------------------------------------------------------------------------------------------
@@ -251,7 +250,7 @@ _COLUMNS = (
 def _cells(row: SessionRow, now: datetime, *, everywhere: bool) -> Sequence[str]:
     return (
         row.short_id,
-        plain(row.title or "") or _UNTITLED,
+        row.name,
         plain(row.agent or ""),
         ago(row.changed_at, now),
         count(row.messages) if row.messages else "",
@@ -267,7 +266,7 @@ def _exact_cells(row: SessionRow) -> Sequence[str]:
     """For programs that cut fields out: whole ids, exact times and numbers."""
     return (
         row.session_id,
-        plain(row.title or ""),
+        plain(row.title or row.opening or ""),
         plain(row.agent or ""),
         row.changed_at.isoformat(timespec="seconds"),
         str(row.turns),

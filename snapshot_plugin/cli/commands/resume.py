@@ -81,7 +81,7 @@ class Resume(Document):
     def story(self) -> Iterator[str]:
         """What a person should know before going on."""
         row, known = self.session, self.about
-        yield f"{plain(row.title or '') or '(untitled)'} ({plain(row.session_id)})"
+        yield f"{row.name} ({plain(row.session_id)})"
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
         age = f"last changed {long_ago(row.changed_at, self.as_of)}"
         yield f"  agent     {plain(agent)}, {age}, {row.length}"
@@ -184,12 +184,8 @@ async def command(
 
 
 def _can_chat(call: Call) -> bool:
-    """Whether a person sits at a terminal, and the process that records can get the key of the store."""
-    from snapshot_plugin.codec.sources import source_from_environment
-
-    is_sealed = os.path.isdir(os.path.join(call.config.storage_path, "keys"))  # noqa: PTH112, PTH118 — text
-    has_key = not is_sealed or source_from_environment(call.environ) is not None
-    return call.may_ask and call.out.can_draw and call.out.is_text and sys.stdout.isatty() and has_key
+    """Whether a person sits at a terminal."""
+    return call.may_ask and call.out.can_draw and call.out.is_text and sys.stdout.isatty()
 
 
 async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
@@ -200,7 +196,7 @@ async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str 
     for line in resume.story():
         call.out.note(line)
     session_id = resume.session.session_id
-    async with call.local() as store:
+    async with call.live() as store:
         await chat(call, store, agent, session_id=session_id, cwd=resume.cwd or "/", require=require)
 
 

@@ -37,7 +37,7 @@ class _Told(Shown):
         out.pages(itertools.chain(self._summary(out), self._transcript(out)))
 
     def _summary(self, out: Output) -> Iterator[str]:
-        yield out.style(plain(self.session.title or "") or "(untitled)", bold=True)
+        yield out.style(self.session.name, bold=True)
         if not self.about:
             yield self.session.session_id
         else:

@@ -48,12 +48,14 @@ class SavedSessions(Document):
     sessions: tuple[SavedSession, ...]
     saved: int
     as_of: datetime
+    not_archived: tuple[str, ...] = ()
+    """With an archive: what is not in it, each session with the reason."""
 
     @property
     def exit_code(self) -> int:
-        """0 only if all were saved; 3 if some were."""
+        """0 only if all were saved, and are in the archive if there is one; 3 if some were."""
         if self.saved == len(self.sessions):
-            return 0
+            return PARTIAL if self.not_archived else 0
         return PARTIAL if self.saved else 1
 
     @property
@@ -76,6 +78,8 @@ class SavedSessions(Document):
         if self.sessions:
             out.table(columns, self._cells())
         out.note(self.summary)
+        for line in self.not_archived:
+            out.note(f"not in the archive: {plain(line)}")
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         for each in self.sessions:
@@ -113,10 +117,16 @@ class MarkdownSavedSessions(SavedSessions):
 )
 @click.option("--wait", metavar="TIME", default="30s", show_default=True, help="How long the owners have.")
 @click.option(
+    "--archive",
+    metavar="URL",
+    envvar="ASNAP_ARCHIVE",
+    help="Then copy what the archive does not have; see asnap archive.  [env: ASNAP_ARCHIVE]",
+)
+@click.option(
     "--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="Form of the table."
 )
 async def command(
-    call: Call, *, refs: tuple[str, ...], everyone: bool, tag: str | None, wait: str, form: str
+    call: Call, *, refs: tuple[str, ...], everyone: bool, tag: str | None, wait: str, archive: str | None, form: str
 ) -> SavedSessions:
     """Have live sessions saved now by the processes that have them.
 
@@ -130,13 +140,27 @@ async def command(
     label = tag or ("pre-deploy" if everyone else "manual")
     async with call.live() as store:
         outcomes, metas = await _saved(store, refs, tag=label, within=seconds(wait))
+        only = None if everyone else [each.session_id for each in outcomes]
+        missing = await _archived(call, store, archive, only) if archive else ()
     kind = MarkdownSavedSessions if form == "markdown" else SavedSessions
     return kind(
         tag=label,
         sessions=tuple(_session(outcome, metas.get(outcome.session_id)) for outcome in outcomes),
         saved=sum(outcome.status == "saved" for outcome in outcomes),
         as_of=call.now,
+        not_archived=missing,
     )
+
+
+async def _archived(call: Call, store: SnapshotStore, url: str, only: list[str] | None) -> tuple[str, ...]:
+    """Copy sessions to the archive; names those that are not there."""
+    from contextlib import aclosing
+
+    from snapshot_plugin.cli.commands.archive import archive_now, bucket_of
+
+    async with aclosing(bucket_of(call, url)) as bucket:
+        done = await archive_now(call, store, bucket, only=only)
+    return tuple(f"{each.session_id}: {each.problem}" for each in done if each.problem)
 
 
 async def _saved(

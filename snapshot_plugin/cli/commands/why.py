@@ -51,6 +51,7 @@ _REASONS = {
     "fallback": "it is one of the last {keep_fallbacks} from before the session was started anew",
     "damaged": "it cannot be read, and what cannot be read is never dropped",
     "encrypted": "it cannot be read, and what cannot be read is never dropped",
+    "too_new": "it cannot be read, and what cannot be read is never dropped",
 }
 
 

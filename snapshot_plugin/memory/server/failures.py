@@ -17,6 +17,17 @@ __all__ = ["ERROR", "answering", "serving", "text_result"]
 ERROR: Final = "asnap/error"
 """Where in ``_meta`` a failed call says what went wrong."""
 
+_HINTS: Final = {
+    "snapshot_not_found": "list_snapshots shows the sessions of this project",
+    "store_not_found": "no session has been recorded yet",
+    "key_missing": "ask the user to give the MCP server the key of this store (ASNAP_KEY_FILE)",
+    "wrong_key": "ask the user to give the MCP server the right key of this store (ASNAP_KEY_FILE)",
+    "corrupted": "tell the user to run asnap check; an older snapshot may still load (at=…)",
+    "tampered": "tell the user to run asnap check; an older snapshot may still load (at=…)",
+    "locked": "try again in a moment",
+}
+"""What a model can do, where the default hint is for programs."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,8 +48,9 @@ def answering(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | Call
         try:
             answer = await tool(*args, **kwargs)
         except SnapshotError as error:
-            about = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-            return text_result(f"{error.code}: {error}", is_error=True, _meta={ERROR: about})
+            hint = _hint(error)
+            about = {"code": error.code, "message": error.message, "hint": hint, "retryable": error.retryable}
+            return text_result(_told(error), is_error=True, _meta={ERROR: about})
         if isinstance(answer, BaseModel) and not isinstance(answer, CallToolResult):
             return text_result(answer.model_dump_json(), structured_content=answer.model_dump(mode="json"))
         return answer
@@ -54,8 +66,17 @@ def serving(resource: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         try:
             return await resource(*args, **kwargs)
         except (NotFound, InvalidInput) as error:
-            raise ResourceNotFoundError(f"{error.code}: {error}") from error
+            raise ResourceNotFoundError(_told(error)) from error
         except SnapshotError as error:
-            raise ResourceError(f"{error.code}: {error}") from error
+            raise ResourceError(_told(error)) from error
 
     return call
+
+
+def _hint(error: SnapshotError) -> str:
+    return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
+
+
+def _told(error: SnapshotError) -> str:
+    hint = _hint(error)
+    return f"{error.code}: {error.message} ({hint})" if hint else f"{error.code}: {error.message}"

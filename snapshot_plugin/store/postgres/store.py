@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +28,8 @@ from snapshot_plugin.store.postgres.live_rows import LiveRows
 from snapshot_plugin.store.postgres.schema import read_marker_row
 
 __all__ = ["PostgresStore", "open_url"]
+
+_CLOCKS_APART = 5.0
 
 
 class PostgresStore(KeyedStore):
@@ -66,6 +69,24 @@ class PostgresStore(KeyedStore):
             segment_frames=segment_frames,
         )
         super().__init__(frames, name=address.name, key=key, background=background, limits=limits, clock=clock)
+
+    def examine(self) -> list[tuple[str, str]]:
+        """What ``asnap doctor`` says of the place: how good or bad each thing is, and what it is."""
+        began = time.monotonic()
+        ((version, is_standby, commits, now),) = self._database.rows(
+            "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('synchronous_commit'),"
+            " clock_timestamp()"
+        )
+        took = (time.monotonic() - began) * 1000
+        found = [("ok", f"{self._name}: PostgreSQL {version} answers in {took:.0f} ms")]
+        if is_standby:
+            found.append(("warning", "it is a standby: sessions can be read, not saved"))
+        if commits in {"off", "local"}:
+            found.append(("warning", f"synchronous_commit is {commits}: saved sessions may not survive the server"))
+        apart = abs((self.clock() - now).total_seconds())
+        if apart > _CLOCKS_APART:
+            found.append(("hint", f"this clock and the server's are {apart:.0f} s apart; leases use the server's"))
+        return found
 
     def _marker(self) -> dict[str, Any]:
         data = read_marker_row(self._database, create=self._create, new_marker=self._new_marker)

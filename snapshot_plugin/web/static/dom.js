@@ -88,6 +88,7 @@ export function svg(name, attributes = {}, ...children) {
 const UNITS = [[60, "s"], [60, "min"], [24, "h"], [7, "d"], [52, "w"], [Infinity, "y"]];
 
 export function ago(moment, now = Date.now()) {
+  if (!(Date.parse(moment) > 0)) return ""; // not known
   let number = Math.max(0, Math.floor((now - Date.parse(moment)) / 1000));
   for (const [step, unit] of UNITS) {
     if (number < step) return number === 0 && unit === "s" ? "now" : `${number} ${unit}`;
@@ -96,6 +97,8 @@ export function ago(moment, now = Date.now()) {
   return "";
 }
 
+// What people know a session by: its title, or how its first prompt begins.
+export const nameOf = (session) => session.title || session.opening || (session.state && session.state !== "ok" ? session.session_id : "(untitled)");
 export const clock = (moment) => moment ? new Date(moment).toLocaleString([], {dateStyle: "medium", timeStyle: "medium"}) : "";
 export const count = (number) => Number(number).toLocaleString("en-US");
 export const several = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;

@@ -1,7 +1,7 @@
 // The list at the side: filters, search, states; a row for each session, as many as the screen needs.
 
 import {get, named, send} from "./api.js";
-import {ago, count, fill, h, icon, several} from "./dom.js";
+import {ago, count, fill, h, icon, nameOf, several} from "./dom.js";
 import {app, failed, go} from "./app.js";
 import {confirmForget} from "./dialogs.js";
 
@@ -74,15 +74,16 @@ export class Sessions {
 
   row(row) {
     const marks = [];
-    if (row.state === "damaged") marks.push(h("span", {class: "chip bad"}, icon("warn"), "damaged"));
-    else if (row.state !== "ok") marks.push(h("span", {class: "chip bad"}, icon("lock"), row.state));
+    const state = {damaged: ["bad", "warn", "damaged"], encrypted: ["warn", "lock", "no key"], too_new: ["warn", "warn", "too new"]}[row.state];
+    if (state) marks.push(h("span", {class: `chip ${state[0]}`}, icon(state[1]), state[2]));
     if (row.live) marks.push(h("span", {class: "chip live"}, icon("live"), "live"));
     if (row.ended_unexpectedly) marks.push(h("span", {class: "chip warn"}, icon("warn"), "recoverable"));
+    if (row.restored && !row.recovered) marks.push(h("span", {class: "chip", title: `Its agent took it up again: ${row.restored}`}, icon("rewind"), "restored"));
     if (row.recovered) marks.push(h("span", {class: "chip"}, icon("rewind"), "recovered"));
-    const about = [row.agent, row.cwd?.split("/").pop(), several(row.messages, "message")].filter(Boolean).join(" \u00b7 ");
-    const box = !app?.about?.read_only && h("input", {type: "checkbox", class: "choose", "aria-label": `Choose ${row.title || row.short_id}`, onchange: (event) => { this.chosen[event.target.checked ? "add" : "delete"](row.session_id); this.bulkBar(); }});
+    const about = [row.agent, row.cwd?.split("/").pop(), (row.messages > 0 || row.state === "ok") && several(row.messages, "message")].filter(Boolean).join(" \u00b7 ");
+    const box = !app?.about?.read_only && h("input", {type: "checkbox", class: "choose", "aria-label": `Choose ${nameOf(row)}`, onchange: (event) => { this.chosen[event.target.checked ? "add" : "delete"](row.session_id); this.bulkBar(); }});
     if (box) box.checked = this.chosen.has(row.session_id);
-    return h("li", {class: row.state === "ok" ? "" : "bad"}, box, h("a", {href: address(row.session_id), dataset: {id: row.session_id}}, h("span", {class: "line"}, h("span", {class: "title"}, row.pinned && icon("pin", "pinned"), row.parent && icon("fork", "fork"), row.title || "(untitled)"), h("time", {datetime: row.changed_at, title: row.changed_at}, ago(row.changed_at))), h("span", {class: "line"}, h("span", {class: "about"}, about)), (marks.length || row.tags.length) ? h("span", {class: "line chips"}, marks, row.tags.map((tag) => h("span", {class: "chip tag"}, tag))) : null));
+    return h("li", {class: row.state === "ok" ? "" : "bad"}, box, h("a", {href: address(row.session_id), dataset: {id: row.session_id}}, h("span", {class: "line"}, h("span", {class: "title"}, row.pinned && icon("pin", "pinned"), row.parent && icon("fork", "fork"), nameOf(row)), h("time", {datetime: row.changed_at, title: row.changed_at}, ago(row.changed_at))), h("span", {class: "line"}, h("span", {class: "about"}, about)), (marks.length || row.tags.length) ? h("span", {class: "line chips"}, marks, row.tags.map((tag) => h("span", {class: "chip tag"}, tag))) : null));
   }
 
   bulkBar() {

@@ -1,7 +1,7 @@
 // One session: what it is, its timeline, its conversation.
 
 import {get, named, send} from "./api.js";
-import {ago, clock, copy, count, fill, h, icon, money, several, size, toast} from "./dom.js";
+import {ago, clock, copy, count, fill, h, icon, money, nameOf, several, size, toast} from "./dom.js";
 import {app, failed, go} from "./app.js";
 import {address} from "./list.js";
 import {Transcript} from "./transcript.js";
@@ -11,6 +11,13 @@ const GRADES = {
   "native-load": "The agent loads it itself; what it shows is compared with the record.",
   "native-resume": "The agent takes it up itself.",
   context: "A new session of the agent is told the conversation.",
+};
+
+// What is wrong with a session, and what to do about it.
+const STATES = {
+  damaged: ["bad", "Damaged", "What can be read is shown; ", " says what is lost."],
+  encrypted: ["warn", "Locked", "No key that asnap ui has opens it. ", " says which keys the store knows; start asnap ui again with the right one."],
+  too_new: ["warn", "Too new", "A newer release wrote it; this one does not touch it. ", " brings you one that reads it."],
 };
 
 let scrubbing = false; // whether the slider had the focus when another snapshot was asked for
@@ -45,8 +52,8 @@ export class SessionView {
     if (scrubbing) this.headbox.querySelector("input[type=range]")?.focus();
     scrubbing = false;
     this.seen(1);
-    if (wrong instanceof Error) fill(this.scroller, h("div", {class: "empty"}, h("p", {}, wrong.message), wrong.next && h("p", {}, "Next: ", h("code", {}, wrong.next))));
-    document.title = `${this.info.session.title || "(untitled)"} \u2013 asnap`;
+    if (wrong instanceof Error) fill(this.scroller, h("div", {class: "empty"}, h("p", {}, "Its conversation cannot be shown."), this.info.session.state === "ok" && h("p", {}, wrong.message), wrong.next && h("p", {}, "Next: ", h("code", {}, wrong.next))));
+    document.title = `${nameOf(this.info.session)} \u2013 asnap`;
   }
 
   // "New since you looked": where the conversation ended when its end was last on the screen.
@@ -92,29 +99,30 @@ export class SessionView {
   draw() {
     const {session, about} = this.info;
     const readOnly = app.about.read_only;
-    const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), session.tokens ? `${count(session.tokens)} tokens` : "", money(session.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
-    const title = h("h1", {}, session.pinned && icon("pin", "pinned"), session.title || "(untitled)", !readOnly && h("button", {class: "quiet", "aria-label": "Rename", onclick: () => this.rename()}, "Rename"));
+    const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, (session.state === "ok" || about) && several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), session.tokens ? `${count(session.tokens)} tokens` : "", money(session.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
+    const title = h("h1", {}, session.pinned && icon("pin", "pinned"), nameOf(session), !readOnly && session.state === "ok" && h("button", {class: "quiet", "aria-label": "Rename", onclick: () => this.rename()}, "Rename"));
     fill(this.headbox, this.notes(session, about), h("div", {class: "titleline"}, title, h("span", {class: "grow"}), this.tags(session)), h("p", {class: "facts"}, facts), session.parent && h("p", {class: "facts"}, icon("fork"), "forked from ", h("a", {href: address(session.parent)}, session.parent), about?.forked_at !== null && ` at message ${about?.forked_at} \u00b7 `, h("a", {href: `/compare?${new URLSearchParams({a: session.parent, b: this.id})}`}, "compare")), about?.note && h("p", {class: "note"}, about.note), this.buttons(session), about && this.more(about, session), this.timeline());
   }
 
   notes(session, about) {
     const told = [];
-    if (session.state === "damaged") told.push(["bad", `Damaged: ${session.problem || ""}. What can be read is shown; `, "asnap check", " says what is lost."]);
-    else if (session.state !== "ok") told.push(["bad", `${session.state}: ${session.problem || ""}. `, "asnap keys status", " says which key it needs."]);
+    const state = STATES[session.state];
+    if (state) told.push([state[0], `${state[1]}: ${session.problem || ""}. ${state[2]}`, session.next, state[3]]);
     for (const each of about?.skipped || []) told.push(["bad", `Skipped: ${each}.`]);
     if (session.live) told.push(["live", `Live: process ${session.live.pid} on ${session.live.host} has it, since ${clock(session.live.since)}. Changes made here go through that process.`]);
     if (session.ended_unexpectedly) told.push(["warn", `Its process died${session.last_sign ? ` ${ago(session.last_sign)} ago` : ""}. What was said last is shown from its log; `, "asnap recover", " makes it a snapshot."]);
     if (this.at) told.push(["past", `This is snapshot ${this.at}, as it was then. `]);
-    return told.map(([kind, before, command, after]) => h("p", {class: `banner ${kind}`, role: "status"}, before, command && h("code", {}, command), after, kind === "past" && h("button", {onclick: () => go(address(this.id))}, "Back to now")));
+    return told.map(([kind, before, command, after]) => h("p", {class: `banner ${kind}`, role: "status"}, h("span", {}, before, command && h("code", {}, command), after), kind === "past" && h("button", {onclick: () => go(address(this.id))}, "Back to now")));
   }
 
   tags(session) {
     const readOnly = app.about.read_only;
-    return h("span", {class: "chips"}, [...session.tags].map((tag) => h("span", {class: "chip tag"}, tag, !readOnly && h("button", {class: "quiet", "aria-label": `Remove the tag ${tag}`, onclick: () => this.change({remove_tags: [tag]})}, icon("cross")))), session.snapshot_tags.filter((tag) => !session.tags.includes(tag)).map((tag) => h("span", {class: "chip"}, tag)), !readOnly && h("button", {class: "quiet", onclick: async () => { const tag = await ask("Tag this session", "A tag"); if (tag) this.change({add_tags: [tag]}); }}, "+ tag"));
+    return h("span", {class: "chips"}, [...session.tags].map((tag) => h("span", {class: "chip tag"}, tag, !readOnly && h("button", {class: "quiet", "aria-label": `Remove the tag ${tag}`, onclick: () => this.change({remove_tags: [tag]})}, icon("cross")))), session.snapshot_tags.filter((tag) => !session.tags.includes(tag)).map((tag) => h("span", {class: "chip"}, tag)), !readOnly && session.state === "ok" && h("button", {class: "quiet", onclick: async () => { const tag = await ask("Tag this session", "A tag"); if (tag) this.change({add_tags: [tag]}); }}, "+ tag"));
   }
 
   buttons(session) {
     const write = (label, act, name, extra = "") => app.about.read_only ? null : h("button", {class: extra, onclick: () => Promise.resolve(act()).catch(failed)}, name && icon(name), label);
+    if (session.state !== "ok" && !this.info.about) return h("div", {class: "buttons"}, write("Forget", () => confirmForget([this.id]).then((done) => done && go("/")), "bin", "danger"));
     return h("div", {class: "buttons"},
       h("button", {class: "main", onclick: () => this.resume()}, icon("copy"), "Copy resume command"),
       this.fresh > 0 && h("button", {onclick: () => this.transcript.jump(this.known0 + 1).catch(failed)}, `${several(this.fresh, "new message")} since you looked`),

@@ -1,0 +1,248 @@
+"""``asnap archive``: sessions copied to a bucket as they are, and brought back on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.operations.document import Document, Part
+from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.text import long_ago, plain
+
+if TYPE_CHECKING:
+    from snapshot_plugin.store.archive import Archive
+    from snapshot_plugin.store.keyed import KeyedStore
+    from snapshot_plugin.store.s3 import ObjectStore
+
+__all__ = ["Archived", "ArchivedSession", "archive_now", "bucket_of", "command"]
+
+_GOOD = ("copied", "current", "imported", "updated", "already_there")
+
+
+class ArchivedSession(Part):
+    """What became of one session."""
+
+    session_id: str
+    status: str
+    """To the archive: copied, current (it was there), diverged (the archive went on elsewhere), failed.
+    From it: imported, updated, renamed, already_there."""
+    snapshot: int | None
+    problem: str | None
+
+
+class ArchivedStore(Part):
+    """A store that is copied to this archive: how old the copy is, and what is not in it."""
+
+    host: str
+    as_of: datetime
+    lag_seconds: float
+    sessions: int
+    behind: tuple[str, ...]
+
+
+class Archived(Document):
+    """What was copied, or is in the archive."""
+
+    kind: ClassVar[str] = "archive"
+    rows: ClassVar[str] = "sessions"
+    archive: str
+    sessions: tuple[ArchivedSession, ...]
+    stores: tuple[ArchivedStore, ...]
+    as_of: datetime
+
+    @property
+    def exit_code(self) -> int:
+        """0 only if all is in the archive, or came from it; 3 if some is."""
+        bad = sum(each.status not in _GOOD for each in self.sessions)
+        return 0 if not bad else PARTIAL if bad < len(self.sessions) else 1
+
+    def show(self, out: Output) -> None:
+        """See `Document`."""
+        told = [each for each in self.sessions if each.status != "current"]
+        columns = (
+            Column("SESSION"),
+            Column("STATUS"),
+            Column("SNAPSHOT", right=True),
+            Column("PROBLEM", flexible=True),
+        )
+        if told:
+            out.table(
+                columns,
+                [
+                    (each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or ""))
+                    for each in told
+                ],
+            )
+        for each in self.stores:
+            out.note(f"{each.sessions} sessions of {plain(each.host)}, copied {long_ago(each.as_of, self.as_of)}")
+            for line in each.behind:
+                out.note(f"  not in the archive: {plain(line)}")
+        current = len(self.sessions) - len(told)
+        if current:
+            out.note(f"{current} sessions were up to date")
+
+
+@declare(
+    "archive",
+    section="Operate",
+    answer=Archived,
+    examples=(
+        ("asnap archive s3://my-bucket/agents", "copy what the archive does not have yet"),
+        ("asnap archive s3://my-bucket/agents --watch", "the same whenever a turn is saved, until Ctrl-C"),
+        ("asnap archive s3://my-bucket/agents --status", "how old the copy is, from any machine"),
+        ("asnap archive s3://my-bucket/agents --restore 01jd", "bring a session here, to resume it"),
+    ),
+    exits=(3, 4, 7, 10),
+)
+@click.argument("url", metavar="URL")
+@click.argument("refs", metavar="[REF]...", nargs=-1)
+@click.option("--watch", is_flag=True, help="Stay, and copy each session when it was saved.")
+@click.option("--every", metavar="TIME", default="2s", show_default=True, help="How often --watch looks.")
+@click.option("--status", is_flag=True, help="Copy nothing; say what the archive holds, and how old it is.")
+@click.option("--restore", is_flag=True, help="Bring sessions from the archive into this store.")
+async def command(
+    call: Call, *, url: str, refs: tuple[str, ...], watch: bool, every: str, status: bool, restore: bool
+) -> Archived:
+    """Keep a copy of this store's sessions in a bucket: s3://, gs:// or az://.
+
+    Frames are copied as they are, encrypted ones with the keys of this store, and read back. What the archive has
+    is never overwritten: a session that went on there is reported as diverged. What is forgotten here stays there.
+    """
+    if watch + status + restore > 1:
+        raise click.UsageError("give one of --watch, --status and --restore")
+    if status:
+        async with bucket_of(call, url, create=False) as bucket:
+            return await _answer(call, bucket, url, ())
+    if restore:
+        return await _restored(call, url, refs)
+    # Not opened before the archive is made: it gets the id of the store that it copies.
+    async with call.store() as store, aclosing(bucket_of(call, url)) as bucket:
+        if watch:
+            await _watch(call, _keyed(store), bucket, every)
+        from snapshot_plugin.operations.references import find
+
+        only = [(await find(store, ref)).session_id for ref in refs] or None
+        return await _answer(call, bucket, url, await archive_now(call, store, bucket, only=only))
+
+
+async def archive_now(
+    call: Call, store: object, bucket: ObjectStore, *, only: Sequence[str] | None = None
+) -> tuple[ArchivedSession, ...]:
+    """Copy what *bucket* does not have yet; says what became of each session."""
+    import anyio.to_thread
+
+    from snapshot_plugin.store.archive import Archive
+
+    archive = Archive(_keyed(store), bucket)
+    await anyio.to_thread.run_sync(archive.prepare)
+    done = await anyio.to_thread.run_sync(lambda: archive.copy_all(call.now, only=only))
+    return tuple(
+        ArchivedSession(
+            session_id=each.session_id, status=each.status, snapshot=each.seq or None, problem=each.problem or None
+        )
+        for each in done
+    )
+
+
+async def _watch(call: Call, store: KeyedStore, bucket: ObjectStore, every: str) -> None:
+    """Copy what changes, until interrupted. A bucket that is away is asked again."""
+    import anyio
+
+    from snapshot_plugin.manager.config_values import seconds
+    from snapshot_plugin.store.archive import Archive
+
+    archive = Archive(store, bucket)
+    await anyio.to_thread.run_sync(archive.prepare)
+    while True:
+        await _once(call, archive)
+        await anyio.sleep(seconds(every))
+
+
+async def _once(call: Call, archive: Archive) -> None:
+    from datetime import UTC
+
+    import anyio.to_thread
+
+    from snapshot_plugin.errors import SnapshotError
+
+    try:
+        for each in await anyio.to_thread.run_sync(lambda: archive.copy_all(datetime.now(UTC))):
+            if each.status != "current":
+                call.out.note(f"{each.session_id}: {each.problem or f'snapshot {each.seq} is in the archive'}")
+    except SnapshotError as error:
+        if not error.retryable:
+            raise
+        call.out.note(f"{error.message}; trying again")
+
+
+async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
+    from snapshot_plugin.cli.commands.import_ import take_in
+    from snapshot_plugin.exchange.carrying import collect
+    from snapshot_plugin.operations.references import find
+    from snapshot_plugin.operations.session_rows import MEMORY
+
+    rows = []
+    async with bucket_of(call, url, create=False) as bucket, call.opened(create=True) as store:
+        wanted = [(await find(bucket, ref)).session_id for ref in refs] or [
+            meta.session_id for meta in await bucket.list() if not meta.session_id.endswith(MEMORY)
+        ]
+        for session_id in wanted:
+            (arrival,) = await take_in(call, store, await collect(bucket, session_id))
+            problem = f"another session {session_id} is here" if arrival.outcome == "renamed" else None
+            rows.append(
+                ArchivedSession(
+                    session_id=arrival.session_id,
+                    status=arrival.outcome,
+                    snapshot=arrival.snapshots,
+                    problem=problem,
+                )
+            )
+        return await _answer(call, bucket, url, tuple(rows))
+
+
+async def _answer(call: Call, bucket: ObjectStore, url: str, sessions: tuple[ArchivedSession, ...]) -> Archived:
+    import anyio.to_thread
+
+    from snapshot_plugin.store.archive import notes_of
+
+    stores = tuple(
+        ArchivedStore(
+            host=note.host,
+            as_of=note.at,
+            lag_seconds=max(0.0, (call.now - note.at).total_seconds()),
+            sessions=note.sessions,
+            behind=note.behind,
+        )
+        for note in await anyio.to_thread.run_sync(notes_of, bucket)
+    )
+    return Archived(archive=url, sessions=sessions, stores=stores, as_of=call.now)
+
+
+def bucket_of(call: Call, url: str, *, create: bool = True) -> ObjectStore:
+    """The archive at *url*; `InvalidInput` if that is no bucket."""
+    from snapshot_plugin.store import open_store
+    from snapshot_plugin.store.s3 import ObjectStore
+
+    archive = open_store(url, key=call.key(), create=create, background=False, environ=call.environ)
+    if not isinstance(archive, ObjectStore):
+        raise InvalidInput(
+            f"{url} is not a bucket", hint="an archive is in a bucket: s3://bucket/prefix, gs:// or az://"
+        )
+    return archive
+
+
+def _keyed(store: object) -> KeyedStore:
+    from snapshot_plugin.store.keyed import KeyedStore
+    from snapshot_plugin.store.s3 import ObjectStore
+
+    if not isinstance(store, KeyedStore) or isinstance(store, ObjectStore):
+        raise InvalidInput("what is archived is a store on disk or in PostgreSQL", hint="name it with --store")
+    return store

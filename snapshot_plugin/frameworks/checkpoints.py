@@ -1,0 +1,112 @@
+"""Checkpoints of a framework as snapshots of one session, found by their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from snapshot_plugin.frameworks.sessions import LabelledSnapshot, SharedSession
+from snapshot_plugin.model.snapshot import SessionSnapshot
+
+__all__ = ["CheckpointKey", "Checkpoints", "Located"]
+
+CheckpointKey: TypeAlias = tuple[str, str]
+"""The namespace (often empty) and the id of a checkpoint."""
+
+
+class Located(NamedTuple):
+    """Where a checkpoint is: the number of the newest snapshot that holds it, and its labels."""
+
+    seq: int
+    labels: Mapping[str, str]
+
+
+class Checkpoints:
+    """The checkpoints in a session, one per snapshot.
+
+    Args:
+        session: where they are.
+        labels_of: the labels of the checkpoint in a snapshot; ``checkpoint`` is its id, ``ns`` its namespace.
+    """
+
+    def __init__(self, session: SharedSession, labels_of: Callable[[SessionSnapshot], Mapping[str, str]]) -> None:
+        self.session, self._labels_of = session, labels_of
+        self._index: dict[CheckpointKey, Located] = {}
+        self._indexed = 0
+        """The number of the newest snapshot that the index knows."""
+
+    def index(self) -> Mapping[CheckpointKey, Located]:
+        """Every checkpoint and where it is, oldest first."""
+        with self.session.lock:
+            head = self.session.current()
+            if self.session.seq != self._indexed:
+                self._index = {}
+                for meta in reversed(self.session.store.history(head.session_id)) if head else ():
+                    self._add(meta.seq, meta.labels)
+                if head:  # people's own saves (a new title, a fork) have no labels
+                    self._add(self.session.seq, self._labels_of(head))
+                self._indexed = self.session.seq
+            return dict(self._index)
+
+    def _add(self, seq: int, labels: Mapping[str, str]) -> None:
+        if (found := labels.get("checkpoint")) is not None:
+            self._index[labels.get("ns", ""), found] = Located(seq, labels)
+
+    def load(self, keys: Sequence[CheckpointKey]) -> list[tuple[SessionSnapshot, SessionSnapshot]]:
+        """The snapshots of these checkpoints, each with the newest snapshot of the session."""
+        with self.session.lock:
+            index, head = self.index(), self.session.current()
+            seqs = [index[key].seq for key in keys]
+            if head is None:
+                return []
+            older = sorted({seq for seq in seqs if seq != self.session.seq})
+            found = {self.session.seq: head}
+            if len(older) == 1:
+                found[older[0]] = self.session.store.load(head.session_id, at=older[0])
+            elif older:
+                found.update(zip(older, self.session.store.walk(head.session_id, older), strict=True))
+            return [(found[seq], head) for seq in seqs]
+
+    def save(self, make: Callable[[SessionSnapshot | None], SessionSnapshot | None]) -> None:
+        """Save what *make* returns for the newest snapshot, with its labels; see `SharedSession.change`."""
+
+        def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
+            made = make(head)
+            return None if made is None or made is head else LabelledSnapshot(made, self._labels_of(made))
+
+        with self.session.lock:
+            seq, saved = self.session.change(change), self.session.last
+            if saved and seq == self._indexed + 1:  # nobody else saved since the index was read
+                self._add(seq, self._labels_of(saved))
+                self._indexed = seq
+
+    def keep(
+        self,
+        keys: Iterable[CheckpointKey],
+        moved: Callable[[SessionSnapshot, SessionSnapshot], SessionSnapshot] = lambda snapshot, _: snapshot,
+    ) -> None:
+        """Remove every other checkpoint, and every snapshot that holds none of these as it is now.
+
+        The newest snapshot always stays: if it holds none of these, the newest that does is saved again, as
+        ``moved(snapshot, head)``.
+        """
+        with self.session.lock:
+            index, wanted = self.index(), set(keys)
+            if not wanted & index.keys():
+                self.delete()
+                return
+            kept = {index[key].seq for key in wanted}
+            if self.session.seq not in kept:
+                newest = max(wanted, key=lambda key: index[key].seq)
+                [(snapshot, head)] = self.load([newest])
+                self.save(lambda _: moved(snapshot, head))
+                kept = (kept - {index[newest].seq}) | {self.session.seq}
+            every = {meta.seq for meta in self.session.store.history(self.session.session_id)}
+            if gone := every - kept - {max(every)}:
+                self.session.store.forget(self.session.session_id, seqs=gone)
+            self._indexed = 0
+
+    def delete(self) -> None:
+        """Remove the session for ever."""
+        self.session.delete()
+        self._index, self._indexed = {}, 0

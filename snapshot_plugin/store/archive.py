@@ -1,0 +1,177 @@
+"""An archive: the sessions of a store, copied to a bucket frame by frame as they are.
+
+The archive is a store itself, with the id and the keys of the one it copies: every machine can list it, and read
+it with the same key. A session is copied when its newest snapshot is not there. Nothing that the archive holds is
+lost: a session that went on in the archive is left alone and reported, and what the source forgets or deletes stays
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store.keyed import KeyedStore
+from snapshot_plugin.store.keyfiles import KeyDirectory
+from snapshot_plugin.store.replay import Item, session_items
+from snapshot_plugin.store.s3 import ObjectStore
+
+__all__ = ["Archive", "ArchiveNote", "CopiedSession", "notes_of"]
+
+_ATTEMPTS = 5
+_NOTES = "archive"
+
+
+class CopiedSession(NamedTuple):
+    """What became of one session: ``copied``, ``current`` (it was there), ``diverged`` or ``failed``."""
+
+    session_id: str
+    status: Literal["copied", "current", "diverged", "failed"]
+    seq: int = 0
+    problem: str = ""
+
+
+class ArchiveNote(NamedTuple):
+    """What the last pass over a store left in the archive: from where, when, and what was not copied."""
+
+    store: str
+    host: str
+    at: datetime
+    sessions: int
+    behind: tuple[str, ...]
+    """Sessions whose newest snapshot is not in the archive, each with the reason."""
+
+
+class Archive:
+    """Copies sessions of *source* to *target*. Blocks; for one thread."""
+
+    def __init__(self, source: KeyedStore, target: ObjectStore) -> None:
+        self._source, self._target = source, target
+        self._copied: dict[str, int] = {}
+        """The bytes a session had when it was found or made current."""
+
+    def prepare(self) -> None:
+        """Make the archive if it is not there, and bring its keys up to date.
+
+        Raises:
+            InvalidInput: the bucket holds another store that cannot be its archive.
+        """
+        self._source.prepare()
+        about = self._source.about()
+        self._target.become_archive(about)
+        there = self._target.about()
+        if there["encrypted"] != about["encrypted"] or (about["encrypted"] and there["id"] != about["id"]):
+            raise InvalidInput(
+                "the bucket holds another store, and encrypted frames can only be read in an archive of their own",
+                hint="give the archive a prefix of its own: s3://bucket/another-prefix",
+            )
+        if about["encrypted"]:
+            self._target.take_keys(self._keys())
+
+    def _keys(self) -> dict[str, bytes]:
+        files = self._source._key_files()  # noqa: SLF001 — the archive is a copy of the whole store
+        files = KeyDirectory(files) if isinstance(files, Path) else files
+        found = {name: files.read(name) for name in files.names() or []}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def copy_all(self, now: datetime, *, only: Sequence[str] | None = None) -> list[CopiedSession]:
+        """Copy every session, or *only* these, that changed since this object last looked.
+
+        Never raises for one session. Interrupted, it goes on where it stopped when it is called again.
+        """
+        entries = self._source.frames.sessions()
+        changed = [
+            entry
+            for entry in entries
+            if (only is None or entry.session_id in only) and self._copied.get(entry.session_id) != entry.size_bytes
+        ]
+        done = []
+        for entry in changed:
+            copied = self._tried(entry.session_id)
+            if copied.status in ("copied", "current"):
+                self._copied[entry.session_id] = entry.size_bytes
+            done.append(copied)
+        if changed:
+            self._leave_note(now, len(entries), done)
+        return done
+
+    def _tried(self, session_id: str) -> CopiedSession:
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._target.prepared(self._copy, (session_id,))
+            except SessionLocked as error:
+                problem = error.message
+            except SnapshotError as error:
+                return CopiedSession(session_id, "failed", problem=error.message)
+        return CopiedSession(session_id, "failed", problem=problem)
+
+    def _copy(self, session_id: str) -> CopiedSession:
+        ours = _frames(session_items(self._source.frames, session_id), session_id)
+        newest = ours[-1][0]
+        log = self._target.frames
+        with log.exclusively(session_id):
+            segments, tail = log.segments(session_id), log.tail(session_id)
+            theirs = read_header(tail)[0] if tail else None
+            if theirs and (theirs.hi, theirs.root) == (newest.hi, newest.root):
+                return CopiedSession(session_id, "current", newest.hi)
+            more = _after(ours, theirs)
+            if more:
+                log.append(session_id, b"".join(frame for _, frame in more), more[0][0])
+            elif segments and not self._is_ours(session_id, newest):
+                problem = "the archive holds a session of that id that went on elsewhere"
+                return CopiedSession(session_id, "diverged", newest.hi, problem)
+            else:
+                log.replace(session_id, segments, [frame for _, frame in ours], newest.hi)
+        if log.tail(session_id) != ours[-1][1]:
+            raise SnapshotCorrupted(f"session {session_id} does not read back from the archive as it was written")
+        return CopiedSession(session_id, "copied", newest.hi)
+
+    def _is_ours(self, session_id: str, newest: Header) -> bool:
+        """Whether what the archive holds is an earlier state of our session, though its frames were rewritten."""
+        here = {meta.seq: meta.root for meta in self._source.core.history(session_id, {})}
+        there = {meta.seq: meta.root for meta in self._target.core.history(session_id, {})}
+        shared = here.keys() & there.keys()
+        return bool(shared) and max(there) < newest.hi and all(here[seq] == there[seq] for seq in shared)
+
+    def _leave_note(self, now: datetime, sessions: int, done: Sequence[CopiedSession]) -> None:
+        behind = [f"{each.session_id}: {each.problem}" for each in done if each.problem]
+        note = {"host": socket.gethostname(), "at": rfc3339(now), "sessions": sessions, "behind": behind}
+        self._target.put_note(f"{_NOTES}/{self._source.store_id}", json.dumps(note).encode())
+
+
+def _frames(items: Sequence[Item], session_id: str) -> list[tuple[Header, bytes]]:
+    whole = [item for item in items if item.kind != "unfinished"]
+    if any(item.kind != "frame" or item.header is None for item in whole):
+        raise SnapshotCorrupted(f"session {session_id} is damaged; asnap check names it", session_id=session_id)
+    frames = [(item.header, item.data) for item in whole if item.header]
+    if not frames:
+        raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+    return frames
+
+
+def _after(ours: Sequence[tuple[Header, bytes]], theirs: Header | None) -> Sequence[tuple[Header, bytes]]:
+    """Our frames that follow *theirs*; none if that is not one of ours."""
+    for index, (header, _) in enumerate(ours):
+        if theirs and (header.hi, header.root) == (theirs.hi, theirs.root):
+            return ours[index + 1 :]
+    return ()
+
+
+def notes_of(archive: ObjectStore) -> list[ArchiveNote]:
+    """What the stores that are archived there left, newest first."""
+    notes = []
+    for name, data in archive.notes(_NOTES).items():
+        try:
+            raw = json.loads(data)
+            at = datetime.fromisoformat(raw["at"])
+            notes.append(ArchiveNote(name, raw["host"], at, raw["sessions"], tuple(raw["behind"])))
+        except (ValueError, KeyError, TypeError):  # of another release
+            continue
+    return sorted(notes, key=lambda note: note.at, reverse=True)

@@ -1,0 +1,109 @@
+"""Real object stores for the tests: SeaweedFS from PyPI (``s3://``), and Azurite from npm (``az://``)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import http.client
+import random
+import socket
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["BUCKET", "ObjectServer", "azurite", "seaweedfs"]
+
+BUCKET = "bucket"
+_ACCOUNT = "devstoreaccount1"
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The account that every emulator of Azure has; it is public."""
+
+
+class ObjectServer(NamedTuple):
+    """A server with one empty bucket."""
+
+    url: str
+    environment: Mapping[str, str]
+    """What tells a client where it is, and who may use it."""
+
+
+@contextlib.contextmanager
+def seaweedfs(directory: Path) -> Iterator[ObjectServer]:
+    """SeaweedFS, as `pip install '.[test]'` brings it, with its files in *directory*."""
+    port = _free_port()
+    ports = [f"-{name}.port={_free_port()}" for name in ("master", "volume", "filer")]
+    command = [
+        str(Path(sysconfig.get_path("scripts")) / "weed"), "server", "-s3", "-volume.max=20",
+        "-master.volumeSizeLimitMB=64", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+        f"-s3.port={port}", *ports,
+    ]  # fmt: skip
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret",
+    }  # fmt: skip
+    with _running(command, port, lambda: _asked_for(port, f"/{BUCKET}", {})):
+        yield ObjectServer(f"s3://{BUCKET}", environment)
+
+
+@contextlib.contextmanager
+def azurite(program: Path) -> Iterator[ObjectServer]:
+    """Azurite's ``azurite-blob``, as ``npm install azurite`` brings it. It keeps everything in memory."""
+    port = _free_port()
+    command = [
+        str(program), "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence",
+        "--blobPort", str(port),
+    ]  # fmt: skip
+    environment = {
+        "AZURE_STORAGE_USE_EMULATOR": "true",
+        "AZURITE_BLOB_STORAGE_URL": f"http://127.0.0.1:{port}",
+    }
+    path = f"/{_ACCOUNT}/{BUCKET}?restype=container"
+    with _running(command, port, lambda: _asked_for(port, path, _signed())):
+        yield ObjectServer(f"az://{BUCKET}", environment)
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], port: int, make_bucket: Callable[[], bool]) -> Iterator[None]:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            deadline = time.monotonic() + 100
+            while not make_bucket():
+                if time.monotonic() > deadline or server.poll() is not None:
+                    raise TimeoutError(f"{command[0]} did not start on port {port}")
+                time.sleep(0.05)
+            yield
+        finally:
+            server.kill()
+
+
+def _asked_for(port: int, path: str, headers: Mapping[str, str]) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
+        connection.request("PUT", path, headers=dict(headers))
+        return connection.getresponse().status in (200, 201)
+    return False
+
+
+def _signed() -> dict[str, str]:
+    """The headers of the request that makes the bucket."""
+    now, version = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"), "2023-11-03"
+    resource = f"/{_ACCOUNT}/{_ACCOUNT}/{BUCKET}\nrestype:container"
+    text = "PUT" + 12 * "\n" + f"x-ms-date:{now}\nx-ms-version:{version}\n{resource}"
+    signature = base64.b64encode(hmac.digest(base64.b64decode(_KEY), text.encode(), hashlib.sha256)).decode()
+    authorization = f"SharedKey {_ACCOUNT}:{signature}"
+    return {"x-ms-date": now, "x-ms-version": version, "Authorization": authorization, "Content-Length": "0"}
+
+
+def _free_port() -> int:
+    """A free port below 50,000: SeaweedFS also uses the one 10,000 higher."""
+    for port in random.sample(range(20_000, 50_000), 100):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise TimeoutError("no port is free")
