@@ -35,7 +35,7 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["KEY_BYTES", "NONCE_BYTES", "Keyset", "Random", "Slot", "generate_key", "hkdf", "pack", "unpack"]
+__all__ = ["KEY_BYTES", "NONCE_BYTES", "KeySlot", "Keyset", "Random", "generate_key", "hkdf", "pack", "unpack"]
 
 _T = TypeVar("_T")
 
@@ -63,7 +63,7 @@ def generate_key(*, random: Random = os.urandom) -> str:
 
 
 def hkdf(key: bytes, *, salt: bytes, info: str) -> bytes:
-    """HKDF-SHA-256: 32 bytes that tell nothing about *key* and differ for every salt and info."""
+    """HKDF-SHA-256: 32 bytes that reveal nothing about *key* and differ for every salt and info."""
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 — plain stores never load it
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 — plain stores never load it
 
@@ -128,7 +128,7 @@ class Keyset:
 
 @dataclass(frozen=True)
 class _Scrypt:
-    """Makes guessing a person's words slow. Costs 128·n·r bytes of memory, p times."""
+    """scrypt: makes guessing a passphrase slow. Costs 128·n·r bytes of memory, p times."""
 
     salt: bytes
     n: int
@@ -165,7 +165,7 @@ def _stretched(how: _Scrypt, secret: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class _Hkdf:
-    """For a generated key, which nobody can guess."""
+    """For a generated key, which cannot be guessed."""
 
     salt: bytes
     work: ClassVar[int] = 0
@@ -178,7 +178,7 @@ class _Hkdf:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class KeySlot:
     """One way to the master key: wrapped under what a secret derives to."""
 
     store_id: str

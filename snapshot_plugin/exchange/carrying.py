@@ -1,4 +1,4 @@
-"""Whole sessions between stores and files, each with the memory that belongs to it. Nothing that is there goes."""
+"""Move whole sessions between stores and files, with their working memory. Nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.codec.document import Document, parsed
+from snapshot_plugin.codec.document import StoredDocument, parsed
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -93,7 +93,7 @@ async def collect(store: SnapshotStore, session_id: str, *, at: int | None = Non
 
 
 def recorded_commands(copies: Copies) -> list[tuple[str, ...]]:
-    """The commands that start the session's agent, of every snapshot: what an import must not run by itself."""
+    """The agent commands of every snapshot: an import must not run them without confirmation."""
     found = dict[tuple[str, ...], None]()
     for line in (line for copy in copies for line in copy.payload.split(b"\n") if b'"command"' in line):
         entry = parsed(line)
@@ -196,7 +196,7 @@ def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Fam
 
 def _outline(copies: Copies) -> tuple[SessionSnapshot, int]:
     """The newest snapshot without its messages, and how many there are: one session is in memory at a time."""
-    document = Document()
+    document = StoredDocument()
     for copy in copies:
         document.apply(*copy)
         if len(document.messages) > MAX_MESSAGES:  # many small steps make a large session, too
@@ -304,7 +304,7 @@ def _identity(copy: Copied) -> tuple[int, str, tuple[str, ...]]:
 
 
 async def _put_in(place: Carrier, changes: Sequence[_Change]) -> None:
-    """All or none: whoever is interrupted half way, by an error or by Ctrl-C, takes back what is done."""
+    """All or none: an error or Ctrl-C half way reverts what was done."""
     done: list[_Change] = []
     try:
         for change in reversed(changes):  # the memory before the session that names it

@@ -1,4 +1,4 @@
-"""Names: ids we make, ids others bring, and the directory name a session id turns into."""
+"""Session ids: new ones, foreign ones, and the directory name of an id."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def dated(id_: str, moment: datetime) -> str:
 
 
 def time_of(id_: str) -> datetime | None:
-    """When the id was made; None if it is not one of ours."""
+    """When the id was made; None if it is not a ULID."""
     try:
         return _ulid().from_str(id_.upper()).datetime.astimezone(UTC)
     except ValueError:
@@ -65,7 +65,8 @@ def _ulid() -> type[ULID]:
 
 def check_session_id(session_id: str) -> str:
     """Return *session_id* if every store can hold it; raise `InvalidSessionId` otherwise."""
-    dirname_of(session_id)
+    if not (type(session_id) is str and len(session_id) <= MAX_ID_BYTES and _AS_IT_IS.fullmatch(session_id)):
+        dirname_of(session_id)
     return session_id
 
 

@@ -1,18 +1,18 @@
-"""What can be told about a stored snapshot without opening its conversation."""
+"""What is known of a stored snapshot without reading its conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from snapshot_plugin.model.times import moment_of, rfc3339
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import Parent, SessionSnapshot
 
-__all__ = ["CURRENT_VERSION", "SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
+__all__ = ["CURRENT_VERSION", "LoadedFrom", "SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
 
 CURRENT_VERSION = 2
 """The schema version this release writes. `snapshot_plugin.migrate` reads every version before it."""
@@ -76,7 +76,7 @@ class SnapshotMeta:
     """When the session last changed."""
     title: str | None = None
     opening: str | None = None
-    """How the first prompt begins, where nobody gave the session a title."""
+    """The beginning of the first prompt, for sessions without a title."""
     restored: str | None = None
     """The grade with which its agent took it up again the last time; None if it was never brought back."""
     agent: str | None = None
@@ -104,10 +104,10 @@ class SnapshotMeta:
 
     @classmethod
     def told(cls, data: Mapping[str, Any]) -> Self:
-        """One from its fields as JSON has them; what is null, or unknown, counts as not told.
+        """Read it from JSON; null and unknown fields are ignored.
 
         Raises:
-            ValueError: something has another kind than it should, or is missing.
+            ValueError: a field is missing or has the wrong type.
         """
         try:
             return cls(**{name: read(data[name]) for name, read in _READ.items() if data.get(name) is not None})
@@ -205,3 +205,16 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "labels": _labels,
 }
 """How each field is read."""
+
+
+class LoadedFrom(NamedTuple):
+    """The frame that a save of a loaded snapshot builds on: its session, number and id, and the store it is in.
+
+    Never stored, and no part of equality.
+    """
+
+    session_id: str
+    seq: int
+    id: str
+    store: str = ""
+    """The store's own id; empty where it has none."""

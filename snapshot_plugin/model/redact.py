@@ -1,4 +1,4 @@
-"""Take secrets out of text, JSON and snapshots.
+"""Remove secrets from text, JSON and snapshots.
 
 Precise shapes only (`secret_shapes`): redacting harmless text breaks a transcript, too. A random value counts as a
 secret only behind a name that says so; commit ids, UUIDs, signatures, and inline pictures and sounds stay.

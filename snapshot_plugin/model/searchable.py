@@ -1,4 +1,4 @@
-"""What a search looks through: the words of a message or a session, without secrets, pictures and sounds."""
+"""The text that a search covers: words of a message or a session, without secrets, pictures and sounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are secret because of what stands before them: ``password=…``, ``x-api-key: …``, ``https://me:…@host``.
+"""Values that are secret because of the name before them: ``password=…``, ``x-api-key: …``, ``https://me:…@host``.
 
 What a name promises is checked on the value. A password may be any literal, but no sentence, label, variable or
 placeholder. A token or API key must look random: ``max_tokens=4096`` and ``api_key=settings.key`` are not secrets.

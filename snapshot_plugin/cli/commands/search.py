@@ -116,7 +116,12 @@ def _index_in_background(call: Call) -> None:
 
     line = our_module("snapshot_plugin", "search", "--index", "x", "--no-input", "-q")
     place = ["--store", call.place] if call.place else []
-    nowhere, environ = subprocess.DEVNULL, call.child_environ
+    nowhere = subprocess.DEVNULL
     subprocess.Popen(  # noqa: S603 — ourselves
-        [*line, *place], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True, env=environ
+        [*line, *place],
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
+        env=call.child_environ,
     )
