@@ -9,7 +9,18 @@ from typing import Literal, NamedTuple, TypeVar
 
 from snapshot_plugin.model.meta import SnapshotMeta
 
-__all__ = ["By", "Counted", "Group", "Slot", "active_days", "active_hours", "daily", "grouped", "slots_of", "total"]
+__all__ = [
+    "By",
+    "Counted",
+    "Group",
+    "TimeSlot",
+    "active_days",
+    "active_hours",
+    "daily",
+    "grouped",
+    "slots_of",
+    "total",
+]
 
 By = Literal["day", "week", "agent", "project"]
 Number = TypeVar("Number", int, float)
@@ -21,7 +32,7 @@ UNKNOWN = "unknown"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Slot(NamedTuple):
+class TimeSlot(NamedTuple):
     """What happened in a session during one quarter of an hour."""
 
     start: datetime
@@ -35,7 +46,7 @@ class Counted(NamedTuple):
     """A session to be counted: as listed, and when what happened in it."""
 
     meta: SnapshotMeta
-    slots: Sequence[Slot]
+    slots: Sequence[TimeSlot]
 
 
 class Group(NamedTuple):
@@ -49,14 +60,14 @@ class Group(NamedTuple):
     cost: float
 
 
-def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = ()) -> list[Slot]:
+def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = ()) -> list[TimeSlot]:
     """When a session's messages, turns, tokens and cost came about, the earliest first.
 
     *history* is its snapshots, oldest first: what each has more than the one before came about when the session
     had last changed. *said* are the times of its messages; if none has one, the growth of the snapshots tells.
     """
     moments = [moment for moment in said if moment is not None]
-    happened = [Slot(moment, messages=1) for moment in moments]
+    happened = [TimeSlot(moment, messages=1) for moment in moments]
     before = SnapshotMeta(session_id="-", seq=0, saved_at=_EPOCH)
     for meta in history:
         if meta.state == "ok":
@@ -66,8 +77,8 @@ def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = 
     return _in_slots(happened)
 
 
-def _growth(before: SnapshotMeta, after: SnapshotMeta) -> Slot:
-    return Slot(
+def _growth(before: SnapshotMeta, after: SnapshotMeta) -> TimeSlot:
+    return TimeSlot(
         after.changed_at,
         messages=_more(before.messages, after.messages),
         turns=_more(before.turns, after.turns),
@@ -81,16 +92,16 @@ def _more(before: Number, after: Number) -> Number:
     return after - before if after >= before else after
 
 
-def _in_slots(happened: Iterable[Slot]) -> list[Slot]:
-    slots: defaultdict[datetime, list[Slot]] = defaultdict(list)
+def _in_slots(happened: Iterable[TimeSlot]) -> list[TimeSlot]:
+    slots: defaultdict[datetime, list[TimeSlot]] = defaultdict(list)
     for each in happened:
         slots[each.start - (each.start - _EPOCH) % SLOT].append(each)
     summed = [_sum(start, parts) for start, parts in sorted(slots.items())]
     return [slot for slot in summed if any(slot[1:])]
 
 
-def _sum(start: datetime, parts: Sequence[Slot]) -> Slot:
-    return Slot(
+def _sum(start: datetime, parts: Sequence[TimeSlot]) -> TimeSlot:
+    return TimeSlot(
         start,
         messages=sum(part.messages for part in parts),
         turns=sum(part.turns for part in parts),
@@ -107,7 +118,7 @@ def grouped(sessions: Iterable[Counted], by: By, *, zone: tzinfo | None = None) 
 
     Days begin at midnight in *zone*, the user's own without one.
     """
-    parts: defaultdict[str, list[tuple[str, Slot]]] = defaultdict(list)
+    parts: defaultdict[str, list[tuple[str, TimeSlot]]] = defaultdict(list)
     for session in sessions:
         for slot in session.slots:
             parts[_key(session.meta, slot, by, zone)].append((session.meta.session_id, slot))
@@ -120,12 +131,12 @@ def total(sessions: Iterable[Counted]) -> Group:
     return _group("total", [(session.meta.session_id, slot) for session in sessions for slot in session.slots])
 
 
-def _group(key: str, items: Sequence[tuple[str, Slot]]) -> Group:
+def _group(key: str, items: Sequence[tuple[str, TimeSlot]]) -> Group:
     whole = _sum(_EPOCH, [slot for _, slot in items])
     return Group(key, len({name for name, _ in items}), whole.messages, whole.turns, whole.tokens, whole.cost)
 
 
-def _key(meta: SnapshotMeta, slot: Slot, by: By, zone: tzinfo | None) -> str:
+def _key(meta: SnapshotMeta, slot: TimeSlot, by: By, zone: tzinfo | None) -> str:
     if by == "agent":
         return meta.agent or UNKNOWN
     if by == "project":

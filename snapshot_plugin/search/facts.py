@@ -12,7 +12,7 @@ from snapshot_plugin.codec.document import message_line
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.searchable import Passage
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.model.statistics import Slot, slots_of
+from snapshot_plugin.model.statistics import TimeSlot, slots_of
 from snapshot_plugin.model.topics import keywords
 
 __all__ = ["Facts", "facts_of", "pack", "unpack"]
@@ -21,7 +21,7 @@ __all__ = ["Facts", "facts_of", "pack", "unpack"]
 class Facts(NamedTuple):
     """When what happened in a session, what it is about, and how large it would be as plain JSON."""
 
-    slots: Sequence[Slot] = ()
+    slots: Sequence[TimeSlot] = ()
     topics: Sequence[str] = ()
     plain_bytes: int = 0
     """Its newest state as lines of JSON, once."""
@@ -50,5 +50,5 @@ def pack(facts: Facts) -> str:
 def unpack(text: str) -> Facts:
     """What `pack` was given."""
     slots, topics, plain_bytes, copies_bytes = json.loads(text)
-    times = (Slot(datetime.fromtimestamp(start, UTC), *rest) for start, *rest in slots)
+    times = (TimeSlot(datetime.fromtimestamp(start, UTC), *rest) for start, *rest in slots)
     return Facts(tuple(times), tuple(topics), plain_bytes, copies_bytes)

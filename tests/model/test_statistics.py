@@ -12,7 +12,7 @@ from snapshot_plugin.model.statistics import (
     By,
     Counted,
     Group,
-    Slot,
+    TimeSlot,
     active_days,
     active_hours,
     daily,
@@ -29,7 +29,7 @@ def meta(seq: int = 1, *, at: datetime = MONDAY, name: str = "s", **fields: Any)
     return SnapshotMeta(session_id=name, seq=seq, saved_at=at, **fields)
 
 
-def counted(name: str, *slots: Slot, **fields: Any) -> Counted:
+def counted(name: str, *slots: TimeSlot, **fields: Any) -> Counted:
     return Counted(meta(name=name, **fields), slots)
 
 
@@ -82,7 +82,7 @@ def test_of_a_counter_that_only_grows_nothing_is_lost_or_counted_twice(steps: li
 
 
 def test_a_day_is_the_users_day() -> None:
-    late = Slot(datetime(2026, 3, 2, 23, 30, tzinfo=UTC), tokens=5)
+    late = TimeSlot(datetime(2026, 3, 2, 23, 30, tzinfo=UTC), tokens=5)
     berlin, new_york = timezone(timedelta(hours=1)), timezone(timedelta(hours=-5))
 
     assert [group.key for group in grouped([counted("s", late)], "day", zone=berlin)] == ["2026-03-03"]
@@ -90,13 +90,16 @@ def test_a_day_is_the_users_day() -> None:
 
 
 def test_weeks_are_iso_weeks_in_their_order() -> None:
-    slots = [Slot(datetime(2027, 1, 3, tzinfo=UTC), tokens=1), Slot(datetime(2026, 12, 21, tzinfo=UTC), tokens=2)]
+    slots = [
+        TimeSlot(datetime(2027, 1, 3, tzinfo=UTC), tokens=1),
+        TimeSlot(datetime(2026, 12, 21, tzinfo=UTC), tokens=2),
+    ]
     assert [group.key for group in grouped([counted("s", *slots)], "week", zone=UTC)] == ["2026-W52", "2026-W53"]
 
 
 @pytest.mark.parametrize(("by", "field"), [("agent", "agent"), ("project", "cwd")])
 def test_agents_and_projects_come_with_the_greatest_spender_first(by: By, field: str) -> None:
-    slot = Slot(MONDAY, tokens=10, cost=0.5, turns=1, messages=2)
+    slot = TimeSlot(MONDAY, tokens=10, cost=0.5, turns=1, messages=2)
     sessions = [
         counted("a", slot, **{field: "small"}),
         counted("b", slot, **{field: "large"}),
@@ -125,7 +128,7 @@ def test_a_time_at_the_ends_of_time_costs_neither_a_crash_nor_millions_of_days()
     west, east = timezone(timedelta(hours=-5)), timezone(timedelta(hours=5))
     ends = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 45, tzinfo=UTC)]
     for zone in (west, east, None):
-        sessions = [counted("s", *(Slot(moment, messages=1, tokens=1) for moment in ends))]
+        sessions = [counted("s", *(TimeSlot(moment, messages=1, tokens=1) for moment in ends))]
         days = grouped(sessions, "day", zone=zone)
         assert [len(day.key) for day in days] == [10, 10]
         assert len(grouped(sessions, "week", zone=zone)) == 2
@@ -134,7 +137,9 @@ def test_a_time_at_the_ends_of_time_costs_neither_a_crash_nor_millions_of_days()
 
 
 def test_hours_and_days_of_the_week_are_counted_by_messages() -> None:
-    sessions = [counted("a", Slot(MONDAY, messages=3), Slot(MONDAY + timedelta(days=1, hours=1), messages=2))]
+    sessions = [
+        counted("a", TimeSlot(MONDAY, messages=3), TimeSlot(MONDAY + timedelta(days=1, hours=1), messages=2))
+    ]
     hours, days = active_hours(sessions, zone=UTC), active_days(sessions, zone=UTC)
 
     assert (hours[9], hours[10], sum(hours)) == (3, 2, 5)

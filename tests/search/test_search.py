@@ -14,7 +14,7 @@ import pytest
 from snapshot_plugin import MemoryStore
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
-from snapshot_plugin.model.statistics import Slot
+from snapshot_plugin.model.statistics import TimeSlot
 from snapshot_plugin.search.content import all_facts
 from snapshot_plugin.search.facts import Facts, pack, unpack
 from snapshot_plugin.search.find import END, START
@@ -279,5 +279,5 @@ async def test_statistics_find_their_facts_in_the_index(tmp_path: Path) -> None:
 
 
 async def test_facts_survive_being_packed() -> None:
-    facts = Facts((Slot(NOON, 1, 2, 3, 0.5),), ("parser",), 10, 20)
+    facts = Facts((TimeSlot(NOON, 1, 2, 3, 0.5),), ("parser",), 10, 20)
     assert unpack(pack(facts)) == facts
