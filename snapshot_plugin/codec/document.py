@@ -20,7 +20,7 @@ __all__ = [
     "CHAIN_START",
     "GROUPS",
     "Digest",
-    "Document",
+    "StoredDocument",
     "chain_from",
     "encoded_line",
     "message_line",
@@ -143,7 +143,7 @@ def section_paths(lines: Iterable[bytes]) -> dict[tuple[str, ...], Any]:
     return {tuple(entry["section"]): entry["value"] for entry in entries}
 
 
-class Document:
+class StoredDocument:
     """A snapshot being put together from frames: lines as stored.
 
     JSON is parsed at the end; with *ahead*, messages are read as they come, while other threads decompress more.
@@ -187,9 +187,9 @@ class Document:
         else:
             self.sections[key] = line
 
-    def copy(self) -> Document:
+    def copy(self) -> StoredDocument:
         """A document that can go its own way. Lines are shared; they never change."""
-        twin = Document()
+        twin = StoredDocument()
         twin.version, twin.meta = self.version, self.meta
         twin.sections, twin.messages = dict(self.sections), list(self.messages)
         return twin

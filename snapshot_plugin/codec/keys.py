@@ -35,7 +35,7 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["KEY_BYTES", "NONCE_BYTES", "Keyset", "Random", "Slot", "generate_key", "hkdf", "pack", "unpack"]
+__all__ = ["KEY_BYTES", "NONCE_BYTES", "KeySlot", "Keyset", "Random", "generate_key", "hkdf", "pack", "unpack"]
 
 _T = TypeVar("_T")
 
@@ -178,7 +178,7 @@ class _Hkdf:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class KeySlot:
     """One way to the master key: wrapped under what a secret derives to."""
 
     store_id: str

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.codec.document import Document, parsed
+from snapshot_plugin.codec.document import StoredDocument, parsed
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -196,7 +196,7 @@ def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Fam
 
 def _outline(copies: Copies) -> tuple[SessionSnapshot, int]:
     """The newest snapshot without its messages, and how many there are: one session is in memory at a time."""
-    document = Document()
+    document = StoredDocument()
     for copy in copies:
         document.apply(*copy)
         if len(document.messages) > MAX_MESSAGES:  # many small steps make a large session, too

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.keys import KEY_BYTES, NONCE_BYTES, Keyset, Random, Slot
+from snapshot_plugin.codec.keys import KEY_BYTES, NONCE_BYTES, Keyset, KeySlot, Random
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotTampered, WrongKey
 from snapshot_plugin.model.ids import new_id
@@ -35,7 +35,7 @@ def is_sealed(data: bytes) -> bool:
 def seal(data: bytes, source: KeySource, *, now: datetime, random: Random = os.urandom) -> bytes:
     """*data*, so that only what *source* gives opens it."""
     file_id, key, nonce = new_id(), random(KEY_BYTES), random(NONCE_BYTES)
-    slot = Slot.wrap(
+    slot = KeySlot.wrap(
         key, source.secret(), store_id=file_id, slot_id=file_id, kind=source.kind, created=now, random=random
     )
     told = {
@@ -60,7 +60,7 @@ def unseal(data: bytes, source: KeySource) -> bytes:
     end = data.find(b"\n", 0, _HEAD_LIMIT) + 1
     told = _parsed(data[:end])
     try:
-        slot = Slot.parse(told["slot"], store_id=told["id"], slot_id=told["id"])
+        slot = KeySlot.parse(told["slot"], store_id=told["id"], slot_id=told["id"])
         key = slot.unwrap(source.secret())
         if key is not None:
             return _keys(key, told["id"]).open("file", told["nonce"], data[end:], data[:end])

@@ -12,7 +12,7 @@ import anyio
 from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotError
 from snapshot_plugin.manager.working_memory import PIN, find_memory, memory_id, pin_of
 from snapshot_plugin.model.lineage import fork
-from snapshot_plugin.model.merge import Kinship, Merged, Side, kinship, merge
+from snapshot_plugin.model.merge import Kinship, Merged, MergeSide, kinship, merge
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ async def merged(
     return merge(one, other, session_id=as_id, now=now, kin=kin, base=base, title=title)
 
 
-async def _side(store: SnapshotStore, session_id: str, seq: int | None) -> Side:
+async def _side(store: SnapshotStore, session_id: str, seq: int | None) -> MergeSide:
     found = await store.read(session_id, at=seq)
-    return Side(_without_spool(found.snapshot), found.ref.seq)
+    return MergeSide(_without_spool(found.snapshot), found.ref.seq)
 
 
 async def _base(store: SnapshotStore, kin: Kinship | None) -> SessionSnapshot | None:

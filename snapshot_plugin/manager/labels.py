@@ -14,6 +14,7 @@ from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
 from snapshot_plugin.live.exclusive import leased_or_owned
 from snapshot_plugin.live.label import LABELS, apply_label, carried_over, label_of, typed_label
 from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -124,15 +125,21 @@ async def label(
         if changed is found.snapshot:
             return done
         if owner is not None:
-            seq = await _ask(owner, session_id, wanted, timeout)
+            seq = await _ask(store, owner, session_id, wanted, timeout)
             return done.evolve(seq=seq, owner=owner)
         ref = await store.save(changed, trigger=TRIGGER, base=found.ref.seq)
         return done.evolve(seq=ref.seq)
 
 
-async def _ask(owner: Owner, session_id: str, wanted: Mapping[str, Any], timeout: float) -> int:  # noqa: ASYNC109 — as above
+async def _ask(
+    store: SnapshotStore,
+    owner: Owner,
+    session_id: str,
+    wanted: Mapping[str, Any],
+    timeout: float,  # noqa: ASYNC109 — as above
+) -> int:
     request = {"op": "label", "session_id": session_id, **{name: wanted[name] for name in LABELS if name in wanted}}
-    answer = await ask_owner(owner, request, timeout=timeout)
+    answer = await ask_owner(owner, request, timeout=timeout, place=place_of(store))
     seq = answer.result.get("seq")
     if answer.outcome == "done" and answer.result.get("status") == "saved" and isinstance(seq, int):
         return seq

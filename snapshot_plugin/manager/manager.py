@@ -13,11 +13,10 @@ import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
-from snapshot_plugin.live.context import LiveContext
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.ports import Reduce
+from snapshot_plugin.live.ports import LiveContext, Reduce
 from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.auto import AutoSnapshots

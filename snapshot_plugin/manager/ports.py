@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.context import utc_now
-from snapshot_plugin.live.ports import LocalPlace
+from snapshot_plugin.live.ports import LocalPlace, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
 __all__ = [

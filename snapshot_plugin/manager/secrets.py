@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import anyio.to_thread
 
-from snapshot_plugin.codec.document import Document, parsed
+from snapshot_plugin.codec.document import StoredDocument, parsed
 from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotNotFound
 from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
 from snapshot_plugin.live.ports import LocalStore
@@ -170,7 +170,7 @@ def _held(copies: Sequence[Copied], is_clean: bool) -> dict[int, Counter[str]]:
     """By lines, each looked at once: snapshots share most of theirs. A line of a clean newest snapshot is clean."""
     known: dict[bytes, Counter[str]] = {line: Counter() for line in _lines(_last(copies))} if is_clean else {}
     found: dict[int, Counter[str]] = {}
-    document = Document()
+    document = StoredDocument()
     for copy in copies:
         document.apply(*copy)
         total: Counter[str] = Counter()
@@ -184,14 +184,14 @@ def _held(copies: Sequence[Copied], is_clean: bool) -> dict[int, Counter[str]]:
     return found
 
 
-def _last(copies: Sequence[Copied]) -> Document:
-    document = Document()
+def _last(copies: Sequence[Copied]) -> StoredDocument:
+    document = StoredDocument()
     for copy in copies:
         document.apply(*copy)
     return document
 
 
-def _lines(document: Document) -> list[bytes]:
+def _lines(document: StoredDocument) -> list[bytes]:
     return [*document.sections.values(), *document.messages]
 
 

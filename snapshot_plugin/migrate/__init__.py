@@ -11,7 +11,7 @@ Promises: documents of every release load; newer documents are refused, never re
 changes; the input is not modified.
 """
 
-from snapshot_plugin.migrate.chain import Chain, Step, StepInfo
+from snapshot_plugin.migrate.chain import Chain, MigrationStep, StepInfo
 from snapshot_plugin.migrate.documents import CHAIN, load_document, migrate, plan_migration
 
-__all__ = ["CHAIN", "Chain", "Step", "StepInfo", "load_document", "migrate", "plan_migration"]
+__all__ = ["CHAIN", "Chain", "MigrationStep", "StepInfo", "load_document", "migrate", "plan_migration"]

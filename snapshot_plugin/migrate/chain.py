@@ -11,7 +11,7 @@ from snapshot_plugin.migrate.fields import Raw
 from snapshot_plugin.migrate.shapes import session_id_of, version_of
 from snapshot_plugin.model.frozen import thaw
 
-__all__ = ["Chain", "Step", "StepInfo"]
+__all__ = ["Chain", "MigrationStep", "StepInfo"]
 
 _FIRST = 1
 
@@ -26,7 +26,7 @@ class StepInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """Turns a document of *from_version* into one of the version after it.
 
     `run` owns the document it is given and may edit it; the chain writes the new ``version``.
@@ -51,7 +51,7 @@ class Chain:
         InvalidInput: a step is missing, doubled, or out of order.
     """
 
-    def __init__(self, steps: Iterable[Step], *, current: int) -> None:
+    def __init__(self, steps: Iterable[MigrationStep], *, current: int) -> None:
         self._steps = tuple(steps)
         found = [step.from_version for step in self._steps]
         if found != list(range(_FIRST, current)):
@@ -78,7 +78,7 @@ class Chain:
             document = _run(step, document)
         return document
 
-    def _needed(self, raw: Any) -> tuple[Step, ...]:
+    def _needed(self, raw: Any) -> tuple[MigrationStep, ...]:
         version = version_of(raw)
         if version > self.current:
             session_id = session_id_of(raw)
@@ -91,7 +91,7 @@ class Chain:
         return self._steps[version - _FIRST :]
 
 
-def _run(step: Step, document: Raw) -> Raw:
+def _run(step: MigrationStep, document: Raw) -> Raw:
     session_id = session_id_of(document)
     try:
         return {**step.run(document), "version": step.from_version + 1}

@@ -65,7 +65,8 @@ def _ulid() -> type[ULID]:
 
 def check_session_id(session_id: str) -> str:
     """Return *session_id* if every store can hold it; raise `InvalidSessionId` otherwise."""
-    dirname_of(session_id)
+    if not (type(session_id) is str and len(session_id) <= MAX_ID_BYTES and _AS_IT_IS.fullmatch(session_id)):
+        dirname_of(session_id)
     return session_id
 
 

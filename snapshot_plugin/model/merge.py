@@ -15,7 +15,7 @@ from snapshot_plugin.model.snapshot import Message, Metrics, Parent, SessionSnap
 from snapshot_plugin.model.three_way import ABSENT, Clash, three_way
 from snapshot_plugin.model.value import Value
 
-__all__ = ["FROM", "OTHER", "Kinship", "Merged", "Side", "kinship", "merge"]
+__all__ = ["FROM", "OTHER", "Kinship", "MergeSide", "Merged", "kinship", "merge"]
 
 FROM = "merged_from"
 """In a message's metadata: the session, snapshot and place that a branch's own message came from."""
@@ -29,7 +29,7 @@ _OWN = ("session_id", "created_at", "updated_at", "version", "agent_session_id",
 _SETTLED = (*_OWN, "messages", "tags")
 
 
-class Side(NamedTuple):
+class MergeSide(NamedTuple):
     """A branch: its snapshot, and the number under which it is stored."""
 
     snapshot: SessionSnapshot
@@ -55,7 +55,7 @@ class Merged(Value):
     clashes: tuple[Clash, ...] = ()
 
 
-def kinship(first: Side, second: Side, pairs: Iterable[tuple[str, Parent | None]]) -> Kinship | None:
+def kinship(first: MergeSide, second: MergeSide, pairs: Iterable[tuple[str, Parent | None]]) -> Kinship | None:
     """How two branches are related by descent; *pairs* are sessions with their parents. None: not at all."""
     known = dict(pairs)
     lines = [_descent(side, known) for side in (first, second)]
@@ -67,7 +67,7 @@ def kinship(first: Side, second: Side, pairs: Iterable[tuple[str, Parent | None]
     return Kinship(left, one.message_index, other.message_index)
 
 
-def _descent(side: Side, known: Mapping[str, Parent | None]) -> dict[str, Parent]:
+def _descent(side: MergeSide, known: Mapping[str, Parent | None]) -> dict[str, Parent]:
     """The session itself and its ancestors, nearest first: where it left each, with how many of its messages."""
     name, taken = side.snapshot.session_id, len(side.snapshot.messages)
     line = {name: Parent(session_id=name, seq=side.seq, message_index=taken)}
@@ -78,8 +78,8 @@ def _descent(side: Side, known: Mapping[str, Parent | None]) -> dict[str, Parent
 
 
 def merge(
-    first: Side,
-    second: Side,
+    first: MergeSide,
+    second: MergeSide,
     *,
     session_id: str,
     now: datetime,
@@ -126,7 +126,7 @@ def merge(
     )
 
 
-def _check_related(first: Side, second: Side, kin: Kinship | None) -> None:
+def _check_related(first: MergeSide, second: MergeSide, kin: Kinship | None) -> None:
     a, b = first.snapshot, second.snapshot
     if (a.session_id, first.seq) == (b.session_id, second.seq):
         raise InvalidInput(f"{a.session_id!r} cannot be merged with itself", hint="name two branches")
@@ -180,7 +180,7 @@ def _shared(first: Sequence[Message], second: Sequence[Message], kin: Kinship | 
 
 
 def _conversation(
-    first: Side, second: Side, shared: Sequence[Pair], base: SessionSnapshot | None
+    first: MergeSide, second: MergeSide, shared: Sequence[Pair], base: SessionSnapshot | None
 ) -> tuple[tuple[Message, ...], list[Clash]]:
     original = frozenset(_bare(base.messages)) if base else frozenset()
     messages: list[Message] = []
@@ -197,17 +197,19 @@ def _conversation(
     return tuple(messages), clashes
 
 
-def _own(side: Side, places: range) -> Iterator[Message]:
+def _own(side: MergeSide, places: range) -> Iterator[Message]:
     for place in places:
         message = side.snapshot.messages[place]
         yield message.evolve(metadata={FROM: _origin(side, place), **message.metadata})
 
 
-def _origin(side: Side, place: int) -> FrozenDict:
+def _origin(side: MergeSide, place: int) -> FrozenDict:
     return FrozenDict({"session_id": side.snapshot.session_id, "seq": side.seq, "index": place})
 
 
-def _one_of(first: Side, second: Side, pair: Pair, original: frozenset[Message]) -> tuple[Message, Clash | None]:
+def _one_of(
+    first: MergeSide, second: MergeSide, pair: Pair, original: frozenset[Message]
+) -> tuple[Message, Clash | None]:
     mine, yours = first.snapshot.messages[pair[0]], second.snapshot.messages[pair[1]]
     bare_mine, bare_yours = _without_notes(mine), _without_notes(yours)
     if bare_mine == bare_yours or bare_yours in original:
@@ -239,12 +241,12 @@ def _settings(snapshot: SessionSnapshot, title: str | None) -> dict[str, Any]:
     return settings
 
 
-def _record(first: Side, second: Side, clashes: Sequence[Clash]) -> dict[str, Any]:
+def _record(first: MergeSide, second: MergeSide, clashes: Sequence[Clash]) -> dict[str, Any]:
     sources = [{"session_id": side.snapshot.session_id, "seq": side.seq} for side in (first, second)]
     return {"sources": sources, "conflicts": [clash.raw() for clash in clashes]}
 
 
-def _parent(first: Side, second: Side, shared: Sequence[Pair]) -> Parent:
+def _parent(first: MergeSide, second: MergeSide, shared: Sequence[Pair]) -> Parent:
     """The first branch, with as many of its messages as stand unbroken at the beginning."""
     ends = (len(first.snapshot.messages), len(second.snapshot.messages))
     following = 0

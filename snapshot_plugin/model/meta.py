@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from snapshot_plugin.model.times import moment_of, rfc3339
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import Parent, SessionSnapshot
 
-__all__ = ["CURRENT_VERSION", "SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
+__all__ = ["CURRENT_VERSION", "LoadedFrom", "SnapshotMeta", "SnapshotRef", "SnapshotState", "summary_of"]
 
 CURRENT_VERSION = 2
 """The schema version this release writes. `snapshot_plugin.migrate` reads every version before it."""
@@ -205,3 +205,16 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "labels": _labels,
 }
 """How each field is read."""
+
+
+class LoadedFrom(NamedTuple):
+    """The frame that a save of a loaded snapshot builds on: its session, number and id, and the store it is in.
+
+    Never stored, and no part of equality.
+    """
+
+    session_id: str
+    seq: int
+    id: str
+    store: str = ""
+    """The store's own id; empty where it has none."""

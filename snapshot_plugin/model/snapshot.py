@@ -11,8 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from snapshot_plugin.model.content import Block, Blocks, TextBlock
 from snapshot_plugin.model.frozen import FrozenDict
-from snapshot_plugin.model.meta import CURRENT_VERSION
-from snapshot_plugin.model.origin import Origin
+from snapshot_plugin.model.meta import CURRENT_VERSION, LoadedFrom
 from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
 from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
 from snapshot_plugin.model.withheld import without_login, without_secrets
@@ -272,7 +271,7 @@ class SessionSnapshot(Value):
     """The agent's working memory."""
     metadata: JsonObject = FrozenDict()
     """Anything else, by the name of its owner."""
-    _origin: Origin | None = PrivateAttr(default=None)
+    _origin: LoadedFrom | None = PrivateAttr(default=None)
 
     if TYPE_CHECKING:
 
@@ -341,12 +340,12 @@ class SessionSnapshot(Value):
         return (f"not kept, as they may be secrets: {names}",) if names else ()
 
 
-def origin_of(snapshot: SessionSnapshot) -> Origin | None:
+def origin_of(snapshot: SessionSnapshot) -> LoadedFrom | None:
     """What *snapshot*, or the one it was made from with `append` and `evolve`, was loaded from."""
     return snapshot._origin  # noqa: SLF001 — the class above
 
 
-def with_origin(snapshot: SessionSnapshot, origin: Origin) -> SessionSnapshot:
+def with_origin(snapshot: SessionSnapshot, origin: LoadedFrom) -> SessionSnapshot:
     """Note where *snapshot* was loaded from; returns it."""
     snapshot._origin = origin  # noqa: SLF001 — as above
     return snapshot

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from snapshot_plugin.codec.document import Document
+from snapshot_plugin.codec.document import StoredDocument
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import Snapshot, packed
@@ -73,7 +73,7 @@ class _Life:
 
     def __init__(self, items: Sequence[Item], session_id: str, keys: SessionKeys | None) -> None:
         self.headers: dict[int, Header] = {}
-        self.document = Document()
+        self.document = StoredDocument()
         self._lines: dict[int, list[bytes]] = {}
         for each in whole(items, session_id, keys):
             for header, lines in each.snapshots:

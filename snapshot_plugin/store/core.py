@@ -23,8 +23,7 @@ from snapshot_plugin.errors import (
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
-from snapshot_plugin.model.origin import Origin
+from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, with_origin
 from snapshot_plugin.model.times import as_utc, rfc3339
@@ -36,8 +35,7 @@ from snapshot_plugin.store.replay import items_in, replay
 from snapshot_plugin.store.salvage import SALVAGED, salvage
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.views import Changes, Page, Views
-from snapshot_plugin.store.writer import SessionWriter, Step
-from snapshot_plugin.store.writers import Writers, overtaken
+from snapshot_plugin.store.writer import Delta, SessionWriter, Writers, overtaken
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore
@@ -122,7 +120,7 @@ class StoreCore:
                 session_id=session_id, hint="save it again; asnap check names what else is damaged",
             )  # fmt: skip
 
-    def _header(self, writer: SessionWriter, step: Step, session_id: str, about: _About) -> Header:
+    def _header(self, writer: SessionWriter, step: Delta, session_id: str, about: _About) -> Header:
         (at, delete, insert), seq = step.splice, writer.tip.seq + 1 if writer.tip else 1
         return Header(
             v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1, hi=seq, root=step.root,
@@ -177,7 +175,7 @@ class StoreCore:
     def walk(self, session_id: str, seqs: tuple[int, ...]) -> Sequence[SessionSnapshot]:
         """Several snapshots that share their messages."""
         place, found = self._store.place_id(), self._views.walk(session_id, seqs)
-        return [with_origin(each, Origin(session_id, seq, id_, place)) for seq, id_, each in found]
+        return [with_origin(each, LoadedFrom(session_id, seq, id_, place)) for seq, id_, each in found]
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
@@ -227,8 +225,7 @@ class StoreCore:
         if session_id is None or session_id == trashed.session_id:
             with self._log.exclusively(trashed.session_id):
                 return self._log.undelete(token)
-        keys = self._store.session_keys(trashed.session_id)
-        copies = transfer.taken_out(items_in(self._log.kept(token)), trashed.session_id, keys)
+        copies = transfer.copies_in_trash(self._log, trashed, self._store.session_keys(trashed.session_id))
         self.put_in(session_id, copies, ())
         self._log.purge(older_than=timedelta(0), now=self._store.clock(), only=token)
         return session_id

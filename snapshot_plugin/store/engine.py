@@ -34,14 +34,14 @@ from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.turns import Turns
 from snapshot_plugin.store.views import Changes, Page
-from snapshot_plugin.store.writer import Step
+from snapshot_plugin.store.writer import Delta
 
-__all__ = ["GRACE", "Limits", "LogStore"]
+__all__ = ["GRACE", "LogStore", "StoreLimits"]
 
 T = TypeVar("T")
 
 
-class Limits:
+class StoreLimits:
     """Sizes worth a notice, and how much a store object keeps in memory to be fast.
 
     No data is ever cut: a save over *message_bytes* or *session_bytes* goes through and says so.
@@ -63,7 +63,7 @@ class Limits:
         self.message_bytes, self.session_bytes = message_bytes, session_bytes
         self.heads, self.page_bytes = heads, page_bytes
 
-    def notices(self, step: Step) -> tuple[str, ...]:
+    def notices(self, step: Delta) -> tuple[str, ...]:
         """What a save should mention."""
         large = [size for size in step.sizes if size > self.message_bytes]
         out = (
@@ -84,10 +84,10 @@ class LogStore:
         self,
         frames: FrameLog,
         *,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.frames, self.limits, self.clock = frames, limits or Limits(), clock
+        self.frames, self.limits, self.clock = frames, limits or StoreLimits(), clock
         self.turns = Turns()
         self.core = StoreCore(self)
         self._sync = SyncStore(self)

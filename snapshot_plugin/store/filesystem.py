@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.store.base import Capabilities, Trashed
-from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.lock import locked
@@ -86,7 +86,7 @@ class FilesystemStore(KeyedStore):
         *,
         create: bool = True,
         background: bool = True,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         segment_bytes: int = SEGMENT_BYTES,
         segment_frames: int = SEGMENT_FRAMES,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from snapshot_plugin.codec.keys import KEY_BYTES, Keyset, Slot, pack, unpack
+from snapshot_plugin.codec.keys import KEY_BYTES, Keyset, KeySlot, pack, unpack
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import (
     Damaged,
@@ -158,11 +158,11 @@ class Keychain:
     def _master(self, source: KeySource | None) -> bytes:
         return self._opened(source)[0]
 
-    def _opened(self, source: KeySource | None) -> tuple[bytes, Slot]:
+    def _opened(self, source: KeySource | None) -> tuple[bytes, KeySlot]:
         """The master key, and the slot it came from. Cheap slots are tried first: planted ones cost us no time."""
         secret, kind = _given(source)
         good, bad = self._scan()
-        opened: tuple[bytes, Slot] | None = None
+        opened: tuple[bytes, KeySlot] | None = None
         for slot in sorted(good.values(), key=lambda slot: (slot.work, slot.kind != kind)):
             try:
                 master = slot.unwrap(secret)
@@ -196,9 +196,9 @@ class Keychain:
                 return Keyset.open(unpack(data), master, self._store_id)
         raise self._gone("data keys")
 
-    def _scan(self) -> tuple[dict[str, Slot], dict[str, SnapshotError]]:
+    def _scan(self) -> tuple[dict[str, KeySlot], dict[str, SnapshotError]]:
         """The slots that can be read, and why the others cannot: a damaged slot never hides a good one."""
-        good: dict[str, Slot] = {}
+        good: dict[str, KeySlot] = {}
         bad: dict[str, SnapshotError] = {}
         for slot_id in self._slot_ids():
             try:
@@ -210,12 +210,12 @@ class Keychain:
                     good[slot_id] = slot
         return good, bad
 
-    def _slot(self, slot_id: str) -> Slot | None:
+    def _slot(self, slot_id: str) -> KeySlot | None:
         """The slot, or None if it was removed while we were looking."""
         name = f"{slot_id}.json"
         with self._naming(name):
             data = self._files.read(name)
-            return None if data is None else Slot.parse(unpack(data), store_id=self._store_id, slot_id=slot_id)
+            return None if data is None else KeySlot.parse(unpack(data), store_id=self._store_id, slot_id=slot_id)
 
     def _slot_ids(self) -> list[str]:
         with disk_errors(f"listing the keys of store {self._store_id}"):
@@ -230,16 +230,16 @@ class Keychain:
                 return info
         raise NotFound(f"store {self._store_id} has no key slot {slot_id!r}", hint="list the slots first")
 
-    def _wrap(self, master: bytes, source: KeySource | None, label: str, now: datetime) -> Slot:
+    def _wrap(self, master: bytes, source: KeySource | None, label: str, now: datetime) -> KeySlot:
         secret, kind = _given(source)
-        return Slot.wrap(
+        return KeySlot.wrap(
             master, secret, store_id=self._store_id, slot_id=new_id(), kind=kind, label=label, created=now
         )
 
-    def _write_slot(self, master: bytes, new: KeySource, label: str, now: datetime) -> Slot:
+    def _write_slot(self, master: bytes, new: KeySource, label: str, now: datetime) -> KeySlot:
         return self._write(self._wrap(master, new, label, now))
 
-    def _write(self, slot: Slot) -> Slot:
+    def _write(self, slot: KeySlot) -> KeySlot:
         self._files.write(f"{slot.id}.json", pack(slot.raw()))
         return slot
 
@@ -273,5 +273,5 @@ def _given(source: KeySource | None) -> tuple[bytes, str]:
     return secret, source.kind
 
 
-def _info(slot: Slot) -> SlotInfo:
+def _info(slot: KeySlot) -> SlotInfo:
     return SlotInfo(id=slot.id, kind=slot.kind, label=slot.label, created=slot.created)

@@ -27,14 +27,13 @@ from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
-from snapshot_plugin.store.engine import Limits, LogStore
+from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.keychain import Keychain
 from snapshot_plugin.store.keyfiles import KeyFiles
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
 from snapshot_plugin.store.recent import Recent
-from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.trashed import copies_in_trash
+from snapshot_plugin.store.transfer import Copied, copies_in_trash
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ class KeyedStore(LogStore):
         name: str,
         key: str | KeySource | None,
         background: bool,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(frames, limits=limits, clock=clock)
@@ -175,8 +174,10 @@ class KeyedStore(LogStore):
 
     def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         """See `LogStore`. After `WrongKey`, the keys are read once more."""
+        if self._store_id is None:
+            self.prepare()
         try:
-            return super().prepared(work, args)
+            return work(*args)
         except WrongKey:
             # Another process may have rotated the key since we read it: look once more.
             if self._keyset is None:
@@ -204,7 +205,8 @@ class KeyedStore(LogStore):
         Raises:
             KeyMissing: the store was plain when it was opened, and has been encrypted since.
         """
-        self.prepare()
+        if self._store_id is None:
+            self.prepare()
         if self._keyset is None or self._store_id is None:
             if self._keys_to_come and os.path.exists(self._keys_to_come):  # noqa: PTH110 — before every frame
                 raise KeyMissing(

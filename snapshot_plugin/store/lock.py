@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -44,9 +45,13 @@ def take_lock(path: str | Path, *, session_id: str, timeout: float) -> int:
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            _wait(fd, session_id, deadline)
-            if _still_there(fd, path):
-                return fd
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _wait(fd, session_id, deadline)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of every save
+                    return fd
         except BaseException:
             os.close(fd)
             raise
@@ -67,11 +72,3 @@ def _wait(fd: int, session_id: str, deadline: float) -> None:
             pause = min(pause * 2, _LONGEST_PAUSE)
         else:
             return
-
-
-def _still_there(fd: int, path: str | Path) -> bool:
-    try:
-        there = os.stat(path)  # noqa: PTH116 — this is on the path of every save
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), there)

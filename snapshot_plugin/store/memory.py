@@ -13,7 +13,7 @@ from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import Capabilities, Trashed
-from snapshot_plugin.store.engine import Limits, LogStore
+from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
 
 __all__ = ["MemoryLog", "MemoryStore", "open_url"]
@@ -167,7 +167,7 @@ class MemoryStore(LogStore):
         self,
         frames: MemoryLog | None = None,
         *,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._memory = frames or MemoryLog()

@@ -23,7 +23,7 @@ from snapshot_plugin.store.ledger_index import LARGEST_TAIL, Indexed
 from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, many_at_once, unique_name
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
 from snapshot_plugin.store.trashobjects import TrashObjects
-from snapshot_plugin.store.writers import overtaken
+from snapshot_plugin.store.writer import overtaken
 
 __all__ = ["LEDGER_BYTES", "ObjectLog"]
 

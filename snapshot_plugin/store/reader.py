@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from snapshot_plugin.codec.document import Document
+from snapshot_plugin.codec.document import StoredDocument
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import Snapshot, payload_size
@@ -16,7 +16,7 @@ from snapshot_plugin.store.base import Finding
 from snapshot_plugin.store.log import FrameReader, Segment, Tip, TipSeeker, pieces_of, undisturbed
 from snapshot_plugin.store.replay import Item, check_order, item_of, open_item
 
-__all__ = ["Found", "error_of", "find"]
+__all__ = ["FoundSnapshot", "error_of", "find"]
 
 _MUCH = 256 << 10
 """So many bytes of frames are worth several threads."""
@@ -24,10 +24,10 @@ _THREADS = min(4, os.cpu_count() or 1)
 _ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
 
-class Found(NamedTuple):
+class FoundSnapshot(NamedTuple):
     """A snapshot put together, and what stands after it that could not be used."""
 
-    document: Document
+    document: StoredDocument
     header: Header
     size_bytes: int
     written: int
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 def find(
     log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int | None = None, ahead: bool = True
-) -> Found:
+) -> FoundSnapshot:
     """The newest snapshot that is whole, or the one numbered *at*. Segments are read newest first, as needed.
 
     With *ahead*, messages are validated while other threads decompress more.
@@ -63,7 +63,7 @@ class _Search:
         self._findings: list[Finding] = []
         self._tip = TipSeeker()
 
-    def run(self) -> Found:
+    def run(self) -> FoundSnapshot:
         following = None
         for segment in reversed(self._segments):
             if self._at is not None and segment.first > self._at:
@@ -101,9 +101,9 @@ class _Search:
     def _is_past(self, item: Item) -> bool:
         return bool(item.header and item.header.full and self._at is not None and item.header.lo <= self._at)
 
-    def _follow(self, start: int) -> Found | None:
+    def _follow(self, start: int) -> FoundSnapshot | None:
         """Build on from the full frame at *start* until the end, the wanted number, or damage."""
-        document, last, size, written = Document(ahead=self._ahead), None, 0, 0
+        document, last, size, written = StoredDocument(ahead=self._ahead), None, 0, 0
         for item, snapshots in self._opened(self._items[start:]):
             size += len(item.data)
             whole = bool(snapshots)
@@ -119,10 +119,10 @@ class _Search:
         if last is None or (self._at is not None and last.hi != self._at):
             return None
         tip = self._tip.tip or Tip(last.hi, last.id)
-        return Found(document, last, size, written, tuple(self._findings), tip)
+        return FoundSnapshot(document, last, size, written, tuple(self._findings), tip)
 
     def _takes(
-        self, document: Document, item: Item, header: Header, lines: list[bytes], last: Header | None
+        self, document: StoredDocument, item: Item, header: Header, lines: list[bytes], last: Header | None
     ) -> bool:
         try:
             check_order(header, last)
@@ -163,7 +163,7 @@ class _Search:
         if (finding.file, finding.offset) not in {(known.file, known.offset) for known in self._findings}:
             self._findings.append(finding)
 
-    def _fail(self) -> Found:
+    def _fail(self) -> FoundSnapshot:
         where = f"session {self._session_id}" + (f", snapshot {self._at}" if self._at is not None else "")
         if not self._items:
             raise SnapshotNotFound(f"there is no session {self._session_id}", session_id=self._session_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from snapshot_plugin.codec.document import CHAIN_START, Digest, Document, chain_from, plain_digest, root_of
+from snapshot_plugin.codec.document import CHAIN_START, Digest, StoredDocument, chain_from, plain_digest, root_of
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import Snapshot, open_snapshots
@@ -108,7 +108,7 @@ class Rebuilt:
     """A document that snapshots are applied to in order. The root of each costs what changed."""
 
     def __init__(self, digest: Digest) -> None:
-        self.document = Document()
+        self.document = StoredDocument()
         self._digest = digest
         self._digests: list[bytes] = []
         self._chain: list[bytes] = []

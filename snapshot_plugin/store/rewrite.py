@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from snapshot_plugin.codec.document import Document, removed
+from snapshot_plugin.codec.document import StoredDocument, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed
@@ -45,8 +45,8 @@ def _merged(
 
     Where nothing is forgotten the frame stays as it was; a snapshot behind forgotten ones stands for them too.
     """
-    document = Document()
-    base: Document | None = None
+    document = StoredDocument()
+    base: StoredDocument | None = None
     last: Header | None = None
     waiting = False
     for item, opened, *_ in replayed:
@@ -64,10 +64,12 @@ def _merged(
         yield item, [item.data] if same else packed(stays, keys), last.hi if last else 0
 
 
-def standing_for(header: Header, document: Document, base: Document | None, last: Header | None) -> Snapshot:
+def standing_for(
+    header: Header, document: StoredDocument, base: StoredDocument | None, last: Header | None
+) -> Snapshot:
     """One snapshot that leads from *base* (nothing, if None) straight to *document*."""
     full = header.full or base is None or base.version != header.v
-    before = Document() if base is None or full else base
+    before = StoredDocument() if base is None or full else base
     splice = splice_between(before.messages, document.messages)
     sections = [line for key, line in document.sections.items() if before.sections.get(key) != line]
     gone = [removed(key) for key in before.sections if key not in document.sections]

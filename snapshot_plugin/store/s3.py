@@ -36,7 +36,7 @@ except ImportError as error:
     ) from error
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Capabilities
-from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.marker import MARKER, parse_marker, without_marker
 from snapshot_plugin.store.objects import LEDGER_BYTES, ObjectLog
@@ -138,7 +138,7 @@ class ObjectStore(KeyedStore):
         *,
         create: bool = True,
         background: bool = True,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         ledger_bytes: int = LEDGER_BYTES,
     ) -> None:

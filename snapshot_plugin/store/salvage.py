@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from snapshot_plugin.codec.document import Document, encoded_line, plain_digest
+from snapshot_plugin.codec.document import StoredDocument, encoded_line, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.pack import Snapshot, split_pack
@@ -46,7 +46,7 @@ class Salvaged(NamedTuple):
 
 def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | None) -> Salvaged | None:
     """The session's newest state as far as it can be told; None if that is no more than what `load` finds."""
-    document, frames, is_more = Document(), 0, False
+    document, frames, is_more = StoredDocument(), 0, False
     seen: set[int] = set()
     for each in replayed:
         if each.item.kind == "unfinished":
@@ -67,7 +67,7 @@ def _is_old(header: Header, seen: set[int]) -> bool:
     return header.hi in seen or (header.full and header.hi < max(seen, default=0))
 
 
-def _apply(document: Document, header: Header, lines: list[bytes]) -> bool:
+def _apply(document: StoredDocument, header: Header, lines: list[bytes]) -> bool:
     """Apply a change; positions that lost frames filled are filled up with placeholders. False: it fits nowhere."""
     before = len(document.messages)
     if not header.full:
@@ -80,7 +80,7 @@ def _apply(document: Document, header: Header, lines: list[bytes]) -> bool:
     return True
 
 
-def _told(document: Document, session_id: str, frames: int) -> Salvaged:
+def _told(document: StoredDocument, session_id: str, frames: int) -> Salvaged:
     lost = document.messages.count(_LOST)
     messages: list[bytes] = []
     for is_lost, run in groupby(document.messages, lambda line: line is _LOST):
@@ -101,7 +101,9 @@ def _marker(count: int, version: int) -> bytes:
     )
 
 
-def whole_in_damaged(item: Item, before: Document, session_id: str, keys: SessionKeys | None) -> Iterator[Snapshot]:
+def whole_in_damaged(
+    item: Item, before: StoredDocument, session_id: str, keys: SessionKeys | None
+) -> Iterator[Snapshot]:
     """The snapshots at the beginning of a damaged pack that are proven whole by their own roots.
 
     Only for plain frames, and only while nothing before them is missing: a root covers the whole session.

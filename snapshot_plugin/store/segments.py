@@ -141,20 +141,18 @@ class SegmentFiles:
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. Usually one look: our own last frame is still the last one."""
-        tip = undisturbed(session_id, lambda: self._tip(session_id))
-        self._of(session_id).tip = tip
-        return tip
-
-    def _tip(self, session_id: str) -> Tip | None:
-        directory = self._place(session_id)
-        files = self._files(directory, session_id)
-        known = self._of(session_id)
-        tail = known.tail
+        directory, known = self._place(session_id), self._of(session_id)
+        files, tail = self._files(directory, session_id), known.tail
         if tail and files and files[-1].name == tail.name and _ends_with(f"{directory}/{tail.name}", tail):
-            return tail.tip
+            known.tip = tail.tip
+        else:
+            known.tip, known.tail = undisturbed(session_id, lambda: self._read_tip(session_id))
+        return known.tip
+
+    def _read_tip(self, session_id: str) -> tuple[Tip | None, _Tail | None]:
+        files = self._files(self._place(session_id), session_id)
         tip = tip_of(self.segments(session_id))
-        known.tail = self._locate(session_id, files, tip) if tip else None
-        return tip
+        return tip, self._locate(session_id, files, tip) if tip else None
 
     def _locate(self, session_id: str, files: Sequence[SegmentFile], tip: Tip) -> _Tail | None:
         """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""

@@ -13,8 +13,7 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.log import Tip
-from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.trashed import copies_in_trash
+from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page
 
 if TYPE_CHECKING:

@@ -12,18 +12,19 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from snapshot_plugin.codec.document import Digest, Document, plain_digest
+from snapshot_plugin.codec.document import Digest, StoredDocument, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import packed, payload_of
 from snapshot_plugin.errors import Conflict, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.listing import meta_of
 from snapshot_plugin.store.log import FrameLog, tip_of
-from snapshot_plugin.store.replay import Item, Rebuilt, check_order, check_version, session_items, whole
+from snapshot_plugin.store.replay import Item, Rebuilt, check_order, check_version, items_in, session_items, whole
 
-__all__ = ["Copied", "put_in", "take_out", "taken_out", "verified", "with_roots"]
+__all__ = ["Copied", "copies_in_trash", "put_in", "take_out", "verified", "with_roots"]
 
 
 class Copied(NamedTuple):
@@ -41,11 +42,15 @@ def take_out(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[C
         SnapshotCorrupted, SnapshotTampered: a part of it is damaged: what is left would pass for the whole.
         InvalidSnapshotVersion: a newer release wrote a part of it.
     """
-    return taken_out(session_items(log, session_id), session_id, keys)
+    return _taken_out(session_items(log, session_id), session_id, keys)
 
 
-def taken_out(items: Sequence[Item], session_id: str, keys: SessionKeys | None) -> list[Copied]:
-    """As `take_out`, of frames that are not in their place: those of a deleted session."""
+def copies_in_trash(log: FrameLog, entry: Trashed, keys: SessionKeys | None) -> list[Copied]:
+    """Every snapshot of a session in the trash, which stays there. Raises as `take_out` does."""
+    return _taken_out(items_in(log.kept(entry.token)), entry.session_id, keys)
+
+
+def _taken_out(items: Sequence[Item], session_id: str, keys: SessionKeys | None) -> list[Copied]:
     opened = [
         Copied(header, payload_of(lines))
         for each in whole(items, session_id, keys)
@@ -131,7 +136,7 @@ class _Renewed:
         self._root = ""
 
     @property
-    def document(self) -> Document:
+    def document(self) -> StoredDocument:
         return self._rebuilt.document
 
     def take(self, copy: Copied) -> Copied:
@@ -149,7 +154,7 @@ class _Renewed:
         return Copied(replace(header, root=self._root, prev=previous), payload)
 
 
-def _check_listed(header: Header, document: Document) -> None:
+def _check_listed(header: Header, document: StoredDocument) -> None:
     """What lists show must be of the right kind: nobody may break the list of a whole store."""
     try:
         meta_of(header, document.summary(), 0)

@@ -34,18 +34,16 @@ class Turns:
 
     def leave(self, session_id: str) -> None:
         """Give the turn to the next in the queue. One whose event loop is closed is skipped."""
-        while wake := self._next(session_id):
+        while True:
+            with self._guard:
+                queue = self._waiting[session_id]
+                if not queue:
+                    del self._waiting[session_id]
+                    return
+                wake = queue.popleft()
             with contextlib.suppress(RuntimeError):
                 wake()
                 return
-
-    def _next(self, session_id: str) -> Wake | None:
-        with self._guard:
-            queue = self._waiting[session_id]
-            if queue:
-                return queue.popleft()
-            del self._waiting[session_id]
-            return None
 
     def withdraw(self, session_id: str, wake: Wake) -> None:
         """Leave the queue; if the turn came meanwhile, pass it on."""

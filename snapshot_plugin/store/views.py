@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot_plugin.codec.document import Document, message_of, parsed, path_key, section_paths
+from snapshot_plugin.codec.document import StoredDocument, message_of, parsed, path_key, section_paths
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
@@ -54,7 +54,7 @@ class Changes:
 class _Lines:
     """One snapshot as stored lines; messages are validated when they are asked for."""
 
-    def __init__(self, seq: int, document: Document, session_id: str) -> None:
+    def __init__(self, seq: int, document: StoredDocument, session_id: str) -> None:
         self.seq, self.document, self._session_id = seq, document, session_id
         self._whole: SessionSnapshot | None = None
         lines = [*document.messages, *document.sections.values()]
@@ -125,7 +125,7 @@ class Views:
         heads = [item.header for item in items if item.header]
         begins = [index for index, head in enumerate(heads) if head.full and head.lo <= first]
         out: dict[int, tuple[str, SessionSnapshot]] = {}
-        document, before = Document(ahead=True), None
+        document, before = StoredDocument(ahead=True), None
         for item in items[begins[-1] if begins else 0 :]:
             for header, lines in open_item(item, session_id, keys):
                 check_order(header, before)

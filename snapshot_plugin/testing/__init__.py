@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from snapshot_plugin.testing.build import make_message, make_snapshot
     from snapshot_plugin.testing.clock import FixedClock
     from snapshot_plugin.testing.contract import StoreContract
-    from snapshot_plugin.testing.faulty import Call, Fault, FaultyStore, every
+    from snapshot_plugin.testing.faulty import Fault, FaultyCall, FaultyStore, every
     from snapshot_plugin.testing.live_contract import LiveContract
 
 __all__ = [
-    "Call",
     "Fault",
+    "FaultyCall",
     "FaultyStore",
     "FixedClock",
     "LiveContract",
@@ -33,7 +33,7 @@ __all__ = [
 
 _SUITES = {"StoreContract": "contract", "LiveContract": "live_contract"}
 _HOME = {
-    "Call": "faulty", "Fault": "faulty", "FaultyStore": "faulty", "every": "faulty",
+    "FaultyCall": "faulty", "Fault": "faulty", "FaultyStore": "faulty", "every": "faulty",
     "FixedClock": "clock", "make_message": "build", "make_snapshot": "build",
 }  # fmt: skip
 

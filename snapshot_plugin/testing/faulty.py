@@ -31,12 +31,12 @@ from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.views import Changes, Page
 
-__all__ = ["Call", "Fault", "FaultyStore", "every"]
+__all__ = ["Fault", "FaultyCall", "FaultyStore", "every"]
 
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
+class FaultyCall(NamedTuple):
     """One call of a store's method: the how-manieth of that method (from 1), and of which session."""
 
     method: str
@@ -75,7 +75,7 @@ class Fault:
             raise self.error
 
 
-Script = Callable[[Call], Fault | None]
+Script = Callable[[FaultyCall], Fault | None]
 
 
 def every(count: int, fault: Fault, *methods: str) -> Script:
@@ -100,7 +100,7 @@ class FaultyStore:
     def __init__(self, inner: SnapshotStore, script: Script = lambda _call: None) -> None:
         self.inner = inner
         self.script = script
-        self.calls: list[Call] = []
+        self.calls: list[FaultyCall] = []
         self.sync = _FaultySync(self)
 
     @property
@@ -111,7 +111,7 @@ class FaultyStore:
     def fault_of(self, method: str, session_id: str | None) -> Fault:
         """Note the call, and say what happens to it."""
         number = 1 + sum(call.method == method for call in self.calls)
-        call = Call(method, number, session_id)
+        call = FaultyCall(method, number, session_id)
         self.calls.append(call)
         return self.script(call) or Fault()
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.document import (
-    Document,
+    StoredDocument,
     message_line,
     meta_line,
     parsed,
@@ -65,7 +65,7 @@ def lines_of(*texts: str) -> Iterator[bytes]:
 @pytest.mark.requirement("FORMAT-PAYLOAD-LINES", "FORMAT-PAYLOAD-GROUPS", "FORMAT-PAYLOAD-REMOVED")
 def test_a_document_follows_its_frames() -> None:
     meta = meta_line(make_snapshot())
-    document = Document()
+    document = StoredDocument()
     document.apply(*step(meta, section_line(["title"], "t"), *lines_of("a", "b", "c"), full=True, insert=3))
     document.apply(*step(meta, section_line(["memory", "k"], 1), *lines_of("B"), at=1, delete=1, insert=1))
     branch = document.copy()
@@ -86,13 +86,13 @@ def test_the_root_is_the_digest_chain_of_the_format_page() -> None:
 
     sections = [section_line(["b"], 1), section_line(["a"], 2)]
     messages = list(lines_of("x", "y"))
-    document = Document()
+    document = StoredDocument()
     document.apply(*step(meta_line(make_snapshot()), *sections, *messages, full=True, insert=2))
 
     chain = d(d(bytes(32) + d(messages[0])) + d(messages[1]))
     state = d(b"".join(sorted(map(d, sections))))
     assert document.root(plain_digest) == d(chain + state).hex()
-    assert Document().root(plain_digest) == d(bytes(32) + d(b"")).hex()
+    assert StoredDocument().root(plain_digest) == d(bytes(32) + d(b"")).hex()
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_a_change_that_does_not_fit_is_refused(payload: bytes, changes: dict[str
     header, _ = step(**changes)
 
     with pytest.raises(SnapshotCorrupted):
-        Document().apply(header, payload)
+        StoredDocument().apply(header, payload)
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b'{"section":["a"],"value":1}', b'{"message":1'])
 @pytest.mark.parametrize("ahead", [False, True], ids=["at the end", "ahead"])
 def test_a_message_that_is_not_the_json_it_should_be_is_damage(line: bytes, *, ahead: bool) -> None:
-    document = Document(ahead=ahead)
+    document = StoredDocument(ahead=ahead)
     document.apply(*step(meta_line(make_snapshot()), line, full=True, insert=1))
 
     with pytest.raises(SnapshotCorrupted):
@@ -125,7 +125,7 @@ def test_a_message_that_is_not_the_json_it_should_be_is_damage(line: bytes, *, a
 
 @pytest.mark.parametrize("line", [b'{"section":[],"value":1}', b'{"section":["a"],"value":}', b'["a"],"value":1}'])
 def test_a_section_that_is_not_the_json_it_should_be_is_damage(line: bytes) -> None:
-    document = Document()
+    document = StoredDocument()
     document.apply(*step(meta_line(make_snapshot()), line, full=True))
 
     with pytest.raises(SnapshotCorrupted):

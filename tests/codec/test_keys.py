@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.codec.keys import Keyset, Slot, generate_key, hkdf, pack, unpack
+from snapshot_plugin.codec.keys import Keyset, KeySlot, generate_key, hkdf, pack, unpack
 from snapshot_plugin.errors import (
     InvalidInput,
     InvalidSnapshotVersion,
@@ -34,13 +34,13 @@ WORDS = b"correct horse"
 CHEAP = 2**4
 
 
-def slot_for(secret: bytes, **changes: Any) -> Slot:
+def slot_for(secret: bytes, **changes: Any) -> KeySlot:
     given = {"store_id": STORE, "slot_id": SLOT, "kind": "passphrase", "created": NOW, "scrypt_n": CHEAP}
-    return Slot.wrap(MASTER, secret, **{**given, **changes})
+    return KeySlot.wrap(MASTER, secret, **{**given, **changes})
 
 
-def parsed(document: dict[str, Any]) -> Slot:
-    return Slot.parse(document, store_id=STORE, slot_id=SLOT)
+def parsed(document: dict[str, Any]) -> KeySlot:
+    return KeySlot.parse(document, store_id=STORE, slot_id=SLOT)
 
 
 def unbase(text: str) -> bytes:
@@ -180,7 +180,7 @@ def test_a_passphrase_slot_is_what_the_format_page_says() -> None:
 
 
 def test_a_passphrase_is_stretched_with_32_mib_unless_told_otherwise() -> None:
-    slot = Slot.wrap(MASTER, WORDS, store_id=STORE, slot_id=SLOT, kind="passphrase", created=NOW)
+    slot = KeySlot.wrap(MASTER, WORDS, store_id=STORE, slot_id=SLOT, kind="passphrase", created=NOW)
     assert slot.raw()["kdf"]["n"] == 2**15
 
 
@@ -241,10 +241,10 @@ def test_a_slot_that_was_edited_does_not_open(change: dict[str, Any]) -> None:
 
 def test_a_slot_made_to_look_like_another_ones_does_not_open() -> None:
     document = {**slot_for(KEY).raw(), "id": "01jcs10t00000000000000000c"}
-    moved = Slot.parse(document, store_id=STORE, slot_id="01jcs10t00000000000000000c")
+    moved = KeySlot.parse(document, store_id=STORE, slot_id="01jcs10t00000000000000000c")
     assert moved.unwrap(KEY) is None
     document = {**slot_for(KEY).raw(), "store": "01jcother0000000000000000b"}
-    moved = Slot.parse(document, store_id="01jcother0000000000000000b", slot_id=SLOT)
+    moved = KeySlot.parse(document, store_id="01jcother0000000000000000b", slot_id=SLOT)
     assert moved.unwrap(KEY) is None
 
 
@@ -252,7 +252,7 @@ def test_a_slot_made_to_look_like_another_ones_does_not_open() -> None:
 @pytest.mark.parametrize("place", [("01jcother0000000000000000b", SLOT), (STORE, "01jcs10t00000000000000000c")])
 def test_a_slot_that_was_moved_or_renamed_is_tampering(place: tuple[str, str]) -> None:
     with pytest.raises(SnapshotTampered):
-        Slot.parse(slot_for(KEY).raw(), store_id=place[0], slot_id=place[1])
+        KeySlot.parse(slot_for(KEY).raw(), store_id=place[0], slot_id=place[1])
 
 
 @pytest.mark.requirement("FORMAT-KEYS-HOSTILE")

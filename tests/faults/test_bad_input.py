@@ -15,7 +15,7 @@ from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapsh
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import Message
-from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import PLAIN_AND_ENCRYPTED, names_in, store_at, version
@@ -152,7 +152,7 @@ async def test_20_mb_of_tool_output_are_kept_whole_and_mentioned(tmp_path: Path,
 
 @pytest.mark.requirement("STORE-TOO-LARGE-NOTICE", "TERMINAL-LIMIT-SESSION")
 async def test_a_session_is_mentioned_once_it_is_over_its_limit_and_never_cut(tmp_path: Path) -> None:
-    async with store_at(tmp_path, limits=Limits(session_bytes=1000)) as store:
+    async with store_at(tmp_path, limits=StoreLimits(session_bytes=1000)) as store:
         assert (await store.save(make_snapshot("x" * 700))).notices == ()
         large = make_snapshot("x" * 700, "y" * 700)
         [notice] = (await store.save(large)).notices

@@ -23,7 +23,7 @@ from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, on_top_of, s
 pytestmark = pytest.mark.anyio
 KEEP_ONE = RetentionPolicy(keep_last=1)
 Deed = Callable[[FilesystemStore], Awaitable[Any]]
-FIND, PLAN, PACK = (f"snapshot_plugin.store.{name}" for name in ("writers.find", "core.plan", "rewrite.packed"))
+FIND, PLAN, PACK = (f"snapshot_plugin.store.{name}" for name in ("writer.find", "core.plan", "rewrite.packed"))
 """Where another writer can come in between."""
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import anyio
 
-from snapshot_plugin.codec.document import GROUPS, Document, plain_digest, section_line
+from snapshot_plugin.codec.document import GROUPS, StoredDocument, plain_digest, section_line
 from snapshot_plugin.codec.frame import Header, encode_frame
 from snapshot_plugin.codec.sources import KeyFile, KeySource
 from snapshot_plugin.model.ids import new_id
@@ -75,7 +75,7 @@ def version_1_frames(store: FilesystemStore, session_id: str, clock: FixedClock)
     """The session of documents/orbit-refactor as frames of version 1: the first half, then the rest."""
     raw: dict[str, Any] = json.loads((DOCUMENTS / "orbit-refactor" / "v1.json").read_text("utf-8"))
     keys, frames, prev = store.session_keys(session_id), [], ""
-    document, lines = Document(), [json.dumps({"message": message}).encode() for message in raw["messages"]]
+    document, lines = StoredDocument(), [json.dumps({"message": message}).encode() for message in raw["messages"]]
     sections = [line for name, value in raw.items() for line in section_lines(name, value)]
     half = len(lines) // 2
     for seq, (state, said) in enumerate(((sections, lines[:half]), ([], lines[half:])), start=1):

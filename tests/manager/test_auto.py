@@ -11,7 +11,7 @@ from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live.schedule import Schedule, backoff
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import Call, Fault, FaultyStore
+from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.sessions import PATIENCE, Chat, managing
 
 anyio_only = pytest.mark.anyio
@@ -144,7 +144,7 @@ async def test_starting_again_changes_the_interval_and_makes_no_second_task() ->
 async def test_saves_that_meet_share_the_next_one() -> None:
     gate = anyio.Event()
 
-    def first_waits(call: Call) -> Fault | None:
+    def first_waits(call: FaultyCall) -> Fault | None:
         return Fault(hold=gate) if (call.method, call.number) == ("save", 1) else None
 
     store, chat = FaultyStore(MemoryStore(), first_waits), Chat("chat", "one")
@@ -180,7 +180,7 @@ async def test_saves_that_meet_share_the_next_one() -> None:
 )
 @anyio_only
 async def test_a_failed_save_is_told_and_tried_again_until_it_catches_up() -> None:
-    def full(call: Call) -> Fault | None:
+    def full(call: FaultyCall) -> Fault | None:
         return Fault(error=_FULL) if call.method == "save" and call.number <= 4 else None
 
     chat = Chat("chat", "one")

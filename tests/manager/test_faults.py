@@ -21,7 +21,7 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import Call, Fault, FaultyStore, FixedClock, every, make_snapshot
+from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore, FixedClock, every, make_snapshot
 from tests.manager.sessions import PATIENCE, AsyncChat, Chat, Diary, managing, quick
 
 pytestmark = pytest.mark.anyio
@@ -279,7 +279,7 @@ async def test_a_store_that_fails_every_other_call_ends_with_everything_saved() 
     chats = [Chat(f"chat-{number}", "one") for number in range(10)]
     inner = MemoryStore()
 
-    def flaky(call: Call) -> Fault | None:
+    def flaky(call: FaultyCall) -> Fault | None:
         return _REFUSED if call.number % 2 else None
 
     async with managing(FaultyStore(inner, flaky)) as (manager, diary):

@@ -15,7 +15,7 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import Call, Fault, FaultyStore
+from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.live.events import PATIENCE, Said, blank, texts
 from tests.manager.sessions import Chat, managing
 
@@ -74,9 +74,9 @@ async def test_what_a_manager_does_with_its_sessions_it_does_with_recorded_ones(
 
 
 async def test_a_store_that_lives_in_the_event_loop_is_asked_there() -> None:
-    refused: list[Call] = []
+    refused: list[FaultyCall] = []
 
-    def refuse(call: Call) -> Fault | None:
+    def refuse(call: FaultyCall) -> Fault | None:
         if call.method == "save" and not refused:
             refused.append(call)
             return Fault(error=StoreUnavailable("full"))
@@ -93,7 +93,7 @@ async def test_a_store_that_lives_in_the_event_loop_is_asked_there() -> None:
 async def test_a_last_save_that_hangs_does_not_keep_the_manager_from_closing(tmp_path: Path) -> None:
     gate = anyio.Event()
 
-    def hang(call: Call) -> Fault | None:
+    def hang(call: FaultyCall) -> Fault | None:
         return Fault(hold=gate) if call.method == "save" else None
 
     async with FilesystemStore(tmp_path) as inner:

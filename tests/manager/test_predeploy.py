@@ -16,7 +16,7 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.predeploy import answer_request
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import Call, Fault, FaultyStore
+from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.processes import PATIENCE, heard, python
 from tests.manager.sessions import AsyncChat, Chat, managing
 
@@ -64,7 +64,7 @@ async def test_every_live_session_is_saved_under_the_tag() -> None:
 
 @pytest.mark.requirement("MANAGER-ALL-TIMEOUT")
 async def test_what_is_not_saved_is_said_plainly_and_costs_the_others_nothing() -> None:
-    def one_fails(call: Call) -> Fault | None:
+    def one_fails(call: FaultyCall) -> Fault | None:
         return Fault(error=StoreUnavailable("full")) if call.session_id == "b-fails" else None
 
     stuck = AsyncChat("c-hangs")

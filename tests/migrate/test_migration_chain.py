@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
-from snapshot_plugin.migrate import CHAIN, Chain, Step, StepInfo, load_document, migrate, plan_migration
+from snapshot_plugin.migrate import CHAIN, Chain, MigrationStep, StepInfo, load_document, migrate, plan_migration
 from snapshot_plugin.model import CURRENT_VERSION
 
 Raw = dict[str, Any]
@@ -23,8 +23,8 @@ def explode(document: Raw) -> Raw:
     raise AssertionError
 
 
-def steps(*versions: int) -> list[Step]:
-    return [Step(version, f"from {version}", leave_a_trace) for version in versions]
+def steps(*versions: int) -> list[MigrationStep]:
+    return [MigrationStep(version, f"from {version}", leave_a_trace) for version in versions]
 
 
 @pytest.mark.requirement("STORE-MIGRATE-GAPS")
@@ -53,14 +53,14 @@ def test_steps_run_once_each_in_order_from_the_version_of_the_document() -> None
 
 
 def test_the_chain_writes_the_version_even_if_a_step_forgets_it() -> None:
-    chain = Chain([Step(1, "forgets", lambda _: dict(SESSION))], current=2)
+    chain = Chain([MigrationStep(1, "forgets", lambda _: dict(SESSION))], current=2)
 
     assert chain.migrate({**SESSION, "version": 1})["version"] == 2
 
 
 @pytest.mark.requirement("STORE-MIGRATE-DRY-RUN")
 def test_a_dry_run_names_the_steps_and_runs_none() -> None:
-    chain = Chain([Step(1, "one", explode), Step(2, "two", explode)], current=3)
+    chain = Chain([MigrationStep(1, "one", explode), MigrationStep(2, "two", explode)], current=3)
 
     assert chain.plan({**SESSION, "version": 1}) == (
         StepInfo(from_version=1, to_version=2, description="one"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId
 from snapshot_plugin.model.lineage import fork
-from snapshot_plugin.model.merge import FROM, OTHER, Kinship, Merged, Side, kinship, merge
+from snapshot_plugin.model.merge import FROM, OTHER, Kinship, Merged, MergeSide, kinship, merge
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
 from snapshot_plugin.model.three_way import ABSENT, three_way
 from snapshot_plugin.testing import make_message, make_snapshot
@@ -23,7 +23,7 @@ def branch(root: SessionSnapshot, name: str, *texts: str, at: int | None = None,
 
 
 def merged(first: SessionSnapshot, second: SessionSnapshot, *others: SessionSnapshot, **options: Any) -> Merged:
-    sides = Side(first, 1), Side(second, 1)
+    sides = MergeSide(first, 1), MergeSide(second, 1)
     family = [(each.session_id, each.parent) for each in (first, second, *others)]
     return merge(*sides, session_id="merged", now=NOW, kin=kinship(*sides, family), **options)
 
@@ -87,11 +87,11 @@ def test_merging_the_result_with_a_branch_again_adds_nothing() -> None:
     once = merged(first, second, ROOT).snapshot
 
     again = merge(
-        Side(once, 1),
-        Side(first, 1),
+        MergeSide(once, 1),
+        MergeSide(first, 1),
         session_id="again",
         now=NOW,
-        kin=kinship(Side(once, 1), Side(first, 1), [("a", first.parent), ("root", None)]),
+        kin=kinship(MergeSide(once, 1), MergeSide(first, 1), [("a", first.parent), ("root", None)]),
     )
     assert texts(again.snapshot) == texts(once)
 
@@ -215,13 +215,13 @@ def test_a_session_is_not_merged_with_itself() -> None:
 
 def test_an_id_that_no_store_can_hold_is_refused() -> None:
     with pytest.raises(InvalidSessionId):
-        merge(Side(ROOT, 1), Side(ROOT, 2), session_id="..", now=NOW, kin=None)
+        merge(MergeSide(ROOT, 1), MergeSide(ROOT, 2), session_id="..", now=NOW, kin=None)
 
 
 def test_a_cycle_among_parents_ends() -> None:
     loop = [(name, Parent(session_id=other, seq=1, message_index=1)) for name, other in (("a", "b"), ("b", "a"))]
     first, second = (make_snapshot("x", session_id=name, parent=parent) for name, parent in loop)
-    assert kinship(Side(first, 1), Side(second, 1), loop) is not None
+    assert kinship(MergeSide(first, 1), MergeSide(second, 1), loop) is not None
 
 
 # Properties --------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_where_both_removed_or_changed_a_value_the_first_wins() -> None:
 
 def test_kinship_says_how_much_each_took_from_the_ancestor() -> None:
     first, second = branch(ROOT, "a", "mine", at=1), branch(ROOT, "b", "yours")
-    kin = kinship(Side(first, 4), Side(second, 5), [("root", None)])
+    kin = kinship(MergeSide(first, 4), MergeSide(second, 5), [("root", None)])
     assert kin == Kinship(Parent(session_id="root", seq=1, message_index=1), 1, 2)
 
 
@@ -324,6 +324,6 @@ def test_a_branch_of_a_branch_has_no_more_of_the_ancestor_than_it_took_along() -
     root = make_snapshot("one", "two", "three", "four", session_id="root")
     parent = branch(root, "p", "five")
     first, second = branch(parent, "a", "mine", at=1), branch(root, "b", "yours")
-    kin = kinship(Side(first, 1), Side(second, 1), [("root", None), ("p", parent.parent)])
+    kin = kinship(MergeSide(first, 1), MergeSide(second, 1), [("root", None), ("p", parent.parent)])
     assert kin is not None
     assert (kin.first, kin.second) == (1, 4)

@@ -38,7 +38,7 @@ def why(metas: list[SnapshotMeta], policy: RetentionPolicy) -> dict[int, tuple[s
     return {decision.seq: decision.reasons for decision in plan(metas, policy, NOW)}
 
 
-@pytest.mark.requirement("STORE-VALUE-POLICY", "ORBIT-CONFIG-MAX")
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 def test_the_last_n_are_kept_and_the_rest_has_no_reason() -> None:
     metas = [meta(seq) for seq in (1, 2, 3, 4)]
 
@@ -62,7 +62,7 @@ def test_a_clock_that_jumps_between_two_hours_does_not_use_up_the_hours() -> Non
     assert kept(metas, RetentionPolicy(keep_hourly=3)) == [1, 4, 5]
 
 
-@pytest.mark.requirement("STORE-VALUE-POLICY", "ORBIT-SECURITY-PERIOD")
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 def test_within_counts_from_now_and_keeps_times_that_lie_ahead() -> None:
     metas = [meta(1, 3 * DAY), meta(2, 2 * DAY), meta(3, -DAY), meta(4, 5 * DAY), meta(5, 9 * DAY)]
 

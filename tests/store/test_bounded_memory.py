@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.codec import frame
-from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot
@@ -49,11 +49,11 @@ def growth(work: Iterator[None]) -> float:
 def test_sessions_that_are_not_used_any_more_cost_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for bound in ("segments._KNOWN", "writers._TIPS"):
+    for bound in ("segments._KNOWN", "writer._TIPS"):
         monkeypatch.setattr(f"snapshot_plugin.store.{bound}", 8)
     for sync in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, sync, lambda _fd: None)  # many new sessions, on a disk that may be busy
-    limits = Limits(heads=8, page_bytes=32 << 10)
+    limits = StoreLimits(heads=8, page_bytes=32 << 10)
 
     with FilesystemStore(tmp_path, limits=limits, background=False).sync as store:
         assert growth(sessions(store)) < 800

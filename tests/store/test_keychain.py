@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.keys import Keyset, Slot, generate_key, pack, unpack
+from snapshot_plugin.codec.keys import Keyset, KeySlot, generate_key, pack, unpack
 from snapshot_plugin.codec.sources import EnvironmentKey, KeySource, Passphrase
 from snapshot_plugin.errors import (
     InvalidInput,
@@ -191,13 +191,13 @@ def test_the_source_may_be_of_another_kind_than_the_slot(chain: Keychain) -> Non
 def test_slots_of_the_same_kind_are_tried_first(chain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
     chain.add(OWNER, GUEST, now=NOW)
     tried: list[str] = []
-    unwrap = Slot.unwrap
+    unwrap = KeySlot.unwrap
 
-    def noting(slot: Slot, secret: bytes) -> bytes | None:
+    def noting(slot: KeySlot, secret: bytes) -> bytes | None:
         tried.append(slot.kind)
         return unwrap(slot, secret)
 
-    monkeypatch.setattr(Slot, "unwrap", noting)
+    monkeypatch.setattr(KeySlot, "unwrap", noting)
     chain.unlock(GUEST)
     assert tried == ["command"]
 

@@ -28,8 +28,8 @@ from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.memory import MemoryLog, MemoryStore
 from snapshot_plugin.store.writer import SessionWriter
 from snapshot_plugin.testing import (
-    Call,
     Fault,
+    FaultyCall,
     FaultyStore,
     FixedClock,
     StoreContract,
@@ -306,10 +306,10 @@ async def test_a_script_sees_each_call_and_may_change_its_mind() -> None:
     await store.save(make_snapshot("a", session_id="unlucky"))
 
     assert store.calls == [
-        Call("save", 1, "session"),
-        Call("save", 2, "unlucky"),
-        Call("history", 1, "unlucky"),
-        Call("save", 3, "unlucky"),
+        FaultyCall("save", 1, "session"),
+        FaultyCall("save", 2, "unlucky"),
+        FaultyCall("history", 1, "unlucky"),
+        FaultyCall("save", 3, "unlucky"),
     ]
 
 

@@ -116,5 +116,5 @@ def _index_in_background(call: Call) -> None:
 
     line = our_module("snapshot_plugin", "search", "--index", "x", "--no-input", "-q")
     place = ["--store", call.place] if call.place else []
-    nowhere = subprocess.DEVNULL
-    subprocess.Popen([*line, *place], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 — ourselves
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.Popen([*line, *place], **streams, start_new_session=True, env=call.child_environ)  # noqa: S603 — ourselves

@@ -21,7 +21,7 @@ from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.trash import TrashRows
-from snapshot_plugin.store.writers import overtaken
+from snapshot_plugin.store.writer import overtaken
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "RowLog"]
 

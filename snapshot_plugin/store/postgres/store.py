@@ -10,7 +10,7 @@ from typing import Any
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import MissingExtra
 from snapshot_plugin.store.base import Capabilities
-from snapshot_plugin.store.engine import Limits
+from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.marker import parse_marker
 from snapshot_plugin.store.postgres.address import Address
@@ -49,7 +49,7 @@ class PostgresStore(KeyedStore):
         *,
         create: bool = True,
         background: bool = True,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         segment_bytes: int = SEGMENT_BYTES,
         segment_frames: int = SEGMENT_FRAMES,
