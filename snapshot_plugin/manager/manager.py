@@ -33,7 +33,7 @@ from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.manager.tasks import end_tasks, run_for
-from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
+from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -73,7 +73,7 @@ class SnapshotManager:
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
         self.events = EventBus()
-        self.metrics = Metrics()
+        self.metrics = EventMetrics()
         self.report = Reporter(self.events, clock)
         self.clock = clock
         self._reducers = dict(reducers or {})

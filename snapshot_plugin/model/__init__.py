@@ -4,7 +4,7 @@
 `snapshot`                 `SessionSnapshot`, `Message`, `SessionConfig`; `content`: the blocks of a message
 `meta`                     `SnapshotMeta`, `SnapshotRef`: what lists and saves return
 `value`, `frozen`          the base class of all values: frozen, unknown fields kept; immutable JSON
-`ids`, `times`, `origin`   session ids; UTC times and durations; where a loaded snapshot came from
+`ids`, `times`             session ids; UTC times and durations
 `diff`, `align`, `splice`  what changed between two snapshots
 `lineage`, `merge`         forks, the family tree, merging two branches; `three_way`: for JSON values
 `policy`                   `RetentionPolicy`: which snapshots to keep

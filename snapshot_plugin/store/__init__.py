@@ -5,7 +5,7 @@
 `engine`, `sync`      `LogStore`: the contract over any log, for event loops and for threads
 `core`                save, load, list, forget, delete as synchronous functions; `views`: reading parts
 `log`                 `FrameLog`: the port to whatever holds the frames
-`writer`, `writers`   what is remembered of a session, so that a save costs only what changed
+`writer`              what is remembered of a session, so that a save costs only what changed
 `reader`, `replay`    finding one snapshot; walking through all of them
 `check`, `salvage`    verifying, repairing and rebuilding; `rewrite`: packing and re-encrypting
 `filesystem`          `FilesystemStore`; `segments`, `files`, `lock`, `trash`: its files
