@@ -41,14 +41,19 @@ def find_project(
     *start*; else *start*. The home directory and ``/`` are never chosen.
 
     Raises:
-        InvalidInput: *start* is the home directory or ``/``, and nothing else says what the project is.
+        InvalidInput: *start* is gone, or is the home directory or ``/``, and nothing else names the project.
     """
     home = home or _home()
     for root in roots:
         place = root.resolve()
         if place.is_dir() and not _is_too_wide(place, home) and _is_ours(place):
             return ProjectPlace(place, "the client's root")
-    here = Path(start).resolve()
+    try:
+        here = Path(start).resolve()
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "the working directory is gone", hint="name the project: asnap mcp --project DIR"
+        ) from error
     for place in (here, *here.parents):
         if _is_too_wide(place, home):
             break

@@ -51,6 +51,16 @@ def test_the_home_directory_and_the_root_are_never_the_project_by_accident(tmp_p
     assert literal_project(home).directory == home, "what the user names is taken as it is"
 
 
+def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    with pytest.raises(InvalidInput, match="is gone"):
+        find_project()
+
+
 def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     above = repository(tmp_path / "above")
     (above / ".asnap").mkdir()
