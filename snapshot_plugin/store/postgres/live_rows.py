@@ -53,7 +53,7 @@ SELECT sid FROM mine
 """
 _LOOK = """
 SELECT epoch, owner, base, last, owner IS NOT NULL AND until > clock_timestamp(),
-       extract(epoch FROM until - clock_timestamp())::float8
+       extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8
 FROM {live} WHERE sid = %s FOR UPDATE
 """
 _ASK_AGAIN = 0.1
