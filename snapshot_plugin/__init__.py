@@ -1,4 +1,4 @@
-"""Agent sessions that do not die.
+"""Record agent sessions and restore them after a crash, a deploy or an upgrade.
 
 ::
 

@@ -226,6 +226,24 @@ def test_people_see_the_conversation(tmp_path: Path) -> None:
     assert (meta.title, meta.turns, meta.tokens, meta.tags) == ("hello", 2, 7, ())
 
 
+def test_a_branch_that_people_made_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, agent = SnapshotConversationStore(tmp_path), Agent(TestModel())
+        await store.save(await agent.run("hello", conversation=Conversation(conversation_id="chat")))
+        below = FilesystemStore(tmp_path).sync
+        below.save(below.load("chat").evolve(session_id="branch"), base=0)
+        assert {each.conversation_id for each in await store.read_records()} == {"chat", "branch"}
+        branch = await store.load("branch")
+        assert branch is not None
+        await store.save(await agent.run("again", conversation=branch))
+        lengths = [
+            len((await SnapshotConversationStore(tmp_path).load(each)).messages) for each in ("chat", "branch")
+        ]
+        assert lengths == [2, 4]
+
+    asyncio.run(main())
+
+
 def test_an_agent_is_persistent_in_one_line(tmp_path: Path) -> None:
     async def main() -> None:
         log = tmp_path / "log"

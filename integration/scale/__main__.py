@@ -13,18 +13,23 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
-from integration.scale.node import MUTATIONS, SESSION, words_of
+from integration.scale.line import bad_line
+from integration.scale.node import MUTATIONS, SESSION, opened, words_of
 from integration.scale.server import Server, running
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.postgres.store import PostgresStore
+from tests.object_servers import seaweedfs
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 LEASE = 1.0
+HOMES = tempfile.TemporaryDirectory(prefix="asnap-homes-")
+SKEW = 3600.0
 
 
 class Count(NamedTuple):
@@ -39,11 +44,12 @@ class Count(NamedTuple):
 
 
 class Node:
-    """A process that records or saves, and what it said."""
+    """A process that records or saves, and what it said. It has a home of its own, and may have a wrong clock."""
 
-    def __init__(self, url: str, mode: str, mutation: str = "") -> None:
-        command = [sys.executable, "-m", "integration.scale.node", url, mode, mutation]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def __init__(self, url: str, mode: str, mutation: str = "", *, skew: float = 0.0) -> None:
+        command = [sys.executable, "-m", "integration.scale.node", url, mode, mutation, str(skew)]
+        env = {**os.environ, "HOME": tempfile.mkdtemp(prefix="home-", dir=HOMES.name)}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
         self.said: list[str] = []
         self.has: list[str] | None = None
 
@@ -77,11 +83,11 @@ class Node:
         self.process.wait(PATIENCE)
 
 
-def took_over(url: str, mutation: str = "", *, mode: str = "stream") -> Node:
+def took_over(url: str, mutation: str = "", *, mode: str = "stream", skew: float = 0.0) -> Node:
     """A node that has the session: tried until the lease of the owner before is over."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        node = Node(url, mode, mutation)
+        node = Node(url, mode, mutation, skew=skew)
         if node.hear(lambda kind: kind in ("has", "locked")) == "has":
             return node
         node.process.wait(PATIENCE)
@@ -93,7 +99,7 @@ def place(server: Server) -> str:
 
 
 def stored(url: str) -> list[str]:
-    store = PostgresStore(url, background=False)
+    store = opened(url, background=False)
     try:
         assert store.sync.check().ok
         return words_of(store.sync.load(SESSION))
@@ -152,6 +158,74 @@ def _unheard(node: Node) -> set[str]:
     """What a killed node may have recorded and not said any more."""
     number = int(node.said[-1].partition("-")[2]) + 1 if node.said else 0
     return {f"{node.process.pid}-{number}"}
+
+
+def wrong_clocks(server: Server, rounds: int) -> Count:
+    """As `killed_owner`, by nodes whose clocks are an hour ahead and an hour behind.
+
+    While an owner streams, the other one, which believes that the lease ended long ago, must be refused.
+    """
+    url, said, intruders = place(server), list[str](), 0
+    for number in range(rounds):
+        skew = SKEW if number % 2 else -SKEW
+        node = took_over(url, skew=skew)
+        node.hear_words(10)
+        other = Node(url, "stream", skew=-skew)
+        intruders += other.hear(lambda kind: kind in ("has", "locked")) == "has"
+        other.kill()
+        node.hear_words(10)
+        node.kill()
+        said += node.said
+    last = took_over(url)
+    last.kill()
+    return compared(said, last.has or []) + Count(wrong=intruders)
+
+
+def bad_line_to_saves(server: Server, words: int) -> Count:
+    """Two nodes save over a line that delays answers and loses them."""
+    with bad_line(place(server)) as (line, url):
+        nodes = [Node(url, "save") for _ in range(2)]
+        nodes[0].hear_words(words)
+        for node in nodes:
+            node.kill()
+        assert line.dropped
+    has = stored(url_without_line(server, url))
+    return compared(nodes[0].said, has) + compared(nodes[1].said, has)
+
+
+def bad_line_to_stream(server: Server, rounds: int) -> Count:
+    """Owners stream over such a line, and are killed."""
+    with bad_line(place(server)) as (line, url):
+        said: list[str] = []
+        for _ in range(rounds):
+            node = took_over(url)
+            node.hear_words(80)
+            node.kill()
+            said += node.said
+        last = took_over(url_without_line(server, url))
+        last.kill()
+        assert line.dropped
+    return compared(said, last.has or [])
+
+
+def url_without_line(server: Server, url: str) -> str:
+    return f"{server.url}&schema={url.partition('schema=')[2].partition('&')[0]}&lease={LEASE}"
+
+
+def bucket_writers(words: int, mutation: str = "") -> Count:
+    """Eight writers of one session in a bucket on SeaweedFS."""
+    with tempfile.TemporaryDirectory(prefix="asnap-weed-") as directory, seaweedfs(Path(directory)) as server:
+        os.environ.update(server.environment)
+        url = f"{server.url}/{new_id()}"
+        nodes = [Node(url, "save", mutation) for _ in range(8)]
+        nodes[0].hear_words(words)
+        for node in nodes:
+            node.kill()
+        has = stored(url)
+    total = Count()
+    for node in nodes:
+        total += compared(node.said, has)._replace(wrong=0)
+    return total._replace(wrong=len(has) - len(set(has)))
 
 
 def killed_server(server: Server, rounds: int) -> Count:
@@ -229,6 +303,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few rounds of each, under a minute")
     parser.add_argument("--rounds", type=int, default=25, help="how many takeovers of each kind")
+    parser.add_argument("--only", default="", help="the scenarios and mutations whose name contains this")
     given = parser.parse_args()
     rounds = 1 if given.quick else given.rounds
     failed = False
@@ -241,14 +316,25 @@ def main() -> int:
             "server killed while a node streams": lambda: killed_server_in_mid_stream(server, rounds),
             "two nodes resume at once": lambda: resumed_at_once(server, max(1, rounds // 2)),
             "eight writers of one session": lambda: racing_writers(server, 8 * rounds),
+            "clocks an hour ahead and behind": lambda: wrong_clocks(server, max(2, rounds // 2)),
+            "saves over a line that loses answers": lambda: bad_line_to_saves(server, 40 * rounds),
+            "streams over a line that loses answers": lambda: bad_line_to_stream(server, rounds),
+            "eight writers of one session in a bucket": lambda: bucket_writers(4 * rounds),
         }
         for name, run in scenarios.items():
+            if given.only not in name:
+                continue
             with timed(name) as counts:
                 counts.append(run())
             failed |= bool(counts[0].lost or counts[0].wrong)
         for mutation in MUTATIONS:
+            if given.only not in f"mutation {mutation}":
+                continue
             with timed(f"mutation {mutation} (must be caught)") as counts:
-                counts.append(stopped_owner(server, 1, mutation, words=0 if "appends" in mutation else 30))
+                if mutation == "no-conditional-writes":
+                    counts.append(bucket_writers(20, mutation))
+                else:
+                    counts.append(stopped_owner(server, 1, mutation, words=0 if "appends" in mutation else 30))
             failed |= not (counts[0].lost or counts[0].wrong)
     return int(failed)
 

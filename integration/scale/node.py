@@ -1,4 +1,4 @@
-"""One node: ``python -m integration.scale.node URL MODE [MUTATION]``. It says on stdout what it was promised.
+"""One node: ``python -m integration.scale.node URL MODE [MUTATION [SKEW]]``. It prints what it was promised.
 
 ``hold``: take the session, print ``has`` and its words. ``stream``: the same, then record a word after the other;
 ``said`` once a word is recorded, ``refused`` if it is not, ``fenced`` when another node has the session. ``save``:
@@ -12,21 +12,23 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Self
 
 from snapshot_plugin.errors import Conflict, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.store import ledgers, open_store
+from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.postgres import live_rows
-from snapshot_plugin.store.postgres.store import PostgresStore
 
 SESSION = "session"
 SAVES_AFTER = 20
-MUTATIONS = ("no-epoch-in-saves", "no-epoch-in-appends")
+MUTATIONS = ("no-epoch-in-saves", "no-epoch-in-appends", "no-conditional-writes")
 
 
 class Words:
@@ -72,16 +74,44 @@ def mutate(name: str) -> None:
         setattr(live_rows.LiveRows, "must_not_be_fenced", lambda *_given: None)  # noqa: B010 — not for mypy
     if name == "no-epoch-in-appends":
         live_rows._APPEND = live_rows._APPEND.replace("l.epoch = %s", "%s >= 0")  # noqa: SLF001
-    if name in MUTATIONS:  # nor does the node find out in another way
+    if name == "no-conditional-writes":
+        import obstore  # noqa: PLC0415 — only the mutation needs it
+
+        put = obstore.put
+        setattr(obstore, "put", lambda *given, mode=None, **named: put(*given, mode="overwrite", **named))  # noqa: ARG005, B010 — not for mypy
+        setattr(ledgers.Ledgers, "make_sure_that_conditions_count", lambda _self: None)  # noqa: B010 — as above
+        setattr(ledgers.Ledgers, "race", lambda _self: None)  # noqa: B010 — as above
+    elif name in MUTATIONS:  # nor does the node find out in another way
         for method, answer in (("_renew_all", None), ("is_current", True), ("is_overtaken", False)):
             setattr(live_rows.LiveRows, method, lambda *_given, answer=answer: answer)
 
 
-def hold(store: PostgresStore) -> None:
+def opened(url: str, *, background: bool = True) -> KeyedStore:
+    store = open_store(url, background=background)
+    assert isinstance(store, KeyedStore)
+    return store
+
+
+def set_clock(seconds: float) -> None:
+    """Have this process believe that it is so many seconds later."""
+    if not seconds:
+        return
+
+    class Skewed(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(time.time() + seconds, tz)
+
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith("snapshot_plugin")]:
+        if getattr(module, "datetime", None) is datetime:
+            setattr(module, "datetime", Skewed)  # noqa: B010 — not for mypy
+
+
+def hold(store: KeyedStore) -> None:
     stream(store, is_silent=True)
 
 
-def stream(store: PostgresStore, *, is_silent: bool = False) -> None:
+def stream(store: KeyedStore, *, is_silent: bool = False) -> None:
     sessions = LiveSessions(store, Words, reducers={"words": reduce_words})
     fenced = threading.Event()
     sessions.overtaken = lambda _live: fenced.set()
@@ -114,7 +144,7 @@ def _taken(sessions: LiveSessions) -> LiveSession | None:
         return None
 
 
-def save(store: PostgresStore) -> None:
+def save(store: KeyedStore) -> None:
     """Every save is on top of what is there: a conflict is loaded again, an unavailable server asked again."""
     number = 0
     while True:
@@ -132,7 +162,7 @@ def save(store: PostgresStore) -> None:
                 raise
 
 
-def _loaded(store: PostgresStore) -> SessionSnapshot:
+def _loaded(store: KeyedStore) -> SessionSnapshot:
     try:
         return store.sync.load(SESSION)
     except SnapshotNotFound:
@@ -142,5 +172,6 @@ def _loaded(store: PostgresStore) -> SessionSnapshot:
 if __name__ == "__main__":
     logging.disable()
     mutate(sys.argv[3] if len(sys.argv) > 3 else "")
-    {"stream": stream, "hold": hold, "save": save}[sys.argv[2]](PostgresStore(sys.argv[1]))
+    set_clock(float(sys.argv[4]) if len(sys.argv) > 4 else 0.0)
+    {"stream": stream, "hold": hold, "save": save}[sys.argv[2]](opened(sys.argv[1]))
     os._exit(0)

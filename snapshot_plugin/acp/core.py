@@ -28,15 +28,19 @@ from snapshot_plugin.acp.events import (
     answered_by_agent,
     answered_by_client,
     asked_by_agent,
+    is_late_replay,
+    is_withheld,
     never_sent,
     prompted,
+    show,
+    show_state,
     with_note,
 )
-from snapshot_plugin.acp.ids import IdMap
 from snapshot_plugin.acp.jobs import Job, Jobs, no_method, refusal
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     RESOURCE_NOT_FOUND,
+    IdMap,
     Message,
     Pending,
     failure,
@@ -46,7 +50,6 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
-from snapshot_plugin.acp.showing import is_late_replay, is_withheld, show, show_state
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
 __all__ = ["Core"]

@@ -1,4 +1,4 @@
-"""Which message becomes which event of the record. Pure.
+"""Which message becomes which event of the record, and what of an update the client is shown. Pure.
 
 Each function returns the `RecordedEvent` for one kind of message, or None if there is nothing to record. A durable
 one must be on disk before the message is passed on; any other must be in the spool.
@@ -6,23 +6,35 @@ one must be on disk before the message is passed on; any other must be in the sp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from snapshot_plugin.acp.messages import Message, Pending
+from snapshot_plugin.acp.actions import AgentGone, Record, Steps, ToClient, Wait
+from snapshot_plugin.acp.messages import Message, Pending, notification
 from snapshot_plugin.acp.notes import is_note
+from snapshot_plugin.acp.state import STATE_UPDATES
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from snapshot_plugin.acp.core import Core
 
 __all__ = [
     "RecordedEvent",
     "answered_by_agent",
     "answered_by_client",
     "asked_by_agent",
-    "is_echoed_note",
-    "is_note_title",
+    "chunk",
+    "is_late_replay",
+    "is_withheld",
     "never_sent",
     "prompted",
+    "show",
+    "show_state",
+    "shown",
     "stamp",
+    "until_up",
     "with_note",
 ]
 
@@ -85,14 +97,14 @@ def answered_by_agent(asked: Pending, answer: Message) -> RecordedEvent | None:
     return RecordedEvent({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
 
 
-def is_echoed_note(update: Message) -> bool:
+def _is_echoed_note(update: Message) -> bool:
     """Whether an agent that echoes prompts shows our note to the model, which the user did not write."""
     content = update.get("content")
     text = content.get("text") if isinstance(content, dict) else None
     return update.get("sessionUpdate") == "user_message_chunk" and isinstance(text, str) and is_note(text)
 
 
-def is_note_title(update: Message) -> bool:
+def _is_note_title(update: Message) -> bool:
     """Whether an agent made a title of our note to the model."""
     title = update.get("title")
     return isinstance(title, str) and is_note(title.strip())
@@ -101,3 +113,53 @@ def is_note_title(update: Message) -> bool:
 def stamp() -> str:
     """Return the time of day as events carry it."""
     return rfc3339(datetime.now(UTC))
+
+
+_REPEATED = ("tool_call", "tool_call_update", "plan")
+
+
+def shown(session_id: str, update: Message) -> ToClient:
+    """Show the client one update."""
+    return ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+
+
+def chunk(text: str) -> Message:
+    """The update with which an agent says *text*."""
+    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+
+
+def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
+    """Record updates and pass them on to the client."""
+    for update in updates:
+        if not is_withheld(update.get("sessionUpdate"), update):
+            yield Record(session_id, {"update": update})
+            yield shown(session_id, update)
+
+
+def show_state(session_id: str, updates: Sequence[Message]) -> Steps[None]:
+    """Record and show those of the withheld updates that say how the session is, not what was said in it."""
+    kinds = STATE_UPDATES.keys() - {"plan"}
+    yield from show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])
+
+
+def until_up(core: Core) -> Steps[None]:
+    """Wait, bounded, until a restarted agent is ready. Raises `AgentGone` if it is not."""
+    is_up = yield Wait(lambda _now: core.is_up or core.is_over, core.patience)
+    if not is_up or core.is_over:
+        raise AgentGone("the agent ended and did not come back")
+
+
+def is_late_replay(record: SessionSnapshot, update: Message) -> bool:
+    """Whether an update after a restore repeats the record, and is not news."""
+    if update.get("sessionUpdate") in _REPEATED:
+        return True
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    return isinstance(text, str) and any(text.strip() in message.text for message in record.messages)
+
+
+def is_withheld(kind: Any, update: Message) -> bool:
+    """Our note to the model is neither the user's words nor a title."""
+    if kind == "user_message_chunk":
+        return _is_echoed_note(update)
+    return kind == "session_info_update" and _is_note_title(update)

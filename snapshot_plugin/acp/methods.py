@@ -23,12 +23,12 @@ from snapshot_plugin.acp.actions import (
     Wait,
 )
 from snapshot_plugin.acp.core import Core, Method
+from snapshot_plugin.acp.events import chunk, show, shown
 from snapshot_plugin.acp.live_work import PROVIDER, begin, begun, deleted, deleted_names, ensure_recorded, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, notification
 from snapshot_plugin.acp.offers import merged_list, page
 from snapshot_plugin.acp.replay import TOOL_BYTES, replay
 from snapshot_plugin.acp.restore import Restored, Wish, restore
-from snapshot_plugin.acp.showing import chunk, show, shown
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id

@@ -29,7 +29,6 @@ from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.acp.notes import is_note
-from snapshot_plugin.acp.parts import foreign_block, plain
 from snapshot_plugin.acp.state import (
     STATE_UPDATES,
     noted,
@@ -40,7 +39,7 @@ from snapshot_plugin.acp.state import (
     with_setup,
     with_usage,
 )
-from snapshot_plugin.acp.transcript import Transcript, without_terminals
+from snapshot_plugin.acp.transcript import Transcript, foreign_block, plain, without_terminals
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.label import apply_label
 from snapshot_plugin.live.spool import Record

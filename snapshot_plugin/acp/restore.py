@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, Record, Steps, Wait
 from snapshot_plugin.acp.compare import Verdict, compare
+from snapshot_plugin.acp.events import show_state, until_up
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.notes import fits, lost_note, transcript_note
-from snapshot_plugin.acp.showing import show_state, until_up
 from snapshot_plugin.acp.turns import settled_tools, turns, was_interrupted
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair

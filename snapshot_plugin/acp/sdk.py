@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snapshot_plugin.acp.hosts.sdk_agent import SnapshotAgentMixin
     from snapshot_plugin.acp.hosts.sdk_client import Handshake, Restoration, record
-    from snapshot_plugin.acp.hosts.sdk_provider import AcpProvider, AcpSession
-    from snapshot_plugin.acp.hosts.sdk_resume import resume_agent, resume_over
+    from snapshot_plugin.acp.hosts.sdk_provider import AcpProvider, AcpSession, resume_agent, resume_over
 
 _HOME = {
     "AcpProvider": "sdk_provider",
@@ -18,8 +17,8 @@ _HOME = {
     "Restoration": "sdk_client",
     "SnapshotAgentMixin": "sdk_agent",
     "record": "sdk_client",
-    "resume_agent": "sdk_resume",
-    "resume_over": "sdk_resume",
+    "resume_agent": "sdk_provider",
+    "resume_over": "sdk_provider",
 }
 
 __all__ = [

@@ -18,12 +18,11 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.events import stamp
+from snapshot_plugin.acp.events import chunk, shown, stamp
 from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
-from snapshot_plugin.acp.showing import chunk, shown
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot

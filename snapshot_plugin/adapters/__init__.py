@@ -1,1 +1,1 @@
-"""WHO: what connects the store to agents, editors and frameworks."""
+"""Old import paths of the ACP adapters."""

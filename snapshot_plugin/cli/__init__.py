@@ -1,7 +1,7 @@
-"""HUMANS AND SCRIPTS: the command ``asnap``, one file per command, each imported when it is called.
+"""The command ``asnap``: one module per command, each imported when it is called.
 
-A command is a function that returns its answer (`document`), which `output` prints as text or JSON; `refs` finds
-the session a user means; `failures` says what went wrong. Nothing else prints.
+A command returns a `Document` (`snapshot_plugin.operations.document`), which `output` prints as text or JSON.
+`command` and `call` are the frame of every command, `failures` reports errors. Nothing else prints.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _OPENING = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a frame says about itself in the clear. `docs/reference/format.md` explains each name."""
+    """The unencrypted header of a frame. `docs/reference/format.md` explains each field."""
 
     v: int
     id: str
@@ -93,7 +93,7 @@ class Header:
 
 @lru_cache(maxsize=256)
 def _read(data: bytes) -> Header:
-    """Whoever finds a frame reads its header, and whoever opens it then reads it again: once is enough."""
+    """Parsed headers, because a frame is first located and then opened."""
     try:
         return _header(_parsed(data))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -63,7 +63,7 @@ def generate_key(*, random: Random = os.urandom) -> str:
 
 
 def hkdf(key: bytes, *, salt: bytes, info: str) -> bytes:
-    """HKDF-SHA-256: 32 bytes that tell nothing about *key* and differ for every salt and info."""
+    """HKDF-SHA-256: 32 bytes that reveal nothing about *key* and differ for every salt and info."""
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 — plain stores never load it
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 — plain stores never load it
 
@@ -128,7 +128,7 @@ class Keyset:
 
 @dataclass(frozen=True)
 class _Scrypt:
-    """Makes guessing a person's words slow. Costs 128·n·r bytes of memory, p times."""
+    """scrypt: makes guessing a passphrase slow. Costs 128·n·r bytes of memory, p times."""
 
     salt: bytes
     n: int
@@ -165,7 +165,7 @@ def _stretched(how: _Scrypt, secret: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class _Hkdf:
-    """For a generated key, which nobody can guess."""
+    """For a generated key, which cannot be guessed."""
 
     salt: bytes
     work: ClassVar[int] = 0

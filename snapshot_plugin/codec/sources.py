@@ -1,6 +1,6 @@
-"""Where a store's secret comes from. A source is asked each time a store is opened and remembers nothing it read.
+"""Sources of a store's secret. A source is read each time a store is opened, and keeps no copy.
 
-Every source raises `KeyMissing` where it has no secret to give. No message and no ``repr`` shows a secret, nor
+Every source raises `KeyMissing` if it has no secret. No message and no ``repr`` shows a secret, nor
 the arguments of a command, which may hold one.
 """
 
@@ -61,7 +61,7 @@ class Passphrase:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The content of a file that nobody but its owner can read."""
+    """The content of a file that only its owner can read."""
 
     path: str | os.PathLike[str]
     kind: str = field(default="key-file", init=False)
@@ -183,12 +183,11 @@ class KeyringKey:
 
 
 def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
-    """The source the environment names, or None if it names none.
+    """The source that the environment names, or None.
 
-    The first one set of ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND``, ``ASNAP_KEYRING`` (an entry of
-    the system's keyring, below "asnap") and ``ASNAP_PASSPHRASE`` counts.
-    One that is set to nothing counts too, and gives `KeyMissing` when asked: an empty variable must not
-    turn encryption off.
+    The first variable that is set counts, of ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND``,
+    ``ASNAP_KEYRING`` (an entry of "asnap" in the system's keyring) and ``ASNAP_PASSPHRASE``.
+    An empty variable counts too, and raises `KeyMissing` when it is read: it must not turn encryption off.
     """
     if "ASNAP_KEY" in environ:
         return EnvironmentKey("ASNAP_KEY", environ)

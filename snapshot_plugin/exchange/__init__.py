@@ -1,1 +1,14 @@
-"""Sessions in files: bundles that carry everything, pages for reading, and what other tools write."""
+"""Sessions in files: bundles, pages for reading, and the session files of other tools.
+
+===========  =====================================================================================
+`reading`    what a file is, and the sessions in it
+`bundle`     one file with whole sessions (docs/reference/bundle.md); `sealing`: with a passphrase
+`carrying`   sessions from a store to a file and back; `edits`: other paths, another id
+`rendering`  a session as `markdown`, `html` or JSON
+`redacting`  removing secrets from every snapshot of a session
+`foreign`    readers for the files of other tools
+===========  =====================================================================================
+
+Promises: an import writes everything or nothing, and never overwrites a session; a bundle that is imported and
+exported again has the same content; sizes are bounded; text of a session cannot run, hide or fake anything.
+"""

@@ -61,7 +61,7 @@ def unpack(data: bytes, *, limit: int = MAX_CONTENT) -> list[list[Copied]]:
     """The sessions in a bundle, each with its snapshots, oldest first. Their roots are for the caller to verify.
 
     Raises:
-        InvalidInput: it is no bundle.
+        InvalidInput: it is not a bundle.
         InvalidSnapshotVersion: a newer release wrote it.
         LimitExceeded: it would unfold to more than *limit* bytes. Nothing was unfolded.
         SnapshotCorrupted, SnapshotTampered: it was cut off or changed.
@@ -114,7 +114,7 @@ def too_many_messages(session_id: str) -> LimitExceeded:
 
 
 def _head(data: bytes) -> tuple[dict[str, Any], int]:
-    """What a bundle says about itself, and where its frames begin."""
+    """The head of a bundle, and where its frames begin."""
     length = int.from_bytes(data[_HEAD - 2 : _HEAD], "little")
     try:
         about = json.loads(data[_HEAD : _HEAD + length])

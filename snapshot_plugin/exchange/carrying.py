@@ -1,4 +1,4 @@
-"""Whole sessions between stores and files, each with the memory that belongs to it. Nothing that is there goes."""
+"""Move whole sessions between stores and files, with their working memory. Nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def collect(store: SnapshotStore, session_id: str, *, at: int | None = Non
 
 
 def recorded_commands(copies: Copies) -> list[tuple[str, ...]]:
-    """The commands that start the session's agent, of every snapshot: what an import must not run by itself."""
+    """The agent commands of every snapshot: an import must not run them without confirmation."""
     found = dict[tuple[str, ...], None]()
     for line in (line for copy in copies for line in copy.payload.split(b"\n") if b'"command"' in line):
         entry = parsed(line)
@@ -304,7 +304,7 @@ def _identity(copy: Copied) -> tuple[int, str, tuple[str, ...]]:
 
 
 async def _put_in(place: Carrier, changes: Sequence[_Change]) -> None:
-    """All or none: whoever is interrupted half way, by an error or by Ctrl-C, takes back what is done."""
+    """All or none: an error or Ctrl-C half way reverts what was done."""
     done: list[_Change] = []
     try:
         for change in reversed(changes):  # the memory before the session that names it

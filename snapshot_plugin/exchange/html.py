@@ -1,4 +1,4 @@
-"""A session as one HTML page, for reading: nothing is loaded, nothing runs, and every word is only a word."""
+"""A session as one HTML page. The page loads nothing and runs nothing; text of the session is only text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session as Markdown, for people. What was said in it can do nothing there: not run, not hide, not pose as ours.
+"""A session as Markdown, for people. Text of the session cannot run, hide, or imitate our own headings.
 
 Texts keep their formatting, with these exceptions: no HTML, no pictures from elsewhere, no links but to the web, no
 headings that look like ours, and every code fence ends with its message.

@@ -1,4 +1,4 @@
-"""What is in a file: a bundle, a document of ours, or another tool's session."""
+"""Read a file: a bundle, a document, or another tool's session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["FORMATS", "Contents", "read_sessions"]
 FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "orbitmesh", "json")
 """What can be read; `json` is a document of ours, of any version, or a list of them."""
 
-_MOST_OBJECTS = 1_000_000
+_MOST_OBJECTS = 400_000
+_MOST_VALUES = 20_000_000
 """Each takes a few hundred bytes of memory once it is read, however short it is in the file."""
 _LINES: dict[str, tuple[Callable[[Sequence[Line]], bool], Callable[[Sequence[Line]], Line]]] = {
     "claude-code": (is_claude_code, read_claude_code),
@@ -57,10 +58,9 @@ async def read_sessions(
     """
     if wanted == "bundle" or (wanted is None and is_bundle(data)):
         return Contents("bundle", list(unpack(data, limit=limit)))
-    if data.count(b"{") > _MOST_OBJECTS:
-        raise LimitExceeded(
-            f"the file holds more than {_MOST_OBJECTS} objects", hint="nothing was imported; split the file"
-        )
+    for mark, most, what in ((b"{", _MOST_OBJECTS, "objects"), (b",", _MOST_VALUES, "values")):
+        if data.count(mark) > most:
+            raise LimitExceeded(f"the file holds more than {most} {what}", hint="nothing was imported; split it")
     name, documents = _documents(_text(data), wanted)
     return Contents(name, [await as_copies(load_dump(_bounded(each)), now=now) for each in documents])
 

@@ -1,4 +1,4 @@
-"""Take the secrets out of a whole session, in every snapshot of it."""
+"""Remove secrets from every snapshot of a session."""
 
 from __future__ import annotations
 

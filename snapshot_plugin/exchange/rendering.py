@@ -16,7 +16,7 @@ __all__ = ["SHARED", "TEXTS", "Rendered", "TextForm", "document_of", "render"]
 TextForm = Literal["markdown", "html", "json"]
 TEXTS: tuple[TextForm, ...] = ("markdown", "html", "json")
 SHARED = frozenset({"markdown", "html"})
-"""Forms made to be shown to others: secrets are taken out unless somebody says otherwise."""
+"""Forms for other readers: secrets are removed by default."""
 
 
 class Rendered(NamedTuple):

@@ -1,6 +1,6 @@
-"""A file that only a passphrase opens (docs/reference/bundle.md): a line that says how, then all else, encrypted.
+"""A file that a passphrase opens (docs/reference/bundle.md): one line with the parameters, then the ciphertext.
 
-The passphrase opens a slot as that of an encrypted store does; the slot holds the key of this file alone.
+The passphrase opens a slot, as in an encrypted store; the slot holds the key of this file.
 """
 
 from __future__ import annotations

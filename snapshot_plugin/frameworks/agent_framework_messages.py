@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.frameworks.conversations import is_exact_json, opaque, raw_of
+from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -33,15 +32,7 @@ def message_of(data: dict[str, Any]) -> Message:
     Raises:
         InvalidInput: JSON cannot carry it.
     """
-    if not is_exact_json(data):
-        raise InvalidInput("a message holds a NaN, an infinity, bytes, or is nested too deeply for JSON")
-    try:
-        message = _mapped(data)
-        if json_of(message) == data:
-            return message
-    except (InvalidSnapshot, AttributeError, KeyError, TypeError, ValueError):
-        pass
-    return opaque(_FIELD, data)
+    return mapped_exactly(_FIELD, data, _mapped, json_of)
 
 
 def json_of(message: Message) -> dict[str, Any]:

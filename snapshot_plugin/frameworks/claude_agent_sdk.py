@@ -26,6 +26,7 @@ from snapshot_plugin.frameworks.sessions import (
     Place,
     SharedSession,
     labelled,
+    name_in,
     new_session,
 )
 from snapshot_plugin.model.frozen import thaw
@@ -80,8 +81,7 @@ class SnapshotSessionStore(SessionStore):
     # Inside, in a worker thread --------------------------------------------------------------------------
 
     def _session(self, key: Mapping[str, Any], *, sub: bool) -> SharedSession:
-        project = hashlib.sha256(key["project_key"].encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return self._sessions.session(f"{key['session_id']}.{project}", COMPANION if sub else "")
+        return self._sessions.session(_name(key["project_key"], key["session_id"]), COMPANION if sub else "")
 
     def _append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
         subpath = key.get(_SUBPATH)
@@ -121,8 +121,11 @@ class SnapshotSessionStore(SessionStore):
 
     def _project(self, project_key: str) -> Iterator[tuple[SnapshotMeta, str]]:
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "project", "session"):
-            if about.get("project") == project_key and not meta.session_id.endswith(COMPANION):
-                yield meta, about["session"]
+            # Neither companions nor branches that people made: the SDK could not ask for those.
+            if about.get("project") == project_key:
+                name = _name(project_key, about["session"])
+                if name_in(meta.session_id, name) == name:
+                    yield meta, about["session"]
 
     def _summary(self, meta: SnapshotMeta, session_id: str) -> dict[str, Any]:
         kept = self._sessions.store.section(meta.session_id, "plugins", _SUMMARY) or {}
@@ -150,6 +153,11 @@ class SnapshotSessionStore(SessionStore):
                 return LabelledSnapshot(described(head, kept), {"framework": FRAMEWORK})
 
             companion.change(without)
+
+
+def _name(project_key: str, session_id: str) -> str:
+    project = hashlib.sha256(project_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{session_id}.{project}"
 
 
 def _in(subpath: str | None, message: Message) -> Message:

@@ -12,8 +12,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.frameworks.conversations import is_exact_json, opaque, raw_of
+from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -31,26 +30,22 @@ def message_of(entry: Any) -> Message:
         TypeError, InvalidInput: JSON cannot carry the entry.
     """
     exact = entry if is_exact_json(entry) else json.loads(json.dumps(entry))
-    if not is_exact_json(exact):
-        raise InvalidInput("an entry holds a NaN, an infinity, a huge number, or is nested too deeply for JSON")
-    try:
-        message = _mapped(exact)
-        if message is not None and entry_of(message) == exact:
-            return message
-    except (InvalidSnapshot, AttributeError, KeyError, TypeError, ValueError):
-        pass
     uuid = exact.get("uuid") if isinstance(exact, dict) else None
     if not isinstance(uuid, str):
-        return opaque(_FIELD, exact)
-    return opaque(_FIELD, {name: value for name, value in exact.items() if name != "uuid"}).evolve(id=uuid)
+        return mapped_exactly(_FIELD, exact, _mapped, _without_uuid)
+    kept = {name: value for name, value in exact.items() if name != "uuid"}
+    return mapped_exactly(_FIELD, kept, _mapped, _without_uuid).evolve(id=uuid)
 
 
 def entry_of(message: Message) -> Any:
     """The entry that *message* was made of; each call makes a new one."""
-    known = {} if message.id is None else {"uuid": message.id}
-    raw = raw_of(_FIELD, message)
-    if raw is not None:
-        return {**raw, **known} if known else raw
+    entry = _without_uuid(message)
+    return entry if message.id is None else {**entry, "uuid": message.id}
+
+
+def _without_uuid(message: Message) -> Any:
+    if (raw := raw_of(_FIELD, message)) is not None:
+        return raw
     entry = thaw(message.metadata[_FIELD])
     inner, parts = entry["message"], entry.pop("parts")
     inner["content"] = message.text if parts is None else _parts(message, parts)
@@ -58,7 +53,7 @@ def entry_of(message: Message) -> Any:
         inner["usage"] = thaw(usage)
     if message.timestamp is not None:
         entry["timestamp"] = _stamp(message.timestamp)
-    return {**entry, **known}
+    return entry
 
 
 def model_of(message: Message) -> str | None:
@@ -77,7 +72,7 @@ def _mapped(entry: dict[str, Any]) -> Message | None:
     blocks = [TextBlock(text=content)] if isinstance(content, str) else [_block(part) for part in content]
     if not blocks:
         return None
-    kept = {name: value for name, value in entry.items() if name not in ("message", "uuid")}
+    kept = {name: value for name, value in entry.items() if name != "message"}
     kept["message"] = {name: value for name, value in inner.items() if name not in ("content", "usage")}
     kept["parts"] = None if isinstance(content, str) else [_rest(part) for part in content]
     metadata: dict[str, Any] = {_FIELD: kept}
@@ -92,7 +87,7 @@ def _mapped(entry: dict[str, Any]) -> Message | None:
             del kept["timestamp"]
         else:
             moment = None
-    return Message(role=role, content=blocks, id=entry.get("uuid"), timestamp=moment, metadata=metadata)
+    return Message(role=role, content=blocks, timestamp=moment, metadata=metadata)
 
 
 def _stamp(moment: datetime) -> str:

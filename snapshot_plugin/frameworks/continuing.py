@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from snapshot_plugin.frameworks.sessions import WORKFLOW
 
 __all__ = ["how_to_continue"]
@@ -18,6 +20,7 @@ _LINES = {
     "pydantic-ai": "await agent.run(prompt, conversation=await SnapshotConversationStore({place!r}).load({id!r}))",
     "persistent": "async with persistent_session(agent, agent_id={id!r}, store={place!r}): ...",
 }
+_DIGEST = re.compile("[0-9a-f]{16}")
 _SUFFIXED = ("claude-agent-sdk", "google-adk")
 """Whose ids end with a digest of the project or user that the framework's own id is unique in."""
 
@@ -27,5 +30,9 @@ def how_to_continue(provider_type: str | None, session_id: str, place: str) -> s
     line = _LINES.get(provider_type or "")
     if line is None:
         return None
-    name = session_id.rpartition(".")[0] if provider_type in _SUFFIXED else session_id.removesuffix(WORKFLOW)
-    return line.format(id=name or session_id, place=place)
+    name = session_id.removesuffix(WORKFLOW)
+    if provider_type in _SUFFIXED:
+        name, _, digest = session_id.rpartition(".")
+        if not _DIGEST.fullmatch(digest):
+            return f"a fork made with {provider_type} itself: it cannot ask for a branch that asnap made"
+    return line.format(id=name, place=place)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
 from snapshot_plugin.model.frozen import MAX_DEPTH, thaw
 from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
 
-__all__ = ["checked", "described", "is_exact_json", "opaque", "raw_of", "title_of"]
+__all__ = ["checked", "described", "is_exact_json", "mapped_exactly", "opaque", "raw_of", "title_of"]
 
 _TITLE = 80
 _RAW = "raw"
@@ -67,6 +68,25 @@ def _number(value: object) -> int:
 def opaque(framework: str, raw: Any, *, role: Role = "system") -> Message:
     """An entry that is kept for the framework and hidden from people: it has no words."""
     return Message(role=role, metadata={framework: {_RAW: raw}})
+
+
+def mapped_exactly(
+    framework: str, data: Any, mapped: Callable[[Any], Message | None], back: Callable[[Message], Any]
+) -> Message:
+    """*data* as `mapped` makes it, if `back` gives it back exactly; else the entry as it is, hidden from people.
+
+    Raises:
+        InvalidInput: JSON cannot carry it.
+    """
+    if not is_exact_json(data):
+        raise InvalidInput(
+            "an entry holds a NaN, an infinity, bytes, a huge number, or is nested too deeply for JSON"
+        )
+    with contextlib.suppress(InvalidSnapshot, AttributeError, KeyError, TypeError, ValueError):
+        message = mapped(data)
+        if message is not None and back(message) == data:
+            return message
+    return opaque(framework, data)
 
 
 def raw_of(framework: str, message: Message) -> Any:

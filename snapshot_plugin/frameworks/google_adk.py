@@ -34,6 +34,7 @@ from snapshot_plugin.frameworks.sessions import (
     Place,
     SharedSession,
     labelled,
+    name_in,
     new_session,
 )
 from snapshot_plugin.model.frozen import thaw
@@ -147,13 +148,16 @@ class _Work:
 
     def _of(self, app_name: str, user_id: str | None) -> Iterator[tuple[tuple[str, str, str], Mapping[str, Any]]]:
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "app", "user", "session"):
-            named = (about.get("app"), about.get("user"), about.get("session"))
-            if meta.session_id.endswith(COMPANION) or named[0] != app_name or user_id not in (None, named[1]):
+            named = (str(about.get("app")), str(about.get("user")), str(about.get("session")))
+            # Neither companions nor branches that people made: ADK could not ask for those.
+            if name_in(meta.session_id, _name(named)) != _name(named):
+                continue
+            if named[0] != app_name or user_id not in (None, named[1]):
                 continue
             sections = {
                 name: self._sessions.store.section(meta.session_id, "plugins", name) for name in (FRAMEWORK, _STATE)
             }
-            yield (app_name, str(named[1]), str(named[2])), sections
+            yield named, sections
 
     def delete(self, key: tuple[str, str, str]) -> None:
         """See `delete_session`."""
@@ -230,7 +234,7 @@ class _Work:
         )
 
     def _session(self, key: tuple[str, str, str]) -> SharedSession:
-        return self._sessions.session(f"{key[2]}.{_digest(key[:2])}")
+        return self._sessions.session(_name(key))
 
     def _companion(self, app_name: str, user_id: str | None) -> SharedSession:
         owner = (app_name,) if user_id is None else (app_name, user_id)
@@ -242,6 +246,10 @@ _ALL_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
 def _has(snapshot: SessionSnapshot, message: Message) -> bool:
     return any(each == message for each in snapshot.messages if each.id == message.id)
+
+
+def _name(key: tuple[str, str, str]) -> str:
+    return f"{key[2]}.{_digest(key[:2])}"
 
 
 def _digest(names: tuple[str, ...]) -> str:

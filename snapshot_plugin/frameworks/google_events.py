@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.frameworks.conversations import is_exact_json, opaque, raw_of
+from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -26,29 +25,24 @@ def message_of(data: dict[str, Any]) -> Message:
     Raises:
         InvalidInput: JSON cannot carry it.
     """
-    if not is_exact_json(data):
-        raise InvalidInput("an event holds a NaN, an infinity, or is nested too deeply for JSON")
     kept = {name: value for name, value in data.items() if name != "id"}
-    try:
-        message = _mapped(kept).evolve(id=data["id"])
-        if json_of(message) == data:
-            return message
-    except (InvalidSnapshot, AttributeError, KeyError, TypeError, ValueError):
-        pass
-    return opaque(_FIELD, kept).evolve(id=data["id"])
+    return mapped_exactly(_FIELD, kept, _mapped, _json_without_id).evolve(id=data["id"])
 
 
 def json_of(message: Message) -> dict[str, Any]:
     """The JSON that *message* was made of."""
-    known = {"id": message.id}
+    return {**_json_without_id(message), "id": message.id}
+
+
+def _json_without_id(message: Message) -> dict[str, Any]:
     if not message.content and (raw := raw_of(_FIELD, message)) is not None:
-        return {**raw, **known}
+        return dict(raw)
     data: dict[str, Any] = thaw(message.metadata[_FIELD])
     rests = data["content"]["parts"]
     data["content"]["parts"] = [_part(block, rest) for block, rest in zip(message.content, rests, strict=True)]
     if (usage := message.metadata.get("usage")) is not None:
         data["usage_metadata"] = _usage_of(thaw(usage))
-    return {**data, **known}
+    return data
 
 
 def _mapped(data: dict[str, Any]) -> Message:

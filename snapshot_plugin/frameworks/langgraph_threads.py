@@ -19,6 +19,7 @@ from snapshot_plugin.frameworks.sessions import (
     COMPANION,
     LabelledSnapshot,
     labelled,
+    name_in,
     new_session,
     session_id_for,
     shared_session,
@@ -136,8 +137,7 @@ def thread_ids(store: SyncStore) -> set[str]:
     """The ids of all threads in a store."""
     out = set()
     for meta, about in labelled(store, FRAMEWORK, "thread"):
-        root, named = meta.session_id.removesuffix(COMPANION), about.get("thread")
-        out.add(named if named and session_id_for(named) == root else root)  # a fork is a thread of its own
+        out.add(name_in(meta.session_id.removesuffix(COMPANION), about.get("thread")))
     return out
 
 

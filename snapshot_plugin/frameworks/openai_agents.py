@@ -85,7 +85,7 @@ class SnapshotSession(SessionABC):
 
     async def clear_session(self) -> None:
         """Remove all items and a kept run state. Earlier snapshots stay in the history; see `delete_session`."""
-        await self._run(self._clear)
+        await self._run(self._keep, None, ())
 
     def close(self) -> None:
         """Refuse further calls. The store stays open for other sessions."""
@@ -167,16 +167,15 @@ class SnapshotSession(SessionABC):
         self._replace(without_last)
         return item_of(popped[0]) if popped else None
 
-    def _clear(self) -> None:
-        with self._session.lock:
-            self._keep(None)
-            self._replace(lambda before: () if before else before)
+    def _keep(self, state: Any | None, messages: tuple[Message, ...] | None = None) -> None:
+        """Make *state* the kept run and *messages* the conversation, at once; None: no run, the same messages."""
 
-    def _keep(self, state: Any | None) -> None:
         def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
-            if state is None and (head is None or _RUN_STATE not in head.plugins):
+            before = head.messages if head else ()
+            after = before if messages is None else messages
+            if state is None and after == before and (head is None or _RUN_STATE not in head.plugins):
                 return None
-            made, labels = self._change(head, head.messages if head else ())
+            made, labels = self._change(head, after)
             plugins = {name: value for name, value in made.plugins.items() if name != _RUN_STATE}
             return LabelledSnapshot(
                 made.evolve(plugins={**plugins, _RUN_STATE: state} if state else plugins), labels

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
-from snapshot_plugin.frameworks.conversations import is_exact_json, opaque, raw_of
+from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -30,15 +30,7 @@ def message_of(item: Any) -> Message:
         InvalidInput: it holds a NaN or an infinity, or is nested too deeply.
     """
     exact = item if is_exact_json(item) else json.loads(json.dumps(item))
-    if not is_exact_json(exact):
-        raise InvalidInput("an item holds a NaN, an infinity, a huge number, or is nested too deeply for JSON")
-    try:
-        message = _mapped(exact)
-        if message is not None and item_of(message) == exact:
-            return message
-    except (InvalidSnapshot, KeyError, TypeError, ValueError):
-        pass
-    return opaque(_FIELD, exact)
+    return mapped_exactly(_FIELD, exact, _mapped, item_of)
 
 
 def item_of(message: Message) -> Any:

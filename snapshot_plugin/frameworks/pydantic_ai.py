@@ -37,6 +37,7 @@ from snapshot_plugin.frameworks.sessions import (
     Place,
     SharedSession,
     labelled,
+    name_in,
     new_session,
 )
 from snapshot_plugin.model.frozen import thaw
@@ -131,7 +132,7 @@ class _Conversations:
     def read_records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         """The records of a scope, or all, newest first."""
         found = [
-            (meta.changed_at, about["conversation_id"])
+            (meta.changed_at, name_in(meta.session_id, about.get("conversation_id")))
             for meta, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id")
             if scope is None or about.get("scope") == scope
         ]
@@ -223,10 +224,11 @@ class _Conversations:
 
     def _searched(self, entry_id: str) -> Mapping[str, _Kept]:
         """The entries of the conversation that has this one, found by looking at all of them."""
-        for _, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id"):
-            known = self._entries_of(about.get("conversation_id"))
+        for meta, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id"):
+            name = name_in(meta.session_id, about.get("conversation_id"))
+            known = self._entries_of(name)
             if entry_id in known:
-                self._homes.put(entry_id, about["conversation_id"])
+                self._homes.put(entry_id, name)
                 return known
         raise LookupError(f"no conversation has the entry {entry_id!r}")
 
@@ -234,9 +236,10 @@ class _Conversations:
 def _record_of(snapshot: SessionSnapshot | None) -> ConversationRecord | None:
     found = checked(snapshot, FRAMEWORK)
     data = found.plugins.get(FRAMEWORK) if found else None
-    if not isinstance(data, dict):
+    if found is None or not isinstance(data, dict):
         return None
     plain = {name: value for name, value in thaw(data).items() if name != "format"}
+    plain["conversation_id"] = name_in(found.session_id, plain["conversation_id"])
     return _records.validate_python(plain)
 
 

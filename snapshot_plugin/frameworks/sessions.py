@@ -37,7 +37,7 @@ __all__ = [
     "OpenSessions",
     "Place",
     "SharedSession",
-    "labelled",
+    "labelled", "name_in",
     "new_session",
     "open_place",
     "session_id_for",
@@ -198,6 +198,11 @@ def labelled(store: SyncStore, framework: str, *names: str) -> Iterator[tuple[Sn
         if meta.provider_type == framework:
             known = all(name in meta.labels for name in names)
             yield meta, meta.labels if known else store.section(meta.session_id, "plugins", framework) or {}
+
+
+def name_in(session_id: str, named: str | None) -> str:
+    """What a framework calls a session: *named*, unless it is a branch that people made of the session so named."""
+    return named if named is not None and session_id_for(named) == session_id else session_id
 
 
 def new_session(session_id: str, framework: str, now: datetime | None = None) -> SessionSnapshot:

@@ -1,4 +1,4 @@
-"""The sessions of a front end: one current session, saved before each answer that speaks of it."""
+"""Carry out the requests of a front end: one current session, saved before each answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Bridge:
         self._current: _Current | None = None
 
     async def answer(self, raw: Any) -> Reply:
-        """The answer to one request. Whatever is wrong with it is an answer, too."""
+        """The answer to one request. An error is an answer too."""
         correlation = raw.get("id") if isinstance(raw, dict) else None
         try:
             reply = await self._do(requests.read_request(raw))

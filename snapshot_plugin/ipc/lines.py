@@ -1,4 +1,4 @@
-"""Lines of bytes with a bound: one that is too long is told about and thrown away, never collected."""
+"""Lines of bytes with a size limit: a line that is too long is reported and dropped, never buffered."""
 
 from __future__ import annotations
 

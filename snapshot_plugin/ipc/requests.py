@@ -1,4 +1,4 @@
-"""What a front end may ask. A request that does not fit its type is refused as a whole, and nothing is done."""
+"""The requests of a front end. A request that does not fit its type is refused, and nothing is done."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
     id: str | int | None = None
-    """Given back with the answer, so that a front end can tell which request it is for."""
+    """Repeated in the answer, so that a front end can match it to its request."""
 
 
 class CreateSession(_Request):
@@ -39,7 +39,7 @@ class CreateSession(_Request):
 
 
 class AddMessages(_Request):
-    """Add to the current session, which is begun where there is none. Saved before it is answered."""
+    """Add messages to the current session; creates one if there is none. Saved before it is answered."""
 
     type: Literal["session_message"]
     messages: list[dict[str, Any]] = Field(min_length=1)
@@ -52,7 +52,7 @@ class SaveSession(_Request):
 
 
 class LoadSession(_Request):
-    """Go on with a session; it is the current one then. `offset` and `limit` say which messages are sent along."""
+    """Load a session and make it the current one. `offset` and `limit` select the messages of the answer."""
 
     type: Literal["session_load"]
     session_id: str
@@ -85,7 +85,7 @@ class ExportSession(_Request):
 
 
 class ClearSession(_Request):
-    """Have no current session. The one that was is saved, and stays."""
+    """Close the current session. It is saved and stays in the store."""
 
     type: Literal["session_clear"]
 

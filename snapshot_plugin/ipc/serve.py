@@ -1,4 +1,4 @@
-"""A front end on the other end of a pipe: a request on each line, and its answer, in order, until the pipe ends."""
+"""Serve a front end over a pipe: one request per line, answers in the same order, until the pipe ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def serve(
 ) -> None:
     """Answer every line of *chunks*, one after the other. A last line without an end counts, too.
 
-    Returns when *chunks* end, or when nobody reads the answers any more.
+    Returns when *chunks* end, or when the answers can no longer be written.
     """
     lines = BoundedLines(limit)
     with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""What a front end shows about itself: which session it has, whether that came back, and how long it is."""
+"""The state in every answer: the current session, whether it was restored, and its length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClientState:
 
     @classmethod
     def restored(cls, session_id: str, message_count: int) -> ClientState:
-        """A session comes back."""
+        """A session is restored."""
         return cls(session_id=session_id, is_restored=True, message_count=message_count)
 
     def with_more(self, messages: int) -> ClientState:

@@ -1,4 +1,4 @@
-"""LIVE: one class records a session for every host. Start with `session`.
+"""Live sessions: one class records a session for every host. Start with `session`.
 
 ============  =======================================================================================
 `ports`       what a place for live sessions promises (`LivePlace`, `Hold`), and what a `Reducer` does
@@ -6,7 +6,7 @@
 `spool`       the records since the last snapshot, in one file (`spool_format`: its bytes)
 `place`       leases and spools of a store on a local disk
 `session`     `LiveSession`: leased, spooled, reduced, saved; says what happens in every kind of trouble
-              (`leased_spool`: never a gap; `storing`: foreign writes; `context`: what sessions share)
+              (`leased_spool`: never a gap; `storing`: foreign writes)
 `sessions`    `LiveSessions`: those of one process: begin, resume, finish, list, delete
 `schedule`    when a session is saved
 `recovery`    what a dead owner left becomes a snapshot, exactly once (`reducers`: by which function)

@@ -1,17 +1,20 @@
-"""What a place for live sessions promises, and what records a session's events.
+"""What a place for live sessions promises, what records a session's events, and what the sessions share.
 
 `snapshot_plugin.testing.LiveContract` checks a `LivePlace` against these promises.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.spool import Record
+from snapshot_plugin.live.steps import StoreMethods
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
@@ -19,19 +22,23 @@ from snapshot_plugin.store.base import SnapshotStore
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.live.recovery import Recovered
+    from snapshot_plugin.live.session import LiveSession
     from snapshot_plugin.store.postgres.live_rows import LiveRows
 
 __all__ = [
     "Hold",
+    "LiveContext",
     "LivePlace",
     "LocalPlace",
     "LocalStore",
+    "LogReports",
     "PlacedStore",
     "Record",
     "Reduce",
     "Reducer",
     "Reports",
     "StoreWithRows",
+    "utc_now",
 ]
 
 Reduce = Callable[[SessionSnapshot, Sequence[Record]], SessionSnapshot]
@@ -199,3 +206,54 @@ class StoreWithRows(Protocol):
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
         """What seals this session's bytes; None in a plain store."""
+
+
+log = logging.getLogger("snapshot_plugin.live")
+
+
+def utc_now() -> datetime:
+    """The time of day."""
+    return datetime.now(UTC)
+
+
+class LogReports:
+    """The default `Reports`: what goes wrong is logged; ids and reasons, never what was said in a session."""
+
+    def created(self, ref: SnapshotRef, **_about: Any) -> None:
+        """See `Reports`."""
+        for notice in ref.notices:
+            log.warning("session %s: %s", ref.session_id, notice)
+
+    def skipped(self, session_id: str, **about: Any) -> None:
+        """See `Reports`."""
+
+    def failed(self, session_id: str, operation: str, error: Exception, **_about: Any) -> None:
+        """See `Reports`."""
+        log.warning("session %s: %s failed: %s", session_id, operation, error)
+
+    def recovered(self, recovered: Recovered) -> None:
+        """See `Reports`."""
+        if recovered.problem:
+            log.warning("session %s was not all recovered: %s", recovered.session_id, recovered.problem)
+
+
+@dataclass
+class LiveContext:
+    """What the live sessions of one process share."""
+
+    place: LivePlace | None
+    """Where leases and spools are; None for a store that has no such place."""
+    store: StoreMethods | None = None
+    """For `LiveSession.save`. Async callers run the steps of a session with their own store instead."""
+    owner: Callable[[], Owner] = lambda: Owner.this_process(since=utc_now())
+    reports: Reports = field(default_factory=LogReports)
+    clock: Callable[[], datetime] = utc_now
+    reducers: Mapping[str, Reduce] = field(default_factory=dict)
+    recorded: Callable[[], None] = lambda: None
+    """Called after something was spooled that is not flushed yet."""
+    touch: Callable[[LiveSession], None] = lambda _session: None
+    """Called when a session wants to be saved soon."""
+    overtaken: Callable[[LiveSession], None] = lambda _session: None
+    """Called once, from any thread, when another process has taken the session over. Must be quick."""
+    forget: Callable[[LiveSession], None] = lambda _session: None
+    """Called when a session is closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["RowHold", "RowPlace"]
 
 
+_ANSWER_SECONDS = 120.0
+_LONGEST_ANSWER = 64 << 10
+
+
 class RowPlace:
     """A `LivePlace` over rows. An owner that gives no sign for the time of a lease may be replaced."""
 
@@ -46,9 +51,13 @@ class RowPlace:
         with self._rows.taking(short_id(session_id), owner.model_dump_json()) as found:
             if isinstance(found, Held):
                 raise _locked(session_id, found)
-            hold = RowHold(session_id, self._rows, bodies, found)
+            hold = RowHold(session_id, self._rows, bodies, found, owner.control)
         hold.begin()
         return hold
+
+    def ask(self, session_id: str, request: str, *, seconds: float) -> str | None:
+        """Ask the session's owner, on whichever node it is, through the database; None if no answer comes."""
+        return self._rows.ask(short_id(session_id), request, seconds=seconds)
 
     def owner(self, session_id: str) -> Owner | None:
         """See `LivePlace`."""
@@ -80,7 +89,10 @@ class RowPlace:
 class RowHold:
     """A `Hold` of rows."""
 
-    def __init__(self, session_id: str, rows: LiveRows, bodies: Bodies, taken: Taken) -> None:
+    def __init__(
+        self, session_id: str, rows: LiveRows, bodies: Bodies, taken: Taken, control: str | None = None
+    ) -> None:
+        self._control, self._asked = control, ""
         self.epoch = taken.epoch
         self.previous = _owner(taken.previous) if taken.previous else None
         self.damage: str | None = None
@@ -97,11 +109,26 @@ class RowHold:
 
     def begin(self) -> None:
         """The lease is durable: renew it from now on."""
-        self._rows.hold(self._sid, self.epoch, self._on_fenced)
+        self._rows.hold(self._sid, self.epoch, self._on_fenced, self._on_asked)
 
     def watch(self, overtaken: Callable[[], None]) -> None:
         """See `Hold`. Noticed at the next statement, or when the lease is renewed."""
         self._overtaken = overtaken
+
+    def _on_asked(self, request: str) -> None:
+        """Another node asks: this process's own control socket answers, as it would on this machine."""
+        if self._control and request != self._asked:
+            self._asked = request
+            threading.Thread(target=self._answer, args=(self._control, request), daemon=True).start()
+
+    def _answer(self, control: str, request: str) -> None:
+        with contextlib.suppress(SnapshotError, OSError), socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_ANSWER_SECONDS)
+            line.connect(control)
+            line.sendall(request.encode() + b"\n")
+            with line.makefile("rb") as answers:
+                answer = answers.readline(_LONGEST_ANSWER).decode()
+            self._rows.answer(self._sid, self.epoch, request, answer)
 
     def _on_fenced(self) -> None:
         with contextlib.suppress(SnapshotError):

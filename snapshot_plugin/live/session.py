@@ -21,11 +21,10 @@ from time import monotonic
 from typing import Any
 
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
-from snapshot_plugin.live.context import LiveContext
 from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.leased_spool import LeasedSpool, Mark
 from snapshot_plugin.live.outcome import Outcome
-from snapshot_plugin.live.ports import Hold, Reducer
+from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
 from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.schedule import Schedule
 from snapshot_plugin.live.steps import Steps, StoreMethods, run

@@ -13,15 +13,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
-from snapshot_plugin.live.context import LiveContext, LogReports, utc_now
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.ports import Reduce, Reducer, Reports
+from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports, utc_now
 from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
 from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin.live.steps import run
-from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.live.steps import run, sync_face
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed

@@ -1,1 +1,21 @@
-"""WHEN: takes snapshots of live sessions by itself, and brings sessions back. Start with `manager`."""
+"""The manager: saves live sessions automatically and restores them. Start with `manager`.
+
+=======================  ==========================================================================================
+`manager`                `SnapshotManager`; `managed`, `hosted`: its live sessions; `auto`: when they are saved
+`resume`                 `create_or_resume_session`, `stop_session`; `ports`: what sessions and providers implement
+`persistent`             `persistent_session`: one agent; `context`, `plugin_states`, `working_memory`: its parts
+`config`                 `SnapshotConfig`; `config_layers`, `config_values`: its sources; `places`, `opening`
+`events`, `telemetry`    what happened, for subscribers and metrics; `reporter` makes the events
+`predeploy`, `control`   saving all sessions, also those of other processes, over a private socket
+`signals`, `tasks`       saving on SIGTERM and SIGINT; task groups
+`retention`              applying the settings: how many snapshots and sessions are kept
+`operations`             the operation log; `undoing`: undo
+`labels`, `branches`     names, tags, pins, notes; forks and merges
+`forgetting`             moving sessions and snapshots to the trash
+`secrets`, `encrypting`  finding and removing secrets; encrypting a plain store
+`command_trust`          which imported agent commands the user has confirmed
+=======================  ==========================================================================================
+
+Promises: a failed save never raises into the agent, and is retried; concurrent saves are coalesced; leaving the
+manager, an error, a cancellation and SIGTERM save every live session within a bounded time.
+"""

@@ -1,4 +1,4 @@
-"""Asking an author's session object for its snapshot, and telling whether that changed."""
+"""Ask a session object for its snapshot, and detect whether it changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def ask(session: Snapshottable, *, timeout: float) -> SessionSnapshot:  # 
     """The session as it is now.
 
     Raises:
-        InvalidSnapshot: what it gave is no snapshot, or that of another session.
+        InvalidSnapshot: it returned no snapshot, or the snapshot of another session.
         SnapshotError: its method raised, or did not answer in time.
     """
     session_id = session.session_id

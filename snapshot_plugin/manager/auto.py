@@ -1,6 +1,6 @@
-"""The sessions that a manager saves by itself: on time, after what matters, and again after a failure.
+"""Sessions that a manager saves automatically: at intervals, after `touch`, and again after a failure.
 
-Time here is the event loop's, which does not jump.
+Times are those of the event loop's clock, which does not jump.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["AutoSnapshot", "AutoSnapshots"]
 
 
 class AutoSnapshot:
-    """One session and the task that saves it until it is stopped. Nothing the task does raises into anybody."""
+    """One session and the task that saves it until it is stopped. The task never raises into the caller."""
 
     def __init__(
         self, session: Snapshottable, managed: ManagedSession, schedule: Schedule, context: ManagerContext
@@ -55,7 +55,7 @@ class AutoSnapshot:
         self.managed.live.relabel(request)
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
-        """Save now; the outcome says what became of it. Never raises."""
+        """Save now and return the outcome. Never raises."""
         try:
             return Outcome.saved(await self.managed.save(self.session, trigger, tags))
         except Exception as error:  # noqa: BLE001 — the outcome says it
@@ -111,7 +111,7 @@ class AutoSnapshot:
 
 
 class AutoSnapshots:
-    """Every session that is saved by itself. Finishing one never raises and says what became of it."""
+    """All sessions that are saved automatically. `finish` never raises; it returns the outcome."""
 
     def __init__(self, context: ManagerContext, sessions: ManagedSessions) -> None:
         self._context = context
@@ -122,7 +122,7 @@ class AutoSnapshots:
         return iter(tuple(self._by_id.values()))
 
     def get(self, session_id: str) -> AutoSnapshot | None:
-        """The session with this id, if it is saved by itself."""
+        """The session with this id, if it is saved automatically."""
         return self._by_id.get(session_id)
 
     def same(self, session: Snapshottable) -> AutoSnapshot | None:

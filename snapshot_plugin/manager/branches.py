@@ -1,4 +1,4 @@
-"""Branches of a stored conversation: made, and brought together again. What they come from is never touched."""
+"""Fork and merge stored sessions. The originals are never changed."""
 
 from __future__ import annotations
 

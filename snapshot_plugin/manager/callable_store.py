@@ -1,4 +1,4 @@
-"""A store made of three functions, for programs that keep state in a place of their own, such as a table."""
+"""A store made of three functions, for programs that keep state in their own place, such as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which recorded agent commands the user has seen: a command that came with an import does not run unasked.
+"""Which imported agent commands the user has confirmed. An unconfirmed command does not run.
 
 One file of lines in the user's state directory, each ``imported`` or ``confirmed`` and a digest: of a session's id
 or of a command. Digests only, so that it says nothing about the sessions of an encrypted store.

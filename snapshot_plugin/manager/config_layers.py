@@ -47,7 +47,7 @@ class Origin:
 
 
 class Layer(NamedTuple):
-    """The values one place sets, and what it says that was not taken."""
+    """The values of one source, and notices about what was ignored."""
 
     origin: dict[str, Origin]
     values: dict[str, Any]
@@ -65,7 +65,7 @@ def environment_layer(names: Collection[str], environ: Mapping[str, str]) -> Lay
 
 
 def file_layer(names: Collection[str], path: Path) -> Layer:
-    """The user's own file: everything in it counts. No file is no settings."""
+    """The settings of the user's own file; empty if there is no file."""
     return _layer("user", names, path, _read(path))
 
 

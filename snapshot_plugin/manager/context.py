@@ -1,4 +1,4 @@
-"""Reading an agent's context and giving it back: history, prompts, tools, permissions, each through its owner.
+"""Read and restore an agent's context: history, prompts, tools, permissions.
 
 An agent says itself what it is (`PersistentAgent`), or has plain attributes named like the fields of
 `AgentContext`; those it has are kept. An attribute whose value has ``get_state()`` and ``set_state(state)``, such
@@ -41,13 +41,13 @@ class AgentContext(Value):
 
 @runtime_checkable
 class PersistentAgent(Protocol):
-    """An agent that says itself what it is."""
+    """An agent that returns and accepts its context."""
 
     def get_context(self) -> AgentContext:
         """Everything there is to keep, now. Quick: it is called in the event loop."""
 
     def set_context(self, context: AgentContext) -> None:
-        """Be what *context* says."""
+        """Restore the agent from *context*."""
 
 
 class Problem(NamedTuple):

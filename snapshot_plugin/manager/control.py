@@ -1,4 +1,4 @@
-"""Asking the process that owns a session: one private socket per manager, one JSON line each way.
+"""Requests to the process that owns a session: one private socket per manager, one JSON line each way.
 
 Only processes of the same user are answered, and only an answer from a process of the same user is believed: the
 directory lets nobody else in, and both ends ask the kernel who is on the other side. Sizes and waits are bounded.
@@ -7,6 +7,7 @@ directory lets nobody else in, and both ends ask the kernel who is on the other 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -26,7 +27,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.rows import RowPlace
 from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Value
 
 __all__ = ["Answer", "Handler", "ask_owner", "serve_control"]
@@ -106,16 +109,20 @@ async def ask_owner(
     request: Mapping[str, Any],
     *,
     timeout: float,  # noqa: ASYNC109 — part of the promise, reported when over
+    place: object = None,
 ) -> Answer:
     """Send *request* to the process that owns a session, and wait for its answer at most *timeout* seconds.
 
-    Never raises for what the other side is or does; see `Answer`.
+    An owner on another machine is asked through *place*, where that is a database that both use. Never raises for
+    what the other side is or does; see `Answer`.
 
     Raises:
         InvalidInput: *request* is not JSON, or longer than 64 KiB.
     """
     line = _line(request)
     if not owner.is_here:
+        if isinstance(place, RowPlace):
+            return await _ask_through(place, owner, request, timeout)
         return _unreachable(f"it runs on {owner.host}")
     if owner.control is None:
         return _unreachable("it has no control socket")
@@ -136,7 +143,23 @@ async def _ask(path: str, line: bytes) -> Answer:
         if not _is_same_user(stream):
             return _unreachable("the socket belongs to another user")
         await stream.send(line)
-        answer = await _receive(stream)
+        return _understood(await _receive(stream))
+
+
+async def _ask_through(place: RowPlace, owner: Owner, request: Mapping[str, Any], seconds: float) -> Answer:
+    line = _line({**request, "asked": new_id()}).decode().strip()
+    ask = functools.partial(place.ask, str(request.get("session_id")), line, seconds=seconds)
+    try:
+        told = await anyio.to_thread.run_sync(ask)
+        answer = json.loads(told) if told else None
+        if isinstance(answer, dict):
+            return _understood(answer)
+    except (SnapshotError, ValueError) as error:
+        return _unreachable(f"it runs on {owner.host}: {error}")
+    return _unreachable(f"it runs on {owner.host}, and did not answer within {seconds:g} s")
+
+
+def _understood(answer: Mapping[str, Any]) -> Answer:
     if answer.get("ok") is True:
         return Answer.model_validate({"outcome": "done", "result": answer.get("result")})
     return Answer.model_validate(

@@ -1,4 +1,4 @@
-"""Encrypt a store that is not: everything in it is written anew beside it, compared, and takes its place.
+"""Encrypt a plain store: write an encrypted copy beside it, compare the two, then replace the store.
 
 The store that is there stays as it is until the encrypted one was read back whole. Interrupted anywhere, the same
 call goes on where it stopped:

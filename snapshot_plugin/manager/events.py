@@ -155,7 +155,7 @@ class EventBus:
         return lambda: self._drop(subscription)
 
     def emit(self, event: Event) -> None:
-        """Tell everybody. Never raises, never waits."""
+        """Pass *event* to all subscribers. Never raises, never waits."""
         for subscription in tuple(self._subscriptions):
             if not subscription.kinds or isinstance(event, subscription.kinds):
                 subscription.deliver(event)
@@ -167,7 +167,7 @@ class EventBus:
             tasks.start_soon(subscription.run)
 
     async def aclose(self, within: float) -> None:
-        """Let async subscribers finish what they were told, for at most *within* seconds."""
+        """Wait up to *within* seconds until async subscribers have handled their events."""
         if self._tasks is None:
             return
         self._tasks = None

@@ -1,4 +1,4 @@
-"""Forgetting on purpose: whole sessions, or snapshots by policy. What goes lies in the trash until it is purged."""
+"""Move whole sessions, or snapshots by policy, to the trash. They stay there until a purge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.live.exclusive import held_alone
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import memory_id
+from snapshot_plugin.manager.working_memory import COMPANION, memory_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, keeping_tagged
 from snapshot_plugin.store.base import SnapshotStore, Trashed
@@ -110,9 +110,8 @@ async def forget_session(store: SnapshotStore, session_id: str, *, clock: Clock 
 
 
 def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
-    """The sessions among *known* that only hold the working memory of *session_id*, and go where it goes."""
-    memory = memory_id(session_id)
-    return (memory,) if memory in known else ()
+    """The sessions among *known* that hold a part of *session_id* (memory, subgraphs), and go where it goes."""
+    return tuple(each for each in (memory_id(session_id), session_id + COMPANION) if each in known)
 
 
 def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[SnapshotMeta, ...]:
@@ -123,8 +122,13 @@ def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[Snapshot
 
 
 def countable_sessions(metas: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, ...]:
-    """The sessions that limits are about: neither pinned nor damaged. A session's memory goes where it goes."""
+    """The sessions that limits are about: neither pinned nor damaged, nor a part of another session."""
     memories = {memory_id(meta.session_id) for meta in metas}
     return tuple(
-        meta for meta in metas if not meta.pinned and meta.state == "ok" and meta.session_id not in memories
+        meta
+        for meta in metas
+        if not meta.pinned
+        and meta.state == "ok"
+        and meta.session_id not in memories
+        and not meta.session_id.endswith(COMPANION)
     )

@@ -1,4 +1,4 @@
-"""Sessions that a host records from events (`LiveSessions`), as sessions of a manager.
+"""Sessions that an ACP host records (`LiveSessions`), as sessions of a manager.
 
 The manager lists, touches, saves and finishes them with its own; what happens to them becomes its events.
 """
@@ -16,11 +16,11 @@ import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.from_thread import BlockingPortal
 
-from snapshot_plugin.live.context import LiveContext
 from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
-from snapshot_plugin.live.store_face import has_sync_face
+from snapshot_plugin.live.steps import has_sync_face
 from snapshot_plugin.manager.managed import ManagerContext
 
 __all__ = ["HostedSessions", "ReportsInLoop"]

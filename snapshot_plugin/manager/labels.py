@@ -1,7 +1,7 @@
-"""Names of sessions: title, tags, pin and note, changed without touching the conversation.
+"""Title, tags, pin and note of a session, changed without touching the conversation.
 
-The snapshot itself is the one place that holds them. A session that nobody runs is edited under its lease, for a
-moment; one that is live is its owner's, who is asked through its control socket and carries the label from then on.
+They are stored in the snapshot only. A session that is not live is leased for the moment of the change. For a live
+session, the owner is asked through its control socket and keeps the new label.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
 from snapshot_plugin.live.exclusive import leased_or_owned
 from snapshot_plugin.live.label import LABELS, apply_label, carried_over, label_of, typed_label
 from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -124,15 +125,21 @@ async def label(
         if changed is found.snapshot:
             return done
         if owner is not None:
-            seq = await _ask(owner, session_id, wanted, timeout)
+            seq = await _ask(store, owner, session_id, wanted, timeout)
             return done.evolve(seq=seq, owner=owner)
         ref = await store.save(changed, trigger=TRIGGER, base=found.ref.seq)
         return done.evolve(seq=ref.seq)
 
 
-async def _ask(owner: Owner, session_id: str, wanted: Mapping[str, Any], timeout: float) -> int:  # noqa: ASYNC109 — as above
+async def _ask(
+    store: SnapshotStore,
+    owner: Owner,
+    session_id: str,
+    wanted: Mapping[str, Any],
+    timeout: float,  # noqa: ASYNC109 — as above
+) -> int:
     request = {"op": "label", "session_id": session_id, **{name: wanted[name] for name in LABELS if name in wanted}}
-    answer = await ask_owner(owner, request, timeout=timeout)
+    answer = await ask_owner(owner, request, timeout=timeout, place=place_of(store))
     seq = answer.result.get("seq")
     if answer.outcome == "done" and answer.result.get("status") == "saved" and isinstance(seq, int):
         return seq

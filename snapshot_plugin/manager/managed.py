@@ -1,4 +1,4 @@
-"""The live sessions of a manager: `LiveSession` for event loops, its state taken from an object of the author."""
+"""The live sessions of a manager: `LiveSession` for event loops, with the state of a session object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.live.context import LiveContext
+from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.session import LiveSession, Mark
 from snapshot_plugin.live.steps import run_async
 from snapshot_plugin.manager.asking import ask, is_same, source_of

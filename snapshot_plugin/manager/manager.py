@@ -1,4 +1,4 @@
-"""The manager: takes snapshots of live sessions by itself, and brings sessions back."""
+"""The manager: saves live sessions automatically, and restores sessions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
-from snapshot_plugin.live.context import LiveContext
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.ports import Reduce
+from snapshot_plugin.live.ports import LiveContext, Reduce
 from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.auto import AutoSnapshots
@@ -34,7 +33,7 @@ from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.manager.tasks import end_tasks, run_for
-from snapshot_plugin.manager.telemetry import Metrics, opentelemetry_subscriber
+from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -48,17 +47,17 @@ _SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have left when the ma
 
 
 class SnapshotManager:
-    """Keeps live sessions saved, and brings sessions back. An async context manager that owns its tasks.
+    """Saves live sessions automatically, and restores sessions. An async context manager that owns its tasks.
 
-    Nothing it does in the background raises into anybody: a failure is an event, a metric, and another try. What
-    is called explicitly (`snapshot`, `restore`, `fork`) raises.
+    Background work never raises into the caller: a failure is an event, a metric and a retry. Explicit calls
+    (`snapshot`, `restore`, `fork`) raise.
 
     Args:
-        store: a store, which stays the caller's; or a directory or URL, opened and closed here; default:
-            ``config.storage_path``.
-        config: how to behave.
-        clock: the time of day, stamped on events. Nothing is scheduled by it.
-        reducers: how spooled records of a provider type become a snapshot, for `recover`.
+        store: an open store, which the caller closes; or a directory or URL, which the manager opens and closes;
+            default: ``config.storage_path``.
+        config: the settings.
+        clock: the time of day, for the times of events. It does not schedule anything.
+        reducers: by provider type, functions that apply spooled records to a snapshot, for `recover`.
         meter_provider: OpenTelemetry's; default: the process's own, if its API is installed.
     """
 
@@ -74,7 +73,7 @@ class SnapshotManager:
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
         self.events = EventBus()
-        self.metrics = Metrics()
+        self.metrics = EventMetrics()
         self.report = Reporter(self.events, clock)
         self.clock = clock
         self._reducers = dict(reducers or {})
@@ -116,7 +115,7 @@ class SnapshotManager:
 
     @property
     def watches_signals(self) -> bool:
-        """Whether this manager, once open, saves everything when the process is told to end."""
+        """True if this manager, once open, saves all sessions on SIGTERM or SIGINT."""
         return self.config.enable_persistence and self.config.snapshot_on_signal and LastGasp.is_possible()
 
     async def __aenter__(self) -> Self:
@@ -153,9 +152,9 @@ class SnapshotManager:
                 await self.store.aclose()
 
     async def close(self) -> Sequence[Outcome]:
-        """Save every live session (if ``snapshot_on_exit``), let go of all, and say what became of each.
+        """Save every live session (if ``snapshot_on_exit``), release all leases, and return the outcomes.
 
-        Happens even when cancelled, within ``exit_timeout``. Nothing can be started afterwards.
+        Finishes within ``exit_timeout``, even when cancelled. No session can be started afterwards.
         """
         self._closed = True
         outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
@@ -187,7 +186,7 @@ class SnapshotManager:
         return ref
 
     async def _save_live(self, session_id: str, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef | None:
-        """Save a session that is live here; None for one that is not."""
+        """Save a session that is live in this manager; None if it is not."""
         if live := self._hosted.get(session_id):
             return await in_thread(live.save_or_raise, trigger, tags)
         if auto := self._auto.get(session_id):
@@ -197,7 +196,7 @@ class SnapshotManager:
     async def start_auto_snapshot(
         self, session: Snapshottable, interval: float | None = None, *, baseline: StoredSnapshot | None = None
     ) -> None:
-        """Save *session* by itself from now on, whenever it changed. Starting it again changes the interval.
+        """Save *session* automatically from now on, whenever it changed. A second call changes the interval.
 
         Args:
             session: the live session.
@@ -222,9 +221,9 @@ class SnapshotManager:
                 await self._auto.start(session, every, self._tasks, baseline=baseline)
 
     async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
-        """Stop saving the session by itself, after one last save if *save*; default: ``snapshot_on_exit``.
+        """Stop saving the session automatically, after one last save if *save*; default: ``snapshot_on_exit``.
 
-        Never raises: the outcome says what became of it. One that was never started is ``not_live``.
+        Never raises; see the outcome. A session that was never started is ``not_live``.
         """
         wanted = self.config.snapshot_on_exit if save is None else save
         if self._hosted.get(session_id):
@@ -235,7 +234,7 @@ class SnapshotManager:
         return outcome
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
-        """A provider started *session*: attach it, if ``enable_persistence``. Says whether it is attached."""
+        """Attach a session that a provider has started, if ``enable_persistence``. Returns True if attached."""
         if not self.config.enable_persistence:
             self.report.skipped(session.session_id, reason="persistence_off")
             return False
@@ -247,12 +246,12 @@ class SnapshotManager:
         return await self.stop_auto_snapshot(session_id)
 
     def touch(self, session_id: str) -> None:
-        """Something significant happened to a session: save it soon. Does nothing for one that is not live here."""
+        """Save the session soon: something significant happened. Ignored if the session is not live here."""
         if live := self._auto.get(session_id) or self._hosted.get(session_id):
             live.checkpoint()
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
-        """Say what a live session is working on; its snapshots carry it. `SnapshotNotFound` if it is not live."""
+        """Store what a live session is working on in its snapshots. `SnapshotNotFound` if it is not live."""
         live = self._hosted.get(session_id) or self._sessions.get(session_id)
         if live is None:
             raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
@@ -270,10 +269,10 @@ class SnapshotManager:
         return self._hosted.record(reducer, self._live_context(), control=self._control, program=program)
 
     def record(self, session_id: str, record: dict[str, Any]) -> bool:
-        """Spool what streams by, before it is passed on. One small write; never raises for the disk.
+        """Spool a record before you pass its content on. One small write; a refusing disk does not raise.
 
-        True: the record survives ``kill -9`` from here on, and recovery will apply it. False: it will be in the
-        next snapshot only: the session is not live here, the store has no local place, or its disk refused.
+        True: the record survives ``kill -9``, and recovery applies it. False: only the next snapshot will contain
+        it, because the session is not live here, the store has no place for spools, or the disk refused.
 
         Raises:
             InvalidInput: the record is not JSON.
@@ -286,10 +285,11 @@ class SnapshotManager:
         *,
         timeout: float = 30.0,  # noqa: ASYNC109 — reported, not raised
     ) -> SnapshotAllReport:
-        """Save every live session under *tag*: those of this manager, and those other processes own in this store.
+        """Save every live session of this store under *tag*, including the sessions of other processes.
 
-        Other owners are asked through their control socket. Never raises for a session: the report says of each
-        whether it is saved, and ``report.ok`` whether all are. What is not finished after *timeout* is not saved.
+        Other owners are asked through their control sockets. A problem with one session never raises: the report
+        lists the outcome of each, and ``report.ok`` is true if all are saved. A session that is not finished after
+        *timeout* counts as not saved.
         """
         own = {live.session_id: live for live in (*self._auto, *self._hosted)}
         outcomes = await save_everyone(own, self._place, tag=tag, within=seconds(timeout))
@@ -308,7 +308,7 @@ class SnapshotManager:
         return found
 
     async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """As `restore`, but success is not told: for those who go on to load it, and tell then."""
+        """Like `restore`, without the event of success: the caller loads the session and reports that."""
         check_session_id(session_id)
         try:
             if at is None:
@@ -333,13 +333,13 @@ class SnapshotManager:
         as_id: str | None = None,
         at: int | None = None,
     ) -> SessionSnapshot:
-        """A new session that begins as the old one was, saved and ready to be loaded. The old one goes on.
+        """Branch a session: save a copy under a new id, ready to be loaded. The old session is not changed.
 
         Args:
             session_id: the session to branch from. If it is live here, it is saved first.
-            messages: how many of its messages to take along; default: all.
+            messages: how many messages the fork starts with; default: all.
             at: the old name of *messages*, deprecated.
-            seq: from which of its snapshots; default: the newest.
+            seq: the snapshot to fork from; default: the newest.
             as_id: the new session's id; default: a new one.
         """
         messages = messages if at is None else renamed(at)
@@ -360,7 +360,7 @@ class SnapshotManager:
         return found
 
     def add_reducer(self, provider_type: str, reducer: Reduce) -> None:
-        """From now on, spooled records of *provider_type* become a snapshot like this; one that is there stays."""
+        """Register how spooled records of *provider_type* are applied; an existing reducer is not replaced."""
         self._reducers.setdefault(provider_type, reducer)
 
     def leasing(self, session_id: str) -> AbstractAsyncContextManager[ManagedSession]:

@@ -1,4 +1,4 @@
-"""Where the lines of an operation log are: a file of the user, or with the store."""
+"""Where an operation log is stored: in a file of the user, or with the store."""
 
 from __future__ import annotations
 

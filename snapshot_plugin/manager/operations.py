@@ -1,4 +1,4 @@
-"""The operation log: what commands changed, and how each change is taken back.
+"""The operation log: what commands changed, and how each change is undone.
 
 JSON lines: with the store where it can keep them (a database), else in the user's state directory. Each line is an
 operation with its **steps**, plain data that says what to do to take it back:
@@ -52,7 +52,7 @@ def log_path(state: Path, store: str) -> Path:
 
 
 class Operation(Value):
-    """Something a command did. `steps` take it back; `undoes` names the operation that this one took back."""
+    """What a command did. `steps` undo it; `undoes` names the operation that this one has undone."""
 
     id: str
     at: Timestamp
@@ -61,7 +61,7 @@ class Operation(Value):
     steps: tuple[JsonObject, ...] = ()
     undoes: str | None = None
     undone: bool = False
-    """Whether it has been taken back; told by the operations after it, never stored."""
+    """Whether it has been undone; derived from later operations, never stored."""
 
 
 class OperationLog:
@@ -183,5 +183,5 @@ def _told(operations: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 def newest_to_undo(operations: Sequence[Operation]) -> Operation | None:
-    """Of *operations*, newest first, the one that a plain ``undo`` takes back: the newest that still stands."""
+    """The operation that a plain ``undo`` reverts: the newest of *operations* that is not undone."""
     return next((each for each in operations if not each.undone and each.undoes is None), None)

@@ -1,4 +1,4 @@
-"""The one line that makes an agent remember: ``async with persistent_session(agent, agent_id=…) as session``."""
+"""`persistent_session`: load an agent on entry, save it on exit, with one line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def persistent_session(
     agent_type: str | None = None,
     clock: Clock = utc_now,
 ) -> PersistentSession:
-    """Make *agent* remember, under *agent_id*: load on entry, save when changed, and save on exit.
+    """Persist *agent* under *agent_id*: load on entry, save when changed, and save on exit.
 
     Kept are history, system prompt, instructions, model, tools, permissions, options, title and tags, as far as the
     agent has them (`snapshot_plugin.manager.context` says how it is asked), the working memory of the session, and
@@ -200,7 +200,7 @@ class PersistentSession:
         return bool(await self._history())
 
     async def last_modified(self) -> datetime | None:
-        """When the kept context last changed; None if there is none."""
+        """When the stored context last changed; None if nothing is stored."""
         history = await self._history()
         return history[0].saved_at if history else None
 

@@ -1,4 +1,4 @@
-"""Where things are kept when nobody says otherwise."""
+"""Default directories: store, settings, cache, state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of registered plugins: each one's by itself, taken from it and given back to it."""
+"""The state of registered plugins, saved and restored separately for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the manager asks of others: a session that gives its snapshot, a provider that starts and stops sessions."""
+"""What the manager needs: a session that returns its snapshot, a provider that starts and stops sessions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.context import utc_now
-from snapshot_plugin.live.ports import LocalPlace
+from snapshot_plugin.live.ports import LocalPlace, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Saving every live session at once, here and in other processes, and naming those that were not saved.
+"""Save every live session, here and in other processes, and report those that were not saved.
 
 Also the owner's side of what other processes ask: to save a session, or to label it.
 """
@@ -53,7 +53,7 @@ async def save_everyone(
         )
         for session_id, session in own.items()
     }
-    return await _all_at_once(_asking(others, tag, within) | saving, within)
+    return await _all_at_once(_asking(others, tag, within, place) | saving, within)
 
 
 async def ask_everyone(
@@ -63,13 +63,13 @@ async def ask_everyone(
     place = place_of(store)
     owners = await anyio.to_thread.run_sync(place.owners) if place else {}
     asked = {session_id: owner for session_id, owner in owners.items() if only is None or session_id in only}
-    return await _all_at_once(_asking(asked, tag, within), within)
+    return await _all_at_once(_asking(asked, tag, within, place), within)
 
 
-def _asking(owners: Mapping[str, Owner], tag: str, within: float) -> dict[str, _Work]:
+def _asking(owners: Mapping[str, Owner], tag: str, within: float, place: LivePlace | None) -> dict[str, _Work]:
     return {
         session_id: _Work(
-            functools.partial(_ask, session_id, owner, tag, within), _silent(session_id, owner, within)
+            functools.partial(_ask, session_id, owner, tag, within, place), _silent(session_id, owner, within)
         )
         for session_id, owner in owners.items()
     }
@@ -140,9 +140,9 @@ async def serve_sessions(
             task_status.started(None)
 
 
-async def _ask(session_id: str, owner: Owner, tag: str, within: float) -> Outcome:
+async def _ask(session_id: str, owner: Owner, tag: str, within: float, place: LivePlace | None) -> Outcome:
     request = {"op": "snapshot", "session_id": session_id, "tag": tag}
-    return _outcome(session_id, owner, await ask_owner(owner, request, timeout=within))
+    return _outcome(session_id, owner, await ask_owner(owner, request, timeout=within, place=place))
 
 
 def _outcome(session_id: str, owner: Owner, answer: Answer) -> Outcome:

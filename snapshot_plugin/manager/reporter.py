@@ -1,4 +1,4 @@
-"""Turning what happens into events, in one place, so that every event of a kind tells the same."""
+"""Make events of what happens, in one place, so that events of a kind have the same content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting a session so that it goes on where it was: load it, or else do what is possible, and say so."""
+"""Start a session where it stopped: load it, or fall back, and report which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps histories as short, and sessions as few, as the settings say.
+"""Apply retention: limit the snapshots of a session and the number of sessions, as the settings say.
 
 A manager applies its settings to a session after saves, when the session stops and when the manager closes. When it
 opens, and once an hour, it applies what depends on age or on other sessions (``retention``, ``max_sessions``,

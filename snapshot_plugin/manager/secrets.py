@@ -1,4 +1,4 @@
-"""Secrets in stored sessions: which kinds, where, in which snapshots; and taking them out. Never a value."""
+"""Find and remove secrets in stored sessions. Reports kinds and places, never a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last gasp: save everything when the process is told to end, then let the signal do what it does.
+"""Save all sessions on SIGTERM and SIGINT, then let the signal take effect.
 
 A signal is watched only where nobody else does: its handler must be the interpreter's default. So an author's own
 handler is never displaced, and under ``asyncio.run``, ``trio.run`` or ``anyio.run`` Ctrl-C is left alone: there

@@ -1,4 +1,4 @@
-"""Task groups that a manager owns: ending them, and waiting for work in them."""
+"""Task groups of a manager: end them, and wait for work in them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from snapshot_plugin.manager.events import (
 )
 from snapshot_plugin.model.value import Value
 
-__all__ = ["Distribution", "Metrics", "MetricsSnapshot", "opentelemetry_subscriber"]
+__all__ = ["Distribution", "EventMetrics", "MetricsSnapshot", "opentelemetry_subscriber"]
 
 WINDOW = 1024
 """How many of the newest values the quantiles are taken from; count, total, least and most are of all."""
@@ -57,7 +57,7 @@ class MetricsSnapshot(Value):
     restore_seconds: Distribution
 
 
-class Metrics:
+class EventMetrics:
     """Counts events. Subscribe it to an `EventBus` and read it with `snapshot`."""
 
     def __init__(self) -> None:

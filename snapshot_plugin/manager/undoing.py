@@ -1,4 +1,4 @@
-"""Taking an operation back: each of its steps is carried out, and says how to take *that* back."""
+"""Undo an operation: carry out its steps, and record how to redo it."""
 
 from __future__ import annotations
 

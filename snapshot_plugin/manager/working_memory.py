@@ -1,4 +1,4 @@
-"""An agent's working memory: entries that may be many and large, loaded when first asked for.
+"""An agent's working memory: entries that may be many and large, loaded on first use.
 
 They are kept in a session of their own beside the agent's, ``<id>+memory``, of which the store writes only the
 entries that changed. The agent's snapshot names the memory snapshot that belongs to it, so that both come back
@@ -128,15 +128,18 @@ class WorkingMemory:
 
     async def get(self, key: str, default: Any = None) -> Any:
         """A copy of the entry; change it with `set`. Only this entry is read, unless others were changed before."""
+        found = await self._entry(key)
+        return default if found is _ABSENT else _value(thaw(found))
+
+    async def _entry(self, key: str) -> Any:
         if self._entries is None and self._pin is not None:
             try:
                 found = await self._store.section(self._pin.session_id, "memory", key, at=self._pin.seq)
             except SnapshotNotFound:  # that snapshot was forgotten
                 pass
             else:
-                return default if found is None else _value(thaw(found))
-        entries = await self._loaded()
-        return _value(thaw(entries[key])) if key in entries else default
+                return _ABSENT if found is None else found
+        return (await self._loaded()).get(key, _ABSENT)
 
     async def set(self, key: str, value: Any, **about: Unpack[About]) -> None:
         """Keep *value* under *key*, with what is told *about* it. `InvalidSnapshot` if it is not JSON.
@@ -147,11 +150,12 @@ class WorkingMemory:
         entries = await self._loaded()
         now, before = rfc3339(self._clock()), _about(entries.get(key))
         told = {"created_at": now, **before, **about, "updated_at": now}
-        entries[key] = freeze({_ENTRY: told, "value": value} if about or before else value, key)
+        is_told = about or before or value is None  # a bare None could not be told from no entry
+        entries[key] = freeze({_ENTRY: told, "value": value} if is_told else value, key)
 
     async def about(self, key: str) -> Mapping[str, Any]:
         """What was told about an entry: description, scope, priority, pinned, times; empty if nothing was."""
-        return _about((await self._loaded()).get(key))
+        return _about(await self._entry(key))
 
     async def delete(self, key: str) -> bool:
         """Forget an entry; whether there was one."""

@@ -3,12 +3,12 @@
 `ProjectMemory` is the whole of it for programs; `server` offers it to agents. A memory is a directory ``.asnap`` of
 JSON files in the project.
 
-- `place`: which directory is the project. `files`: the files, opened without following links. `names`, `limits`.
-- `understand` and `vocabulary`: the shapes in which agents write errors, endpoints, timings and noise rules.
-  `documents`: adding to what is known. `shapes`: baselines hold shapes, and are compared by them. `privacy`:
-  secrets are taken out.
-- `batch`: a `Change`, and applying it. `engine`: reading and writing as one process. `lock` and `sharing`: one
-  process writes, and takes the changes of the others. `context`: what a new session is told.
+- `place`: which directory is the project. `files`: names, and files opened without following links. `limits`.
+  `state`: what all projects of a user share.
+- `kinds`: what agents call the fields of errors, endpoints, timings and noise rules. `understand`: reads them.
+  `documents`: adds to what is known. `shapes`: baselines, and comparing with them. `privacy`: takes secrets out.
+- `batch`: a `MemoryChange`, and applying it. `engine`: reading and writing as one process. `sharing`: one process
+  writes, and takes the changes of the others. `context`: what a new session is told.
 - `learn`: failed tool calls of an agent become errors in the history.
 
 Promises: a save is on disk when it returns; files are replaced whole; a change that was acknowledged is never lost.
@@ -18,23 +18,13 @@ from __future__ import annotations
 
 from snapshot_plugin.memory.batch import Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext
-from snapshot_plugin.memory.limits import Limits
+from snapshot_plugin.memory.documents import NoiseRule
+from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.memory import ProjectMemory
-from snapshot_plugin.memory.place import Place, find_project, literal_project
-from snapshot_plugin.memory.records import Baseline, NoiseRule
-from snapshot_plugin.memory.shapes import Difference, shape_of
+from snapshot_plugin.memory.place import ProjectPlace, find_project, literal_project
+from snapshot_plugin.memory.shapes import Baseline, Difference, shape_of
 
 __all__ = [
-    "Baseline",
-    "Difference",
-    "Limits",
-    "MemoryStats",
-    "NoiseRule",
-    "Place",
-    "ProjectMemory",
-    "Saved",
-    "SessionContext",
-    "find_project",
-    "literal_project",
-    "shape_of",
-]
+    "Baseline", "Difference", "MemoryLimits", "MemoryStats", "NoiseRule", "ProjectMemory", "ProjectPlace", "Saved",
+    "SessionContext", "find_project", "literal_project", "shape_of",
+]  # fmt: skip

@@ -10,10 +10,16 @@ from typing import Any, Final
 from pydantic import Field
 
 from snapshot_plugin.memory.batch import Batch, Persistence
-from snapshot_plugin.memory.documents import Document, is_degraded, is_resolved, matching_rule, sessions_to_fix
-from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.names import API_SCHEMA, BASELINES, DOCUMENTS, ERRORS, NOISE, PERFORMANCE
-from snapshot_plugin.memory.understand import Entry, moment_in
+from snapshot_plugin.memory.documents import (
+    MemoryDocument,
+    is_degraded,
+    is_resolved,
+    matching_rule,
+    sessions_to_fix,
+)
+from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE
+from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
+from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.model.value import Timestamp, Value
 
 __all__ = [
@@ -24,7 +30,6 @@ __all__ = [
 CONTEXT_BYTES: Final = 8000
 RECENTLY: Final = timedelta(days=7)
 RECENT_SESSIONS: Final = 3
-_KNOWN: Final = frozenset({BASELINES, *DOCUMENTS})
 
 
 class BaselineSummary(Value):
@@ -78,6 +83,9 @@ class Degraded(Value):
     endpoint: str
     was_ms: float
     now_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.endpoint} (was {self.was_ms:.0f}ms, now {self.now_ms:.0f}ms)"
 
 
 class PerformanceSummary(Value):
@@ -133,33 +141,44 @@ class MemoryStats(Value):
     notices: tuple[str, ...] = ()
 
 
-def context_of(batch: Batch, *, project: str, session: int, limits: Limits, now: datetime) -> dict[str, Any]:
-    """The fields of `SessionContext` that the batch knows."""
-    documents = {namespace: batch.document(namespace) for namespace in DOCUMENTS}
+def context_of(batch: Batch, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
+    """The context that the batch knows, with what is said *about* it."""
+    session = batch.meta["session_count"]
+    documents = {namespace: batch.document(namespace) for namespace in KINDS}
     for document in documents.values():
         document.trim(limits, now)
-    others = {namespace: tuple(keys) for namespace, keys in batch.keys.items() if namespace not in _KNOWN}
-    return {
-        "project": project,
-        "session_count": session,
-        "baselines": _baselines(batch),
-        "api_schema": _schema(documents[API_SCHEMA], session),
-        "noise_config": _noise(documents[NOISE]),
-        "error_history": _errors(documents[ERRORS], documents[NOISE], now),
-        "performance": _performance(documents[PERFORMANCE]),
-        "other_namespaces": others,
-    }
+    noise, timings = documents[NOISE].entries, documents[PERFORMANCE].entries.values()
+    auto = sum(bool(rule.get("auto")) for rule in noise.values())
+    others = {name: tuple(keys) for name, keys in batch.keys.items() if name not in (BASELINES, *KINDS)}
+    return SessionContext(
+        session_count=session,
+        baselines=_baselines(batch),
+        api_schema=_schema(documents[API_SCHEMA], session),
+        noise_config=NoiseSummary(
+            rules_count=len(noise), auto_detected=auto, manual=len(noise) - auto,
+            entries_filtered_lifetime=sum(rule.get("filtered", 0) for rule in noise.values()),
+        ),
+        error_history=_errors(documents[ERRORS], noise, now),
+        performance=PerformanceSummary(
+            endpoints_tracked=len(timings),
+            degraded_since_last=tuple(
+                Degraded(endpoint=timing["endpoint"], was_ms=timing["before_ms"], now_ms=timing["session_ms"])
+                for timing in timings if is_degraded(timing)
+            ),
+        ),
+        other_namespaces=others,
+        **about,
+    )  # fmt: skip
 
 
 def _baselines(batch: Batch) -> BaselineSummary:
-    found = [stored for stored in batch.entries.values() if stored.name.namespace == BASELINES]
-    names = tuple(sorted(stored.name.key for stored in found))
-    return BaselineSummary(
-        count=len(found), names=names, last_validated=max(map(batch.used_at, found), default=None)
-    )
+    found = [entry for entry in batch.entries.values() if entry.name.namespace == BASELINES]
+    names = tuple(sorted(entry.name.key for entry in found))
+    last = max(map(batch.used_at, found), default=None)
+    return BaselineSummary(count=len(found), names=names, last_validated=last)
 
 
-def _schema(document: Document, session: int) -> ApiSchemaSummary:
+def _schema(document: MemoryDocument, session: int) -> ApiSchemaSummary:
     entries = document.entries.values()
     return ApiSchemaSummary(
         endpoints_known=len(entries),
@@ -168,40 +187,26 @@ def _schema(document: Document, session: int) -> ApiSchemaSummary:
     )
 
 
-def _noise(document: Document) -> NoiseSummary:
-    rules = document.entries.values()
-    auto = sum(bool(rule.get("auto")) for rule in rules)
-    filtered = sum(rule.get("filtered", 0) for rule in rules)
-    return NoiseSummary(
-        rules_count=len(rules), auto_detected=auto, manual=len(rules) - auto, entries_filtered_lifetime=filtered
-    )
-
-
-def _errors(document: Document, noise: Document, now: datetime) -> ErrorSummary:
+def _errors(document: MemoryDocument, noise: dict[str, Entry], now: datetime) -> ErrorSummary:
     newest_first = sorted(document.entries.values(), key=lambda entry: str(entry["last_seen"]), reverse=True)
-    is_noise = {
-        entry["fingerprint"]: matching_rule(noise.entries, f"{entry['fingerprint']} {entry.get('message', '')}")
-        for entry in (newest_first if noise.entries else ())
-    }
-    listed = [entry for entry in newest_first if not is_noise.get(entry["fingerprint"])]
+    listed = [
+        entry for entry in newest_first
+        if not noise or matching_rule(noise, f"{entry['fingerprint']} {entry.get('message', '')}") is None
+    ]  # fmt: skip
     fixed = [entry for entry in listed if is_resolved(entry)]
+    recent = [entry for entry in fixed if now - (moment_in(entry["resolved_at"]) or now) <= RECENTLY]
     return ErrorSummary(
         unresolved=_known(entry for entry in listed if not is_resolved(entry)),
-        resolved_recently=_known(
-            entry for entry in fixed if now - (moment_in(entry["resolved_at"]) or now) <= RECENTLY
-        ),
+        resolved_recently=_known(recent),
         hidden_as_noise=len(newest_first) - len(listed),
     )
 
 
 def _known(entries: Iterable[Entry]) -> tuple[KnownError, ...]:
+    fields = ("fingerprint", "first_seen", "last_seen", "occurrences", "message")
     return tuple(
         KnownError(
-            fingerprint=entry["fingerprint"],
-            first_seen=entry["first_seen"],
-            last_seen=entry["last_seen"],
-            occurrences=entry.get("occurrences", 1),
-            message=entry.get("message"),
+            **{field: entry[field] for field in fields if field in entry},
             resolved_at=entry["resolved_at"] if is_resolved(entry) else None,
             sessions_to_fix=sessions_to_fix(entry),
         )
@@ -209,107 +214,98 @@ def _known(entries: Iterable[Entry]) -> tuple[KnownError, ...]:
     )
 
 
-def _performance(document: Document) -> PerformanceSummary:
-    slow = [entry for entry in document.entries.values() if is_degraded(entry)]
-    return PerformanceSummary(
-        endpoints_tracked=len(document.entries),
-        degraded_since_last=tuple(
-            Degraded(endpoint=entry["endpoint"], was_ms=entry["before_ms"], now_ms=entry["session_ms"])
-            for entry in slow
-        ),
-    )
-
-
-def stats_of(batch: Batch) -> dict[str, Any]:
-    """The fields of `MemoryStats` that the batch knows."""
-    sizes: dict[str, list[int]] = {}
-    for stored in batch.entries.values():
-        sizes.setdefault(stored.name.namespace, []).append(stored.size)
-    counts = {namespace: len(found) for namespace, found in sizes.items()}
-    counts |= {namespace: len(batch.document(namespace).entries) for namespace in DOCUMENTS if namespace in sizes}
-    namespaces = {name: NamespaceStats(entries=counts[name], bytes=sum(sizes[name])) for name in sorted(sizes)}
-    return {
-        "total_bytes": sum(map(sum, sizes.values())),
-        "namespaces": namespaces,
-        "session_count": batch.meta["session_count"],
-        "oldest": min((stored.saved_at for stored in batch.entries.values()), default=None),
-    }
+def stats_of(batch: Batch, **about: Any) -> MemoryStats:
+    """The statistics that the batch knows, with what is said *about* them."""
+    spaces: dict[str, NamespaceStats] = {}
+    for name, entry in sorted(batch.entries.items()):
+        known = spaces.get(name.namespace, NamespaceStats())
+        spaces[name.namespace] = NamespaceStats(entries=known.entries + 1, bytes=known.bytes + entry.size)
+    for namespace in KINDS:
+        if namespace in spaces:
+            count = len(batch.document(namespace).entries)
+            spaces[namespace] = spaces[namespace].evolve(entries=count)
+    return MemoryStats(
+        total_bytes=sum(space.bytes for space in spaces.values()), namespaces=spaces,
+        session_count=batch.meta["session_count"],
+        oldest=min((entry.saved_at for entry in batch.entries.values()), default=None), **about,
+    )  # fmt: skip
 
 
 # The answer of a tool ----------------------------------------------------------------------------------------
 
-
-def bounded(context: SessionContext, preferences: dict[str, Any], most: int = CONTEXT_BYTES) -> dict[str, Any]:
-    """The context for an agent, in at most *most* bytes of JSON: lists are cut, what is left out is counted."""
-    errors, schema, timings = context.error_history, context.api_schema, context.performance
-    lists: dict[str, list[Any]] = {
-        "error_history.unresolved": [_told(error) for error in errors.unresolved],
-        "error_history.resolved_recently": [_told(error) for error in errors.resolved_recently],
-        "performance_baselines.degraded_since_last": [
-            f"{slow.endpoint} (was {slow.was_ms:.0f}ms, now {slow.now_ms:.0f}ms)"
-            for slow in timings.degraded_since_last
-        ],
-        "baselines.names": list(context.baselines.names),
-        "other_namespaces": [(space, _few(keys)) for space, keys in context.other_namespaces.items()],
-        "preferences": [(key, _cut(json.dumps(value))) for key, value in preferences.items()],
-        "notices": [_cut(notice, 300) for notice in context.notices],
-    }
-    whole = {name: len(items) for name, items in lists.items()}
-    while True:
-        answer = _answer(context, schema, lists)
-        left_out = {name: whole[name] - len(items) for name, items in lists.items() if whole[name] > len(items)}
-        if left_out:
-            answer["left_out"] = {name: f"{count} more: {_MORE[name]}" for name, count in left_out.items()}
-        if len(json.dumps(answer, ensure_ascii=False).encode(errors="replace")) <= most or not any(lists.values()):
-            return answer
-        largest = max(lists, key=lambda name: len(json.dumps(lists[name])))
-        lists[largest] = lists[largest][: len(lists[largest]) * 3 // 4]
-
-
+_ALL: Final = 'session_store(action="load", namespace="{}", start=0, limit=50)'
 _MORE: Final = {
-    "error_history.unresolved": 'session_store(action="load", namespace="errors", start=0, limit=50)',
-    "error_history.resolved_recently": 'session_store(action="load", namespace="errors", start=0, limit=50)',
-    "performance_baselines.degraded_since_last": 'session_store(action="load", namespace="performance")',
+    "error_history.unresolved": _ALL.format(ERRORS),
+    "error_history.resolved_recently": _ALL.format(ERRORS),
+    "performance_baselines.degraded_since_last": _ALL.format(PERFORMANCE),
     "baselines.names": 'session_store(action="list", namespace="baselines")',
     "other_namespaces": 'session_store(action="list")',
     "preferences": 'session_store(action="list", namespace="global")',
     "notices": 'session_store(action="stats")',
-}  # fmt: skip
+}
+"""The lists of the answer that may be cut, and how an agent gets the rest of each."""
 
 
-def _answer(context: SessionContext, schema: ApiSchemaSummary, lists: dict[str, list[Any]]) -> dict[str, Any]:
-    noise, performance, errors = context.noise_config, context.performance, context.error_history
-    answer: dict[str, Any] = {
+def bounded(context: SessionContext, preferences: dict[str, Any], most: int = CONTEXT_BYTES) -> dict[str, Any]:
+    """The context for an agent, in at most *most* bytes of JSON: lists are cut, what is left out is counted."""
+    answer = _answer(context, preferences)
+    left_out: dict[str, str] = {}
+    cut: dict[str, int] = {}
+    while len(json.dumps({**answer, "left_out": left_out}, ensure_ascii=False).encode(errors="replace")) > most:
+        sizes = {path: len(json.dumps(_at(answer, path))) for path in _MORE if _at(answer, path)}
+        if not sizes:
+            break
+        path = max(sizes, key=lambda name: sizes[name])
+        items = _at(answer, path)
+        kept = len(items) * 3 // 4
+        cut[path] = cut.get(path, 0) + len(items) - kept
+        left_out[path] = f"{cut[path]} more: {_MORE[path]}"
+        for key in list(items)[kept:] if isinstance(items, dict) else ():
+            del items[key]
+        if isinstance(items, list):
+            del items[kept:]
+    return answer | ({"left_out": left_out} if left_out else {})
+
+
+def _at(answer: dict[str, Any], path: str) -> Any:
+    outer, _, inner = path.partition(".")
+    return answer[outer][inner] if inner else answer.get(outer)
+
+
+def _answer(context: SessionContext, preferences: dict[str, Any]) -> dict[str, Any]:
+    schema, errors, performance = context.api_schema, context.error_history, context.performance
+    coverage = (
+        f"{schema.seen_recently}/{schema.endpoints_known} endpoints observed in last {RECENT_SESSIONS} sessions"
+    )
+    return {
         "project": context.project,
         "session_count": context.session_count,
         "last_session": _second(context.last_session),
         "baselines": {
             "count": context.baselines.count,
-            "names": lists["baselines.names"],
+            "names": list(context.baselines.names),
             "last_validated": _second(context.baselines.last_validated),
         },
         "api_schema": {
             "endpoints_known": schema.endpoints_known,
             "last_updated": _second(schema.last_updated),
-            "coverage": f"{schema.seen_recently}/{schema.endpoints_known} endpoints observed in last "
-            f"{RECENT_SESSIONS} sessions",
+            "coverage": coverage,
         },
-        "noise_config": noise.model_dump(),
+        "noise_config": context.noise_config.model_dump(),
         "error_history": {
             "unresolved_count": len(errors.unresolved),
-            "unresolved": lists["error_history.unresolved"],
-            "resolved_recently": lists["error_history.resolved_recently"],
+            "unresolved": [_told(error) for error in errors.unresolved],
+            "resolved_recently": [_told(error) for error in errors.resolved_recently],
             "hidden_as_noise": errors.hidden_as_noise,
         },
         "performance_baselines": {
             "endpoints_tracked": performance.endpoints_tracked,
-            "degraded_since_last": lists["performance_baselines.degraded_since_last"],
+            "degraded_since_last": [str(slow) for slow in performance.degraded_since_last],
         },
-        "other_namespaces": dict(lists["other_namespaces"]),
-        "preferences": dict(lists["preferences"]),
+        "other_namespaces": {name: _few(keys) for name, keys in context.other_namespaces.items()},
+        "preferences": {key: _cut(json.dumps(value)) for key, value in preferences.items()},
         "persistence": context.persistence,
-    }
-    return answer | ({"notices": lists["notices"]} if lists["notices"] else {})
+    } | ({"notices": [_cut(notice, 300) for notice in context.notices]} if context.notices else {})
 
 
 def _told(error: KnownError) -> dict[str, Any]:

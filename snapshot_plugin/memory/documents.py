@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
-from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory.files import encoded
-from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.names import API_SCHEMA, ERRORS, NOISE, PERFORMANCE
-from snapshot_plugin.memory.shapes import shape_of
-from snapshot_plugin.memory.understand import NAMED_BY, Entry, StoredEntry, moment_in, understand
+from pydantic import model_validator
 
-__all__ = ["DEGRADED", "Document", "is_degraded", "is_resolved", "matching_rule", "sessions_to_fix"]
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE, encoded
+from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
+from snapshot_plugin.memory.limits import MemoryLimits
+from snapshot_plugin.memory.shapes import shape_of
+from snapshot_plugin.memory.understand import StoredEntry, understand
+from snapshot_plugin.model.value import Value
+
+__all__ = [
+    "DEGRADED",
+    "MemoryDocument",
+    "NoiseRule",
+    "is_degraded",
+    "is_resolved",
+    "matching_rule",
+    "sessions_to_fix",
+]
 
 DEGRADED: Final = 1.5
 """An endpoint is degraded when it takes more than this many times as long as in earlier sessions."""
-_FIELD: Final = {ERRORS: "entries", API_SCHEMA: "endpoints", PERFORMANCE: "endpoints", NOISE: "rules"}
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Document:
+class MemoryDocument:
     """The entries of one namespace by name, in the order they were first seen. `around` is kept as it was read."""
 
     namespace: str
@@ -31,51 +42,44 @@ class Document:
     around: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, namespace: str, key: str, raw: Any, at: datetime) -> Document:
+    def read(cls, namespace: str, key: str, raw: Any, at: datetime) -> MemoryDocument:
         """What a file holds, also one that was written by hand. What makes no sense stays in `around`."""
-        document = cls(namespace)
-        if isinstance(raw, dict) and _FIELD[namespace] in raw:
-            document.around = {name: value for name, value in raw.items() if name != _FIELD[namespace]}
-            raw = raw[_FIELD[namespace]]
+        document, kind = cls(namespace), KINDS[namespace]
+        if isinstance(raw, dict) and kind.listed_as in raw:
+            document.around = {name: value for name, value in raw.items() if name != kind.listed_as}
+            raw = raw[kind.listed_as]
         if raw in ({}, [], None):
             return document
         understood = understand(namespace, key, raw, at)
         for entry in understood.entries:
-            document.entries.setdefault(entry[NAMED_BY[namespace]], dict(entry))
+            document.entries.setdefault(entry[kind.named_by], dict(entry))
         if understood.unread:
             document.around["other"] = [*document.around.get("other", ()), *understood.unread]
         return document
 
     def raw(self) -> dict[str, Any]:
         """The document as it is stored."""
-        return {**self.around, _FIELD[self.namespace]: list(self.entries.values())}
+        return {**self.around, KINDS[self.namespace].listed_as: list(self.entries.values())}
 
-    def add(self, entry: Entry, *, session: int, limits: Limits) -> str:
+    def add(self, entry: Entry, *, session: int, limits: MemoryLimits) -> str:
         """Add an entry to what is known of it; return what came of it, in words."""
-        name = entry[NAMED_BY[self.namespace]]
+        name = entry[KINDS[self.namespace].named_by]
         limits.check_name(name)
-        return _ADD[self.namespace](self, name, entry, session, limits)
+        if entry.get("remove") and self.namespace == NOISE:
+            return f"noise rule {name!r}: {'removed' if self.entries.pop(name, None) else 'there was none'}"
+        known = self.entries.get(name)
+        entry, note = _fitted(entry, limits)
+        self.entries[name], line = _ADD[self.namespace](known, entry, session)
+        return f"{line}{note}"
 
-    def resolve(self, fingerprint: str, *, at: str, session: int) -> str:
-        """Mark an error as resolved; `InvalidInput` if there is no such unresolved error."""
-        known = self.entries.get(fingerprint)
-        if known is None or is_resolved(known):
-            there_are = [name for name, entry in self.entries.items() if not is_resolved(entry)]
-            raise InvalidInput(
-                f"there is no unresolved error {fingerprint!r}",
-                hint=f"the unresolved ones are {', '.join(map(repr, there_are[-5:]))}" if there_are else "none is",
-            )
-        known |= {"resolved_at": max(at, known["last_seen"]), "resolved_session": session}
-        return f"error {fingerprint!r}: resolved{_after(known)}"
-
-    def trim(self, limits: Limits, now: datetime) -> int:
+    def trim(self, limits: MemoryLimits, now: datetime) -> int:
         """Let go of entries that are too old or too many; return how many went."""
         before = len(self.entries)
         if self.namespace == ERRORS:
-            self._keep_young("last_seen", limits.error_age, now)
+            self._keep_young("last_seen", now - limits.error_age)
             self._keep_last(limits.errors)
         elif self.namespace == PERFORMANCE:
-            self._keep_young("updated_at", limits.performance_age, now)
+            self._keep_young("updated_at", now - limits.performance_age)
             if len(self.entries) > limits.timings:
                 self.entries = dict(sorted(self.entries.items(), key=lambda item: item[1]["updated_at"]))
                 self._keep_last(limits.timings)
@@ -93,12 +97,8 @@ class Document:
             content = encoded(self.raw())
         return content
 
-    def _keep_young(self, field_name: str, age: Any, now: datetime) -> None:
-        oldest = now - age
-        self.entries = {
-            name: entry for name, entry in self.entries.items()
-            if (moment_in(entry.get(field_name)) or _LONG_AGO) >= oldest
-        }  # fmt: skip
+    def _keep_young(self, time: str, oldest: datetime) -> None:
+        self.entries = {n: e for n, e in self.entries.items() if (moment_in(e.get(time)) or _LONG_AGO) >= oldest}
 
     def _keep_last(self, count: int) -> None:
         for name in list(self.entries)[: max(0, len(self.entries) - count)]:
@@ -114,91 +114,92 @@ class Document:
             method, space, target = rare["endpoint"].rpartition(" ")
             path = f"{method}{space}{urlsplit(target).path.rstrip('/').rpartition('/')[0]}/*"
             merged = {**rare, "endpoint": path, "merged": max(rare.get("merged", 0), 1)}
-            known = self.entries.get(path)
-            self.entries[path] = _merged_endpoint(known, merged) if known else merged
+            self.entries[path] = _merged(self.entries.get(path), merged)
         kept = sorted(self.entries.values(), key=lambda entry: -entry.get("seen", 1))[:most]
         self.entries = {entry["endpoint"]: entry for entry in kept}
 
 
-def _add_error(document: Document, name: str, entry: Entry, session: int, limits: Limits) -> str:
-    known = document.entries.get(name)
-    is_copy = isinstance(entry, StoredEntry) and known is not None and entry["last_seen"] == known["last_seen"]
-    if "message" in entry:
-        entry = {**entry, "message": limits.shortened(entry["message"])}
+def _fitted(entry: Entry, limits: MemoryLimits) -> tuple[Entry, str]:
+    """*entry* with its message and shape within the limits, and a note if the shape had to go."""
+    fitted: Entry = type(entry)(entry)
+    if isinstance(fitted.get("message"), str):
+        fitted["message"] = limits.shortened(fitted["message"])
+    if "shape" in fitted and len(encoded(fitted["shape"])) > limits.shape_bytes:
+        fitted["shape"] = shape_of(fitted["shape"])
+        if len(encoded(fitted["shape"])) > limits.shape_bytes:
+            del fitted["shape"]
+            return fitted, f"; its shape has more than {limits.shape_bytes} bytes and was left out"
+    return fitted, ""
+
+
+def _sum(one: int, other: int) -> int:
+    return one + other
+
+
+_MERGE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "occurrences": _sum, "seen": _sum, "merged": _sum, "filtered": max, "session": max,
+    "first_seen": min, "last_seen": max, "first_session": min,
+}  # fmt: skip
+"""What becomes of a field that both entries have; of others, the newer value stays."""
+
+
+def _merged(known: Entry | None, new: Entry, *, is_copy: bool = False) -> Entry:
+    """*new* added to what is known of it; a copy of what is known counts nothing twice."""
+    known = known or {}
+    both = {name: rule for name, rule in _MERGE.items() if _is_alike(known.get(name), new.get(name))}
+    rules = {name: max if is_copy and rule is _sum else rule for name, rule in both.items()}
+    return {**known, **new, **{name: rule(known[name], new[name]) for name, rule in rules.items()}}
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    return any(isinstance(one, kind) and isinstance(other, kind) for kind in (str, int | float))
+
+
+def _is_copy(known: Entry | None, entry: Entry, time: str) -> bool:
+    return known is not None and isinstance(entry, StoredEntry) and entry[time] == known[time]
+
+
+def _add_error(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
+    name, is_copy = entry["fingerprint"], _is_copy(known, entry, "last_seen")
     if known is None:
-        new = {**entry, "occurrences": max(entry.get("occurrences", 1), 1), "first_session": session}
-        if "resolved_at" in new:
-            new.setdefault("resolved_session", session)
-        document.entries[name] = new | {field: entry[field] for field in ("first_session",) if field in entry}
-        return f"error {name!r}: new{', and resolved' if is_resolved(new) else ''}"
-    count, seen = known.get("occurrences", 1), entry.get("occurrences", 1)
-    was_resolved = is_resolved(known)
-    known |= {key: value for key, value in entry.items() if key not in _ACCUMULATED}
-    known["occurrences"] = max(count, seen) if is_copy else count + seen
-    known["first_seen"] = min(known["first_seen"], entry["first_seen"])
-    known["last_seen"] = max(known["last_seen"], entry["last_seen"])
+        entry = {"first_session": session, **entry, "occurrences": max(entry.get("occurrences", 1), 1)}
     if "resolved_at" in entry and not is_copy:
-        known |= {"resolved_at": max(entry["resolved_at"], known["last_seen"]), "resolved_session": session}
-    state = f"resolved{_after(known)}" if is_resolved(known) else "open again" if was_resolved else "unresolved"
-    return f"error {name!r}: {known['occurrences']} occurrences since {known['first_seen'][:10]}, {state}"
-
-
-_ACCUMULATED: Final = frozenset(
-    {"fingerprint", "first_seen", "last_seen", "occurrences", "resolved_at", "first_session"}
-)
-
-
-def _add_endpoint(document: Document, name: str, entry: Entry, session: int, limits: Limits) -> str:
-    is_copy = isinstance(entry, StoredEntry)
-    entry = {"session": session, **entry}
-    if "shape" in entry and len(encoded(entry["shape"])) > limits.shape_bytes:
-        entry["shape"] = shape_of(entry["shape"])
-        if len(encoded(entry["shape"])) > limits.shape_bytes:
-            del entry["shape"]
-            name_only = f"; its shape has more than {limits.shape_bytes} bytes and was left out"
-            return _add_endpoint(document, name, entry, session, limits) + name_only
-    known = document.entries.get(name)
-    document.entries[name] = _merged_endpoint(known, entry, is_copy=is_copy) if known else entry
-    return f"endpoint {name!r}: seen {document.entries[name].get('seen', 1)} times"
-
-
-def _merged_endpoint(known: Entry, new: Entry, *, is_copy: bool = False) -> Entry:
-    same = is_copy and new["last_seen"] == known["last_seen"]
-    seen = max(known.get("seen", 1), new.get("seen", 1)) if same else known.get("seen", 1) + new.get("seen", 1)
-    merged = known.get("merged", 0) + new.get("merged", 0)
-    return {
-        **known, **new, "seen": seen, "last_seen": max(known["last_seen"], new["last_seen"]),
-        "session": max(known.get("session", 0), new.get("session", 0)), **({"merged": merged} if merged else {}),
-    }  # fmt: skip
-
-
-def _add_timing(document: Document, name: str, entry: Entry, session: int, _limits: Limits) -> str:
-    is_copy = isinstance(entry, StoredEntry)
-    entry = {"session": session, **entry}
-    known = document.entries.get(name)
+        entry = {"resolved_session": session, **entry}
+    merged = _merged(known, entry, is_copy=is_copy)
     if known is None:
-        document.entries[name] = entry
-        return f"timing of {name!r}: {entry['session_ms']:g} ms, the first one"
-    before = (known.get("before_ms", 0.0), known.get("before_samples", 0))
-    old, new = ((each["session_ms"], each.get("session_samples", 1)) for each in (known, entry))
-    if is_copy and entry["updated_at"] == known["updated_at"]:
-        return f"timing of {name!r}: known already"
-    if entry["session"] > known.get("session", 0):  # a new session: what was measured so far is the past
-        document.entries[name] = {**known, **entry, **_past(_mean(before, old))}
-    else:
-        took, samples = _mean(old, new)
-        merged = {"session_ms": took, "session_samples": samples, "session": known.get("session", 0)}
-        given = _past(_mean(before, (entry.get("before_ms", 0.0), entry.get("before_samples", 0))))
-        document.entries[name] = {**known, **entry, **merged, **given}
-    timing = document.entries[name]
-    if not timing.get("before_samples"):
-        return f"timing of {name!r}: {timing['session_ms']:g} ms in this session"
-    judged = "DEGRADED" if is_degraded(timing) else "not degraded"
-    return f"timing of {name!r}: was {timing['before_ms']:g} ms, now {timing['session_ms']:g} ms: {judged}"
+        return merged, f"error {name!r}: new{', and resolved' if is_resolved(merged) else ''}"
+    if "resolved_at" in entry and not is_copy:
+        merged |= {"resolved_at": max(entry["resolved_at"], merged["last_seen"]), "resolved_session": session}
+        return merged, f"error {name!r}: resolved{_after(merged)}"
+    state = "resolved" if is_resolved(merged) else "open again" if is_resolved(known) else "unresolved"
+    since = f"{merged.get('occurrences', 1)} occurrences since {merged['first_seen'][:10]}"
+    return merged, f"error {name!r}: {since}, {state}"
 
 
-def _past(mean: tuple[float, int]) -> Entry:
-    return {"before_ms": mean[0], "before_samples": mean[1]} if mean[1] else {}
+def _add_endpoint(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
+    merged = _merged(known, {"session": session, **entry}, is_copy=_is_copy(known, entry, "last_seen"))
+    return merged, f"endpoint {entry['endpoint']!r}: seen {merged.get('seen', 1)} times"
+
+
+def _add_timing(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
+    timing = f"timing of {entry['endpoint']!r}:"
+    if known is None:
+        return {"session": session, **entry}, f"{timing} {entry['session_ms']:g} ms, the first one"
+    if _is_copy(known, entry, "updated_at"):
+        return known, f"{timing} known already"
+    merged = _merged(known, {"session": session, **entry})
+    old, new, before, given = (
+        (each.get(f"{when}_ms", 0.0), each.get(f"{when}_samples", int(when == "session")))
+        for each, when in ((known, "session"), (entry, "session"), (known, "before"), (entry, "before"))
+    )
+    is_next = entry.get("session", session) > known.get("session", 0)  # what was measured so far is the past
+    past, now = (_mean(before, old), new) if is_next else (_mean(before, given), _mean(old, new))
+    merged |= {"session_ms": now[0], "session_samples": now[1]}
+    if not past[1]:
+        return merged, f"{timing} {now[0]:g} ms in this session"
+    merged |= {"before_ms": past[0], "before_samples": past[1]}
+    judged = "DEGRADED" if is_degraded(merged) else "not degraded"
+    return merged, f"{timing} was {past[0]:g} ms, now {now[0]:g} ms: {judged}"
 
 
 def _mean(*parts: tuple[float, int]) -> tuple[float, int]:
@@ -206,14 +207,8 @@ def _mean(*parts: tuple[float, int]) -> tuple[float, int]:
     return (round(sum(value * count for value, count in parts) / samples, 3) if samples else 0.0), samples
 
 
-def _add_rule(document: Document, name: str, entry: Entry, _session: int, _limits: Limits) -> str:
-    known = document.entries.get(name, {})
-    if entry.pop("remove", False):
-        document.entries.pop(name, None)
-        return f"noise rule {name!r}: {'removed' if known else 'there was none'}"
-    filtered = max(known.get("filtered", 0), entry.get("filtered", 0))
-    document.entries[name] = {**known, **entry} | ({"filtered": filtered} if filtered else {})
-    return f"noise rule {name!r}: in effect"
+def _add_rule(known: Entry | None, entry: Entry, _session: int) -> tuple[Entry, str]:
+    return _merged(known, entry), f"noise rule {entry['pattern']!r}: in effect"
 
 
 _ADD: Final = {ERRORS: _add_error, API_SCHEMA: _add_endpoint, PERFORMANCE: _add_timing, NOISE: _add_rule}
@@ -253,3 +248,22 @@ def _matches(pattern: str, text: str) -> bool:
             return False
         place = found + len(piece)
     return bool(pattern.strip("*"))
+
+
+class NoiseRule(Value):
+    """What is not worth looking at: any text that contains `pattern`, in which ``*`` stands for anything."""
+
+    _refused_as: ClassVar[type[InvalidInput]] = InvalidInput
+    pattern: str
+    auto: bool = False
+    reason: str | None = None
+    filtered: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_text(cls, data: Any) -> Any:
+        return {"pattern": data} if isinstance(data, str) else data
+
+    def matches(self, text: str) -> bool:
+        """Whether *text* is noise by this rule."""
+        return _matches(self.pattern, text)

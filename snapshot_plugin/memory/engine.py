@@ -13,42 +13,40 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from snapshot_plugin.errors import Damaged, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
-from snapshot_plugin.memory.batch import META, Batch, Change, Persistence, Saved
-from snapshot_plugin.memory.files import MemoryFiles, Scan, encoded
-from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.lock import WriterLock
-from snapshot_plugin.memory.names import NOISE, Name
+from snapshot_plugin.memory.batch import META, Batch, MemoryChange, Outcome, Persistence
+from snapshot_plugin.memory.files import NOISE, MemoryFiles, Name, Scan, encoded
+from snapshot_plugin.memory.kinds import moment_in
+from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
-from snapshot_plugin.memory.understand import moment_in
-from snapshot_plugin.memory.usage import ProjectSizes
+from snapshot_plugin.memory.sharing import WriterLock
+from snapshot_plugin.memory.state import ProjectSizes
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["MemoryEngine", "Outcome"]
+__all__ = ["MemoryEngine"]
 
 PENDING: Final = ".pending"
 _MOST_KEPT: Final = 100
-Outcome = Saved | SnapshotError
-"""What came of a change: its receipt, or why it was refused."""
+_CHANGES: Final = TypeAdapter(list[MemoryChange])
 
 
 class MemoryEngine:
     """Reads and writes a project's memory. `close` it at the end."""
 
-    def __init__(self, project: Path, *, limits: Limits, sizes: ProjectSizes, clock: Clock) -> None:
+    def __init__(self, project: Path, *, limits: MemoryLimits, sizes: ProjectSizes, clock: Clock) -> None:
         self.project, self.limits, self.clock = project, limits, clock
         self.files = MemoryFiles(project)
         self.lock = WriterLock(self.files)
         self.session = 0
-        self.queue: list[Change] = []
+        self.queue: list[MemoryChange] = []
         """Changes that are not on disk: observations until the next flush, and what the disk refused.
 
         Any thread may append; only this class removes.
         """
-        self.handed_over: dict[str, list[Change]] = {}
-        """Changes in ``.pending`` that the writer has not taken yet, by the name of their file."""
         self.persistence: Persistence = "disk"
         self.noise: dict[str, Any] = {}
         self._why = ""
@@ -64,9 +62,8 @@ class MemoryEngine:
         """The memory as it is, with the changes that are not written yet."""
         with self._guard:
             batch = self._batch(self._scan())
-            self._forget_taken()
-            for change in (*self.queue, *(each for changes in self.handed_over.values() for each in changes)):
-                _applied(batch, change)
+            for change in (*self.queue, *(change for group in self._pending().values() for change in group)):
+                batch.apply(change)
             self.noise = batch.document(NOISE).entries
             self._set_aside(batch.damaged)
             return batch
@@ -75,7 +72,7 @@ class MemoryEngine:
         """An entry's data; `NotFound`, or `SnapshotCorrupted` for a damaged file, which is then set aside."""
         with self._guard:
             try:
-                if not self.queue and not self.handed_over:
+                if not self.queue and not self._waiting():
                     with contextlib.suppress(NotFound):  # it may be named by hand, or be inside a document
                         return self.files.read(name.path)
                 return self.view().load(name)
@@ -91,7 +88,7 @@ class MemoryEngine:
 
     # Writing -----------------------------------------------------------------------------------------------
 
-    def write(self, changes: Sequence[Change]) -> list[Outcome]:
+    def write(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
         """Apply *changes*, and all that wait to be written. On disk when it returns.
 
         Raises:
@@ -106,7 +103,7 @@ class MemoryEngine:
             except StoreUnavailable as error:
                 self.keep(changes, error)
                 raise
-            refused = [change for change in changes if change.namespace in failed]
+            refused = [change for change in changes if change.is_among(failed)]
             why = next(iter(failed.values()), None)
             if why is not None and (refused or not changes):
                 self.keep(refused, why)
@@ -115,14 +112,14 @@ class MemoryEngine:
             self._why = f"{len(self.queue)} changes are kept in memory only: {why.message}" if why else ""
             return outcomes
 
-    def keep(self, changes: Sequence[Change], error: StoreUnavailable) -> None:
+    def keep(self, changes: Sequence[MemoryChange], error: StoreUnavailable) -> None:
         """Keep changes in memory because the disk refuses them."""
         self.queue += [change for change in changes if change.op != "end"]
         self.persistence = "memory"
         self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
         self.view()  # what was kept is in effect
 
-    def hand_over(self, changes: Sequence[Change]) -> str:
+    def hand_over(self, changes: Sequence[MemoryChange]) -> str:
         """Put changes, and the queue before them, where the writer finds them; return their name.
 
         Raises as `write`.
@@ -136,14 +133,12 @@ class MemoryEngine:
                 self.keep(changes, error)
                 raise
             del self.queue[:queued]
-            self.handed_over[name] = group
             return name
 
     def is_taken(self, name: str, writer: str) -> bool:
         """Whether the writer has taken handed-over changes; if not, say that they wait for it."""
         with self._guard:
-            self._forget_taken()
-            waits = name in self.handed_over
+            waits = name in self._waiting()
             self.persistence = "read-only" if waits else "disk"
             self._why = (
                 f"read-only: {writer}; saves are kept in .asnap/.pending and delivered later" if waits else ""
@@ -164,7 +159,7 @@ class MemoryEngine:
     def _become_writer(self) -> None:
         try:
             self.files.sweep()
-            if META[0] not in self.files.names(""):
+            if META[0] not in self.files.names():
                 ignore_in_git(self.project, self.files)
         except StoreUnavailable:
             self.lock.release()
@@ -172,29 +167,27 @@ class MemoryEngine:
         except OSError as error:
             self._notices.append(f".asnap/ could not be added to .gitignore: {error.strerror}")
 
-    def _write(self, changes: Sequence[Change]) -> tuple[list[Outcome], dict[str, StoreUnavailable]]:
+    def _write(self, changes: Sequence[MemoryChange]) -> tuple[list[Outcome], dict[str, StoreUnavailable]]:
         """Apply everything in one batch; return what came of *changes*, and the namespaces the disk refused."""
-        scan = self._scan()
-        batch = self._batch(scan)
-        waiting = {"": self.queue[:], **self._pending()}
-        earlier = {name: [_applied(batch, each) for each in group] for name, group in waiting.items()}
-        outcomes = [_applied(batch, change) for change in changes]
-        if any(change.op == "begin" for change in changes):
-            batch.expire()
-        trimmed = batch.finish()
+        batch = self._batch(self._scan())
+        groups = {"": self.queue[:], **self._pending(), "now": list(changes)}
+        outcomes = {name: [batch.apply(change) for change in group] for name, group in groups.items()}
+        batch.finish()
         self._set_aside(batch.damaged)
-        failed = batch.commit(scan)
-        for name, group in waiting.items():
-            self._settle(name, [_final(batch, trimmed, each) for each in earlier[name]], group, failed)
+        failed = batch.commit()
+        final = {name: [batch.final(outcome) for outcome in group] for name, group in outcomes.items()}
+        del groups["now"]
+        for name, group in groups.items():
+            self._settle(name, final[name], group, failed)
         self.noise = batch.document(NOISE).entries
         self._sizes.note(batch.total)
-        return [_final(batch, trimmed, outcome) for outcome in outcomes], failed
+        return final["now"], failed
 
     def _settle(
-        self, name: str, outcomes: list[Outcome], group: list[Change], failed: dict[str, StoreUnavailable]
+        self, name: str, outcomes: list[Outcome], group: list[MemoryChange], failed: dict[str, StoreUnavailable]
     ) -> None:
         """Forget changes that waited and are written now; keep those that are not."""
-        left = [change for change in group if change.namespace in failed]
+        left = [change for change in group if change.is_among(failed)]
         for outcome in outcomes:
             if isinstance(outcome, SnapshotError):
                 self._notice(f"a change that waited was refused: {outcome.message}")
@@ -203,23 +196,25 @@ class MemoryEngine:
         elif not left:
             self._delivered = dict([*self._delivered.items(), (name, outcomes)][-_MOST_KEPT:])
             self.files.delete((PENDING, f"{name}.json"))
-            self.handed_over.pop(name, None)
 
-    def _pending(self) -> dict[str, list[Change]]:
-        found: dict[str, list[Change]] = {}
-        for file in self.files.names(PENDING):
-            path = (PENDING, file)
-            if file.endswith(".json"):
-                try:
-                    found[file.removesuffix(".json")] = [Change(**each) for each in self.files.read(path)]
-                except (Damaged, TypeError):
-                    self._notice(f"a change in .pending is damaged; it is kept as {self.files.set_aside(path)}")
+    def _pending(self) -> dict[str, list[MemoryChange]]:
+        found: dict[str, list[MemoryChange]] = {}
+        for name in self._waiting():
+            path = (PENDING, f"{name}.json")
+            try:
+                found[name] = _CHANGES.validate_python(self.files.read(path))
+            except NotFound:
+                pass  # the writer has just taken it
+            except (Damaged, ValueError):
+                kept = f"; it is kept as {self.files.set_aside(path)}" if self.lock.is_held else ""
+                self._notice(f"a change in .pending is damaged{kept}")
         return found
 
-    def _forget_taken(self) -> None:
-        if self.handed_over:
-            waiting = self.files.names(PENDING)
-            self.handed_over = {name: each for name, each in self.handed_over.items() if f"{name}.json" in waiting}
+    def _waiting(self) -> list[str]:
+        try:
+            return [file.removesuffix(".json") for file in self.files.names(PENDING) if file.endswith(".json")]
+        except StoreUnavailable:
+            return []
 
     # Inside ------------------------------------------------------------------------------------------------
 
@@ -229,7 +224,7 @@ class MemoryEngine:
         except StoreUnavailable:
             if self.lock.is_held:
                 raise
-            scan = Scan({}, 0, ())
+            scan = Scan({})
         self._problems = scan.problems
         return scan
 
@@ -263,20 +258,6 @@ class MemoryEngine:
     def _notice(self, text: str) -> None:
         if text not in self._notices:
             self._notices.append(text)
-
-
-def _applied(batch: Batch, change: Change) -> Outcome:
-    try:
-        return batch.apply(change)
-    except SnapshotError as error:
-        return error
-
-
-def _final(batch: Batch, trimmed: dict[str, int], outcome: Outcome) -> Outcome:
-    if isinstance(outcome, SnapshotError):
-        return outcome
-    gone = trimmed.get(outcome.namespace, 0)
-    return batch.refused.get(outcome.namespace) or (outcome.evolve(trimmed=gone) if gone else outcome)
 
 
 def _checked_meta(raw: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The files of a memory: one JSON file per entry, replaced whole, private to the user.
+"""The files of a memory: what entries are called, and one JSON file for each, replaced whole, private to the user.
 
 Every directory and file is opened by component, relative to its parent, without following links, and only if it
 belongs to this user. So nothing in a cloned repository can point the memory at files outside the project.
@@ -16,14 +16,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, StoreUnavailable
-from snapshot_plugin.memory.names import GLOBAL, Name, name_in_file
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId, NotFound, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.files import disk_errors, sync_all, write_all
 
-__all__ = ["DIRECTORY", "MemoryFiles", "Scan", "Stored", "encoded", "open_directory"]
+__all__ = [
+    "API_SCHEMA", "BASELINES", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE", "PERFORMANCE", "SUFFIX",
+    "MemoryEntry", "MemoryFiles", "Name", "Scan", "encoded", "name_in_file", "name_of", "namespace_of",
+]  # fmt: skip
 
 DIRECTORY: Final = ".asnap"
 DAMAGED: Final = ".damaged"
+SUFFIX: Final = ".json"
+DEFAULT: Final = "default"
+BASELINES: Final = "baselines"
+NOISE: Final = "noise"
+API_SCHEMA: Final = "api_schema"
+ERRORS: Final = "errors"
+PERFORMANCE: Final = "performance"
+GLOBAL: Final = "global"
+"""Preferences of the user that hold in every project. They are stored outside the project."""
+
+_SAME: Final = {
+    "error_history": ERRORS, "baseline": BASELINES, "noise_config": NOISE, "performance_baselines": PERFORMANCE,
+    "_global": GLOBAL,
+}  # fmt: skip
+_RESERVED: Final = frozenset({"meta.json", "*"})
 _PRETTY: Final = 64 * 1024
 _LARGEST: Final = 16 * 1024 * 1024
 """No entry comes near this size; a larger file that somebody put there is not read into memory."""
@@ -32,7 +51,61 @@ _UNFINISHED: Final = 3600.0
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Stored(NamedTuple):
+class Name(NamedTuple):
+    """An entry's namespace and key, as `name_of` checks them."""
+
+    namespace: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.key}"
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """The directory and the file a new entry gets, below the memory's directory."""
+        return dirname_of(self.namespace), f"{dirname_of(self.key)}{SUFFIX}"
+
+
+def namespace_of(text: str | None) -> str:
+    """The namespace that *text* means: ``default`` for None, ``errors`` for ``error_history``; `InvalidInput`."""
+    named = _checked("namespace", DEFAULT if text is None else text)
+    return _SAME.get(named, named)
+
+
+def name_of(namespace: str | None, key: str) -> Name:
+    """The entry *key* of *namespace*; `InvalidInput` if one cannot be a file name or holds a secret."""
+    return Name(namespace_of(namespace), _checked("key", key))
+
+
+def name_in_file(directory: str, file: str) -> Name | None:
+    """The entry a file is, also when a person named it; None for a file that is no entry."""
+    namespace, key = _decoded(directory), _decoded(file.removesuffix(SUFFIX))
+    if not file.endswith(SUFFIX) or namespace is None or key is None:
+        return None
+    return Name(_SAME.get(namespace, namespace), key)
+
+
+def _decoded(file: str) -> str | None:
+    return session_id_of(file) or (
+        file if file.isprintable() and file.strip() and not file.startswith(".") else None
+    )
+
+
+def _checked(what: str, name: str) -> str:
+    if name in _RESERVED:
+        raise InvalidInput(f"the {what} {name!r} is reserved", hint="choose another name")
+    try:
+        if session_id_of(dirname_of(name)) != name:
+            raise InvalidInput(f"the {what} {name:.60}… is too long for a file name", hint="choose a shorter one")
+    except InvalidSessionId as error:
+        reason = error.message.partition(": ")[2]
+        raise InvalidInput(f"the {what} {name!r:.60} cannot be a file name: {reason}", hint=error.hint) from None
+    if not redact(name)[1].is_empty:
+        raise InvalidInput(f"the {what} holds a secret, and names are stored as they are", hint="choose another")
+    return name
+
+
+class MemoryEntry(NamedTuple):
     """An entry on disk: where it is, and what eviction has to know about it."""
 
     name: Name
@@ -44,9 +117,9 @@ class Stored(NamedTuple):
 class Scan(NamedTuple):
     """Every entry, the bytes that are no entries, and what is there but not read."""
 
-    entries: dict[Name, Stored]
-    overhead: int
-    problems: tuple[str, ...]
+    entries: dict[Name, MemoryEntry]
+    overhead: int = 0
+    problems: tuple[str, ...] = ()
 
 
 def encoded(data: Any) -> bytes:
@@ -84,15 +157,16 @@ class MemoryFiles:
                     raw = _content(parent, path[-1], shown)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFound(f"the project memory has no {shown}") from None
+        if len(raw) > _LARGEST:
+            raise SnapshotCorrupted(f"{shown} is damaged: it has more than {_LARGEST} bytes")
         try:
-            return json.loads(raw) if len(raw) <= _LARGEST else _too_large()
+            return json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise SnapshotCorrupted(f"{shown} is damaged: {error}") from None
 
     def write(self, path: tuple[str, ...], data: bytes) -> None:
         """Replace a file, durably: a crash leaves the old content or the new."""
-        shown = "/".join(path)
-        with disk_errors(f"writing {shown}"), self._opened(*path[:-1], make=True) as parent:
+        with disk_errors(f"writing {'/'.join(path)}"), self._opened(*path[:-1], make=True) as parent:
             temporary = f"{path[-1]}.{os.getpid()}.tmp"
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=parent)
@@ -136,19 +210,17 @@ class MemoryFiles:
             sync_all(aside)
         return f"{self._name}/{DAMAGED}/{free}"
 
-    def clear(self, entries: dict[Name, Stored]) -> None:
+    def clear(self, entries: dict[Name, MemoryEntry]) -> None:
         """Remove entries, damaged files, and directories that are then empty."""
-        for stored in entries.values():
-            self.delete(stored.path)
-        for file in self.names(DAMAGED):
-            self.delete((DAMAGED, file))
-        directories = {stored.path[0] for stored in entries.values()} | {DAMAGED}
+        for path in [*(entry.path for entry in entries.values()), *((DAMAGED, n) for n in self.names(DAMAGED))]:
+            self.delete(path)
+        directories = {entry.path[0] for entry in entries.values()} | {DAMAGED}
         with disk_errors(f"clearing {self._name}"), self._opened() as top:
             for directory in directories:
                 with contextlib.suppress(OSError):  # not empty: it holds files that are no entries
                     os.rmdir(directory, dir_fd=top)
 
-    def names(self, directory: str) -> list[str]:
+    def names(self, directory: str = "") -> list[str]:
         """The files in one directory (``""``: the top), in order; none if there is no such directory."""
         with disk_errors(f"looking into {directory}"):
             try:
@@ -159,7 +231,7 @@ class MemoryFiles:
 
     def scan(self) -> Scan:
         """Look at every entry without opening it. Links, foreign files and other files are reported, not read."""
-        entries: dict[Name, Stored] = {}
+        entries: dict[Name, MemoryEntry] = {}
         problems: list[str] = []
         overhead = 0
         with disk_errors(f"looking through {self._name}"), contextlib.suppress(FileNotFoundError):
@@ -170,8 +242,8 @@ class MemoryFiles:
                         overhead += about.st_size
                     elif not item.name.startswith("."):
                         problems += self._scan_namespace(item.name, about, entries)
-            for file in self._sizes(DAMAGED):
-                overhead += file
+            with self._opened(DAMAGED) as aside:
+                overhead += sum(item.stat(follow_symlinks=False).st_size for item in os.scandir(aside))
         return Scan(entries, overhead, tuple(problems[:20]))
 
     def sweep(self) -> None:
@@ -195,54 +267,48 @@ class MemoryFiles:
 
     def is_same_file(self, name: str, fd: int) -> bool:
         """Whether *fd* is still the file *name* of the directory."""
-        try:
-            with self._opened() as top:
-                return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=top, follow_symlinks=False))
-        except OSError:
-            return False
+        with contextlib.suppress(OSError), self._opened() as top:
+            return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=top, follow_symlinks=False))
+        return False
 
-    def _scan_namespace(self, directory: str, about: os.stat_result, entries: dict[Name, Stored]) -> Iterator[str]:
+    def _scan_namespace(
+        self, directory: str, about: os.stat_result, entries: dict[Name, MemoryEntry]
+    ) -> Iterator[str]:
         why = _unusable(about)
         if why or not stat.S_ISDIR(about.st_mode):
             yield f"{self._name}/{directory!a} is not read: {why or 'it is neither a file nor a directory'}"
             return
         with self._opened(directory) as fd, os.scandir(fd) as found:
             for item in found:
-                problem = self._scan_file(directory, item, entries)
-                if problem:
-                    yield f"{self._name}/{directory!a}/{item.name!a} is not read: {problem}"
+                file, why = self._scan_file(directory, item, entries)
+                if why:
+                    yield f"{self._name}/{directory!a}/{file!a} is not read: {why}"
 
-    def _scan_file(self, directory: str, item: os.DirEntry[str], entries: dict[Name, Stored]) -> str | None:
-        about = item.stat(follow_symlinks=False)
+    def _scan_file(
+        self, directory: str, item: os.DirEntry[str], entries: dict[Name, MemoryEntry]
+    ) -> tuple[str, str | None]:
+        """Add one file to *entries*; or say which file is not read, and why."""
         if item.name.endswith(".tmp"):
-            return None
-        why = _unusable(about)
-        if why or not stat.S_ISREG(about.st_mode):
-            return why or "it is not a plain file"
+            return item.name, None
+        about = item.stat(follow_symlinks=False)
+        why = _unusable(about) or (None if stat.S_ISREG(about.st_mode) else "it is not a plain file")
         name = name_in_file(directory, item.name)
-        if name is None:
-            return "entries are files that end in .json, with a name that can be printed"
+        if why or name is None:
+            return item.name, why or "entries are files that end in .json, with a name that can be printed"
         if (name.namespace == GLOBAL) is (self._name == DIRECTORY):
-            return "the namespace global is kept for all projects, outside of them"
-        stored = Stored(name, (directory, item.name), about.st_size, datetime.fromtimestamp(about.st_mtime, UTC))
-        other = entries.setdefault(name, stored)
-        if other is stored:
-            return None
-        if stored.path == name.path:  # the name the memory itself would give wins
-            entries[name], stored = stored, other
-        return f"{'/'.join(entries[name].path)} is the same entry"
-
-    def _sizes(self, directory: str) -> list[int]:
-        with contextlib.suppress(FileNotFoundError), self._opened(directory) as fd:
-            return [item.stat(follow_symlinks=False).st_size for item in os.scandir(fd)]
-        return []
+            return item.name, "the namespace global is kept for all projects, outside of them"
+        saved_at = datetime.fromtimestamp(about.st_mtime, UTC)
+        other, entry = entries.get(name), MemoryEntry(name, (directory, item.name), about.st_size, saved_at)
+        if other is None or entry.path == name.path:  # the name the memory itself would give wins
+            entries[name], entry = entry, other or entry
+        return entry.path[-1], f"{entries[name].path[-1]} is the same entry" if other else None
 
     @contextlib.contextmanager
     def _opened(self, *parts: str, make: bool = False) -> Iterator[int]:
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in (self._name, *parts):
-                inner = open_directory(fd, part, make=make)
+                inner = _open_directory(fd, part, make=make)
                 os.close(fd)
                 fd = inner
             yield fd
@@ -250,7 +316,7 @@ class MemoryFiles:
             os.close(fd)
 
 
-def open_directory(parent: int, name: str, *, make: bool = False) -> int:
+def _open_directory(parent: int, name: str, *, make: bool) -> int:
     """A descriptor of the directory *name*: no link, of this user, entered by nobody else; `StoreUnavailable`."""
     if make:
         with contextlib.suppress(FileExistsError):
@@ -279,7 +345,3 @@ def _content(parent: int, file: str, shown: str) -> bytes:
         raise StoreUnavailable(f"{shown} is not read: {why}", hint="remove it")
     with os.fdopen(os.open(file, _READ, dir_fd=parent), "rb") as stream:
         return stream.read(_LARGEST + 1)
-
-
-def _too_large() -> Any:
-    raise ValueError(f"it has more than {_LARGEST} bytes")

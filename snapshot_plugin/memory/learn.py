@@ -10,21 +10,22 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.batch import Change
+from snapshot_plugin.memory.batch import MemoryChange
 from snapshot_plugin.memory.engine import MemoryEngine
-from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.lock import HeldElsewhere
-from snapshot_plugin.memory.names import DOCUMENTS, ERRORS
+from snapshot_plugin.memory.files import ERRORS
+from snapshot_plugin.memory.kinds import KINDS
+from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import find_project
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.usage import ProjectSizes
+from snapshot_plugin.memory.sharing import HeldElsewhere
+from snapshot_plugin.memory.state import ProjectSizes
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["ErrorLearner", "error_in"]
@@ -32,6 +33,7 @@ __all__ = ["ErrorLearner", "error_in"]
 INTERVAL: Final = 2.0
 _MOST_CALLS: Final = 1000
 _LONGEST: Final = 2000
+_SAID: Final = ("error", "message", "stderr", "output")
 _log = logging.getLogger(__name__)
 
 
@@ -40,14 +42,18 @@ def error_in(update: Mapping[str, Any], title: str | None = None) -> dict[str, A
     if update.get("status") != "failed":
         return None
     title = str(update.get("title") or title or update.get("kind") or "a tool call")
-    said = "\n".join(filter(None, map(_text, update.get("content") or ())))[:_LONGEST].strip()
+    blocks = update.get("content")
+    texts = [_text(block, "content", "text") for block in (blocks if isinstance(blocks, Sequence) else ())]
+    output = update.get("rawOutput")  # some agents say it only there
+    raw = output if isinstance(output, str) else next(filter(None, (_text(output, name) for name in _SAID)), "")
+    said = ("\n".join(filter(None, texts)) or raw)[:_LONGEST].strip()
     return {"message": said or f"{title} failed", "tool": title[:200], "source_of_error": "tool call"}
 
 
-def _text(block: Any) -> str:
-    content = block.get("content") if isinstance(block, Mapping) else None
-    text = content.get("text") if isinstance(content, Mapping) else None
-    return text if isinstance(text, str) else ""
+def _text(value: Any, *path: str) -> str:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else ""
 
 
 class ErrorLearner:
@@ -84,8 +90,8 @@ class ErrorLearner:
         if found is None or engine is None:
             return False
         clean, _ = without_secrets(found)
-        document = DOCUMENTS[ERRORS]
-        engine.queue.append(Change("save", *document, clean, engine.session, rfc3339(self._clock())))
+        now = rfc3339(self._clock())
+        engine.queue.append(MemoryChange("save", *KINDS[ERRORS].document, clean, engine.session, now))
         return True
 
     def flush(self) -> None:
@@ -124,7 +130,7 @@ class ErrorLearner:
             return None
         known = next((engine for engine in self._engines.values() if engine and engine.project == project), None)
         sizes = ProjectSizes(self._state / "projects", project)
-        engine = known or MemoryEngine(project, limits=Limits(), sizes=sizes, clock=self._clock)
+        engine = known or MemoryEngine(project, limits=MemoryLimits(), sizes=sizes, clock=self._clock)
         engine.session = engine.session or engine.view().meta["session_count"]
         return engine
 

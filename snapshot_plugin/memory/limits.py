@@ -7,13 +7,13 @@ from datetime import timedelta
 
 from snapshot_plugin.errors import LimitExceeded
 
-__all__ = ["Limits"]
+__all__ = ["MemoryLimits"]
 
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class MemoryLimits:
     """Sizes in bytes, and how many of each kind are kept.
 
     Names, messages and shapes are bounded so that a full document fits into one entry.
@@ -35,38 +35,27 @@ class Limits:
 
     def check_entry(self, name: str, size: int) -> None:
         """Raise `LimitExceeded` for an entry that is too large."""
-        if size > self.entry_bytes:
-            raise LimitExceeded(
-                f"{name} would have {size} bytes; an entry may have {self.entry_bytes}",
-                hint="store less of it, or split it over several keys",
-            )
+        _refuse(size, self.entry_bytes, f"{name} would have", "store less of it, or split it over several keys")
 
     def check_total(self, name: str, project: int, elsewhere: int) -> None:
         """Raise `LimitExceeded` when this project, or all projects together, would hold too much with *name*."""
-        if project > self.project_bytes:
-            raise LimitExceeded(
-                f"with {name} this project's memory would have {project} bytes; it may have {self.project_bytes}",
-                hint="session_store(action='stats') shows what is large; delete what is not needed",
-            )
-        if project + elsewhere > self.all_projects_bytes:
-            raise LimitExceeded(
-                f"with {name} the memories of all projects would have {project + elsewhere} bytes; "
-                f"they may have {self.all_projects_bytes}",
-                hint="delete entries here, or the .asnap directory of a project you no longer need",
-            )
+        _refuse(
+            project, self.project_bytes, f"with {name} this project's memory would have",
+            "session_store(action='stats') shows what is large; delete what is not needed",
+        )  # fmt: skip
+        _refuse(
+            project + elsewhere, self.all_projects_bytes, f"with {name} the memories of all projects would have",
+            "delete entries here, or the .asnap directory of a project you no longer need",
+        )  # fmt: skip
 
     def check_name(self, name: str) -> None:
         """Raise `LimitExceeded` for the name of an error or endpoint that is too long."""
-        if len(name.encode(errors="surrogatepass")) > self.name_bytes:
-            raise LimitExceeded(f"{name[:60]!r}… has more than {self.name_bytes} bytes", hint="use a shorter name")
+        size = len(name.encode(errors="surrogatepass"))
+        _refuse(size, self.name_bytes, f"the name {name[:60]!r}… has", "use a shorter name")
 
     def check_shape(self, name: str, size: int) -> None:
         """Raise `LimitExceeded` for the description of an endpoint that is too long."""
-        if size > self.shape_bytes:
-            raise LimitExceeded(
-                f"the shape of {name} has {size} bytes; it may have {self.shape_bytes}",
-                hint="describe names and types, not values",
-            )
+        _refuse(size, self.shape_bytes, f"the shape of {name} has", "describe names and types, not values")
 
     def shortened(self, message: str) -> str:
         """*message*, cut with a mark where it is too long to be kept."""
@@ -74,3 +63,8 @@ class Limits:
         if len(data) <= self.message_bytes:
             return message
         return f"{data[: self.message_bytes].decode(errors='ignore')}…"
+
+
+def _refuse(size: int, most: int, what: str, hint: str) -> None:
+    if size > most:
+        raise LimitExceeded(f"{what} {size} bytes, of at most {most}", hint=hint)

@@ -34,33 +34,29 @@ import anyio.to_thread
 from snapshot_plugin.errors import NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.batch import Change, Persistence, Saved
+from snapshot_plugin.memory.batch import MemoryChange, Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
-from snapshot_plugin.memory.documents import matching_rule
+from snapshot_plugin.memory.documents import NoiseRule, matching_rule
 from snapshot_plugin.memory.engine import MemoryEngine
-from snapshot_plugin.memory.files import encoded
-from snapshot_plugin.memory.limits import Limits
-from snapshot_plugin.memory.names import (
+from snapshot_plugin.memory.files import (
     API_SCHEMA,
     BASELINES,
-    DOCUMENTS,
     ERRORS,
     GLOBAL,
     NOISE,
     PERFORMANCE,
     Name,
+    encoded,
     name_of,
     namespace_of,
-)
-from snapshot_plugin.memory.place import Place, find_project
-from snapshot_plugin.memory.preferences import Preferences
+)  # fmt: skip
+from snapshot_plugin.memory.kinds import KINDS, moment_in
+from snapshot_plugin.memory.limits import MemoryLimits
+from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.records import Baseline, NoiseRule
-from snapshot_plugin.memory.shapes import Difference, differences, with_shapes
+from snapshot_plugin.memory.shapes import Baseline, Difference, differences, with_shapes
 from snapshot_plugin.memory.sharing import Doorbell
-from snapshot_plugin.memory.understand import moment_in
-from snapshot_plugin.memory.usage import ProjectSizes
-from snapshot_plugin.model.frozen import freeze
+from snapshot_plugin.memory.state import Preferences, ProjectSizes
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
@@ -75,7 +71,7 @@ class ProjectMemory:
     """One session's access to its project's memory. An async context manager; use it from one event loop.
 
     Args:
-        start: a directory of the project, whose root is then looked for (`find_project`), or a `Place`.
+        start: a directory of the project, whose root is then looked for (`find_project`), or a `ProjectPlace`.
         limits: how much may be stored.
         flush_interval: seconds between two flushes of what is collected.
         state: where the sizes of all projects and ``global`` are kept; default: the user's state directory.
@@ -85,18 +81,18 @@ class ProjectMemory:
 
     def __init__(
         self,
-        start: str | os.PathLike[str] | Place = ".",
+        start: str | os.PathLike[str] | ProjectPlace = ".",
         *,
-        limits: Limits | None = None,
+        limits: MemoryLimits | None = None,
         flush_interval: float = FLUSH_INTERVAL,
         state: Path | None = None,
         clock: Clock = utc_now,
         lazy: bool = False,
     ) -> None:
-        self.place = start if isinstance(start, Place) else find_project(start)
+        self.place = start if isinstance(start, ProjectPlace) else find_project(start)
         self.session_count = 0
         """Which session of the project this is."""
-        self._limits = limits or Limits()
+        self._limits = limits or MemoryLimits()
         self._interval, self._clock, self._lazy = flush_interval, clock, lazy
         state = state or user_state_dir(os.environ)
         sizes = ProjectSizes(state / "projects", self.project)
@@ -181,9 +177,9 @@ class ProjectMemory:
         await self._begin()
         return await anyio.to_thread.run_sync(work)
 
-    def _change(self, op: Any, name: Name | None = None, data: Any = None) -> Change:
+    def _change(self, op: Any, name: Name | None = None, data: Any = None) -> MemoryChange:
         namespace, key = name or ("", "")
-        return Change(op, namespace, key, data, self.session_count, rfc3339(self._clock()))
+        return MemoryChange(op, namespace, key, data, self.session_count, rfc3339(self._clock()))
 
     async def _submit(self, op: str, name: Name | None = None, data: Any = None) -> Saved:
         await self._begin()
@@ -229,9 +225,9 @@ class ProjectMemory:
         name = name_of(namespace, key)
         clean, redacted = await self._run(lambda: without_secrets(data))
         if name.namespace == GLOBAL:
-            saved = await self._run(lambda: self._preferences.save(key, clean))
-        else:
-            saved = await self._submit("save", name, clean)
+            size = await self._run(lambda: self._preferences.save(key, clean))
+            return Saved(namespace=GLOBAL, key=key, bytes=size, redacted=redacted)
+        saved = await self._submit("save", name, clean)
         return saved.evolve(redacted={**redacted, **saved.redacted})
 
     async def load(self, namespace: str | None, key: str) -> Any:
@@ -276,10 +272,9 @@ class ProjectMemory:
         """How much is stored, by namespace."""
 
         def work() -> MemoryStats:
-            known = stats_of(self._engine.view())
-            return MemoryStats(
-                project=str(self.project), limit_bytes=self._limits.project_bytes, persistence=self.persistence,
-                other_projects_bytes=self._other_projects(), notices=self.notices, **known,
+            return stats_of(
+                self._engine.view(), project=str(self.project), limit_bytes=self._limits.project_bytes,
+                other_projects_bytes=self._other_projects(), persistence=self.persistence, notices=self.notices,
             )  # fmt: skip
 
         return await self._run(work)
@@ -294,13 +289,10 @@ class ProjectMemory:
 
     def peek(self) -> SessionContext:
         """The context without being a session: nothing is counted or written. Blocks for a moment."""
-        batch = self._engine.view()
-        session = batch.meta["session_count"]
-        known = context_of(
-            batch, project=str(self.project), session=session, limits=self._limits, now=self._clock()
-        )
-        return SessionContext(
-            **known, last_session=moment_in(self._previous), preferences=tuple(self._preferences.keys()),
+        view = self._engine.view()
+        return context_of(
+            view, limits=self._limits, now=self._clock(), project=str(self.project),
+            last_session=moment_in(self._previous), preferences=tuple(self._preferences.keys()),
             persistence=self.persistence, notices=self.notices,
         )  # fmt: skip
 
@@ -334,12 +326,13 @@ class ProjectMemory:
             ) from error
         if isinstance(stored, dict) and set(stored) <= {"name", "data", "saved_at"} and "data" in stored:
             stored = stored["data"]
-        return await self._run(lambda: _compared(stored, observed))
+        clean, _ = await self._run(lambda: without_secrets(observed))
+        return await self._run(lambda: differences(stored, with_shapes(clean)[0]))
 
     async def set_noise(self, *rules: NoiseRule) -> Saved:
         """Make these the noise rules: stored, and in effect at once."""
         data, redacted = without_secrets([rule.raw() for rule in rules])
-        return (await self._submit("set", DOCUMENTS[NOISE], data)).evolve(redacted=redacted)
+        return (await self._submit("set", KINDS[NOISE].document, data)).evolve(redacted=redacted)
 
     def noise_rule(self, text: str) -> NoiseRule | None:
         """The rule by which *text* is noise; None if it is worth looking at."""
@@ -359,9 +352,14 @@ class ProjectMemory:
         await self._observe(ERRORS, data, durable=durable)
         return not is_noise
 
-    async def resolve_error(self, fingerprint: str) -> Saved:
-        """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one."""
-        return await self._submit("resolve", Name(ERRORS, self._named(fingerprint)))
+    async def resolve_error(self, fingerprint: str, about: Mapping[str, Any] | None = None) -> Saved:
+        """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one.
+
+        What is known *about* it is kept with the error.
+        """
+        return await self._submit(
+            "resolve", Name(ERRORS, self._named(fingerprint)), without_secrets(dict(about or {}))[0]
+        )
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
         """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers.
@@ -384,15 +382,10 @@ class ProjectMemory:
     async def _observe(self, namespace: str, data: dict[str, Any], *, durable: bool) -> None:
         await self._begin()
         if durable:
-            await self.save(namespace, DOCUMENTS[namespace].key, data)
+            await self.save(namespace, KINDS[namespace].document.key, data)
             return
-        change = self._change("save", DOCUMENTS[namespace], without_secrets(freeze(data, "data"))[0])
+        change = self._change("save", KINDS[namespace].document, without_secrets(data)[0])
         self._engine.queue.append(change)
         if len(self._engine.queue) > _MOST_COLLECTED:
             with contextlib.suppress(StoreUnavailable):
                 await self.flush()
-
-
-def _compared(stored: Any, observed: Any) -> list[Difference]:
-    clean, _ = without_secrets(observed)
-    return differences(stored, with_shapes(clean)[0])

@@ -12,53 +12,58 @@ from typing import Final, NamedTuple
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory.files import DIRECTORY, MemoryFiles
 
-__all__ = ["Place", "find_project", "ignore_in_git", "literal_project"]
+__all__ = ["ProjectPlace", "find_project", "ignore_in_git", "literal_project"]
 
 _SAYS_SO: Final = frozenset({DIRECTORY + end for end in ("", "/", "/*", "/**")})
 
 
-class Place(NamedTuple):
+class ProjectPlace(NamedTuple):
     """A project's directory, and why it was chosen."""
 
     directory: Path
     why: str
 
 
-def literal_project(directory: str | os.PathLike[str]) -> Place:
+def literal_project(directory: str | os.PathLike[str]) -> ProjectPlace:
     """Exactly this directory, as the user named it; `InvalidInput` if it is none."""
     path = Path(directory).resolve()
     if not path.is_dir():
         raise InvalidInput(f"{path} is not a directory", hint="name the project's directory")
-    return Place(path, "as given")
+    return ProjectPlace(path, "as given")
 
 
 def find_project(
     start: str | os.PathLike[str] = ".", *, roots: Sequence[Path] = (), home: Path | None = None
-) -> Place:
+) -> ProjectPlace:
     """The project of a session that did not name one.
 
     The first usable of *roots* (what the MCP client works on); else the nearest repository of this user at or above
     *start*; else *start*. The home directory and ``/`` are never chosen.
 
     Raises:
-        InvalidInput: *start* is the home directory or ``/``, and nothing else says what the project is.
+        InvalidInput: *start* is gone, or is the home directory or ``/``, and nothing else names the project.
     """
     home = home or _home()
     for root in roots:
         place = root.resolve()
         if place.is_dir() and not _is_too_wide(place, home) and _is_ours(place):
-            return Place(place, "the client's root")
-    here = Path(start).resolve()
+            return ProjectPlace(place, "the client's root")
+    try:
+        here = Path(start).resolve()
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "the working directory is gone", hint="name the project: asnap mcp --project DIR"
+        ) from error
     for place in (here, *here.parents):
         if _is_too_wide(place, home):
             break
         if _is_ours(place) and (_is_repository(place) or _has_memory(place)):
-            return Place(place, "the nearest repository" if _is_repository(place) else "it has a memory")
+            return ProjectPlace(place, "the nearest repository" if _is_repository(place) else "it has a memory")
     if _is_too_wide(here, home) or not here.is_dir():
         raise InvalidInput(
             f"{here} is not a project, and no repository is above it", hint="name one: asnap mcp --project DIR"
         )
-    return Place(here, "the working directory")
+    return ProjectPlace(here, "the working directory")
 
 
 def _home() -> Path | None:

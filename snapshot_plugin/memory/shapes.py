@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-__all__ = ["Difference", "differences", "shape_of", "with_shapes"]
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.value import JsonObject, Timestamp, Value
+
+__all__ = ["Baseline", "Difference", "differences", "shape_of", "with_shapes"]
 
 _STRING: Final = "<string>"
 _KINDS: Final = frozenset({_STRING, "<number>", "<boolean>", "<null>"})
@@ -18,6 +22,15 @@ _VARIETY: Final = 8
 
 _BODIES: Final = frozenset({"body", "responsebody", "responsetext"})
 _STATUSES: Final = frozenset({"status", "statuscode"})
+
+
+class Baseline(Value):
+    """How a feature behaves when it is right. Of what is under ``response`` or ``body`` the shape is stored."""
+
+    _refused_as: ClassVar[type[InvalidInput]] = InvalidInput
+    name: str
+    data: JsonObject = FrozenDict()
+    saved_at: Timestamp | None = None
 
 
 def shape_of(response: Any) -> Any:
@@ -154,8 +167,9 @@ def _fields_differ(was: dict[str, Any], now: dict[str, Any], path: str, slower: 
 def _items_differ(was: list[Any], now: list[Any], path: str, slower: float) -> list[Difference]:
     """Lists of plain values are compared as sets; each other item with the one it resembles most."""
     if all(not isinstance(item, dict | list) for item in (*was, *now)):
-        gone = [Difference(f"{path}[]", "missing", item, None) for item in was if item not in now and now]
-        gone = [each._replace(path=f"{path}[{_short(each.was)}]") for each in gone]
+        gone = [
+            Difference(f"{path}[{_short(item)}]", "missing", item, None) for item in was if item not in now and now
+        ]
         new = [Difference(f"{path}[{_short(item)}]", "added", None, item) for item in now if item not in was]
         return gone + new
     found: list[Difference] = []

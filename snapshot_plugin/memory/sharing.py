@@ -1,31 +1,111 @@
-"""Several processes, one memory: changes are handed to the process that writes, over its local socket.
+"""Several processes, one memory: one writes, by a kernel lock that ends with it, and takes the others' changes.
 
-A process that cannot write puts its changes into ``.asnap/.pending``, durably, and rings: the writer applies all
-that waits there and answers with the receipts. So a change survives whichever process dies in between. A writer
-that cannot be reached takes it with its next flush; when it has ended, the next process takes its place.
+A process that cannot write puts its changes into ``.asnap/.pending``, durably, and rings at the writer's local
+socket: the writer applies all that waits there and answers with the receipts. So a change survives whichever
+process dies in between. A writer that cannot be reached takes it with its next flush; when it has ended, the next
+process takes its place.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 from collections.abc import Sequence
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
+from pydantic import ValidationError
 
 from snapshot_plugin import errors
-from snapshot_plugin.errors import SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, MemoryReadOnly, SnapshotError, StoreUnavailable
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.manager.control import ask_owner, serve_control
-from snapshot_plugin.memory.batch import Change, Saved
-from snapshot_plugin.memory.engine import MemoryEngine, Outcome
-from snapshot_plugin.memory.lock import HeldElsewhere
+from snapshot_plugin.memory.batch import MemoryChange, Outcome, Saved
+from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store.files import disk_errors, write_all
 
-__all__ = ["Doorbell"]
+if TYPE_CHECKING:
+    from snapshot_plugin.memory.engine import MemoryEngine
 
+__all__ = ["Doorbell", "HeldElsewhere", "WriterLock"]
+
+_FILE: Final = ".lease"
+_LONGEST: Final = 64 * 1024
 _TIMEOUT: Final = 10.0
 _OP: Final = "deliver"
+
+
+class HeldElsewhere(MemoryReadOnly):
+    """Another process writes. `owner` says which, and where it can be asked; None if it has just ended."""
+
+    def __init__(self, message: str, owner: Owner | None) -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
+class WriterLock:
+    """This process's right to write. Freed by `release`, or by the end of the process."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.control: str | None = None
+        """The socket where this process takes changes of others."""
+        self._files = files
+        self._fd = -1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process writes. False once somebody has removed the memory's directory."""
+        return self._fd >= 0 and self._files.is_same_file(_FILE, self._fd)
+
+    def acquire(self, now: datetime) -> bool:
+        """Take the lock; True if it was not held before.
+
+        Raises:
+            HeldElsewhere: another process has it.
+            StoreUnavailable: the disk refuses.
+        """
+        if self.is_held:
+            return False
+        self.release()
+        fd = self._files.opened_file(_FILE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with disk_errors(f"writing {_FILE}"):
+                line = Owner.this_process(since=now, control=self.control).model_dump_json().encode() + b"\n"
+                os.lseek(fd, 0, os.SEEK_SET)
+                write_all(fd, line)
+                os.ftruncate(fd, len(line))
+        except BlockingIOError:
+            owner = _owner(fd)
+            os.close(fd)
+            who = f"process {owner.pid} since {rfc3339(owner.since)}" if owner else "another process"
+            raise HeldElsewhere(f"the memory of {self._files.root} is written by {who}", owner) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        """Let the next process write. Doing it twice is fine."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+            os.close(fd)
+
+
+def _owner(fd: int) -> Owner | None:
+    line = os.pread(fd, _LONGEST, 0).partition(b"\n")[0]
+    with contextlib.suppress(ValidationError):
+        return Owner.model_validate_json(line)
+    return None
 
 
 class Doorbell:
@@ -42,7 +122,7 @@ class Doorbell:
             return
         self._engine.lock.control = str(path)
 
-    async def submit(self, changes: Sequence[Change]) -> list[Outcome]:
+    async def submit(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
         """Have changes applied; return what came of each. `StoreUnavailable`: they are kept in memory."""
         try:
             return await anyio.to_thread.run_sync(self._engine.write, changes)
@@ -52,7 +132,7 @@ class Doorbell:
             name = await anyio.to_thread.run_sync(self._engine.hand_over, changes)
             return await self._rung(name, changes, held)
 
-    async def _rung(self, name: str, changes: Sequence[Change], held: HeldElsewhere) -> list[Outcome]:
+    async def _rung(self, name: str, changes: Sequence[MemoryChange], held: HeldElsewhere) -> list[Outcome]:
         outcomes = await self._ask(name, held)
         if outcomes is None:
             try:  # the writer may have ended meanwhile: then this process takes its place
@@ -76,7 +156,7 @@ class Doorbell:
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("op") != _OP:
-            raise errors.InvalidInput("this socket only takes changes of a project's memory")
+            raise InvalidInput("this socket only takes changes of a project's memory")
         outcomes = await anyio.to_thread.run_sync(self._engine.deliver, str(request.get("name")))
         return {"outcomes": [_written(outcome) for outcome in outcomes]}
 

@@ -18,7 +18,7 @@ _FIRST = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInfo:
-    """One step as a dry run tells it."""
+    """One step, as a dry run reports it."""
 
     from_version: int
     to_version: int

@@ -1,4 +1,4 @@
-"""Taking raw JSON apart: null counts as absent, a value of the wrong kind is refused by its path, nothing is lost.
+"""Read raw JSON: null counts as absent, errors name the path of a wrong value, unknown fields are kept.
 
 The ``take_…`` functions remove the field they return, so what a step leaves in a dict is what it had no place for.
 """

@@ -1,6 +1,21 @@
-"""WHAT a snapshot is: pure values and pure functions on them. No I/O, no clock.
+"""Values: what a snapshot is, and pure functions on snapshots. No I/O, no clock.
 
-Names are imported when they are first used: who needs an id does not wait for pydantic.
+=========================  =================================================================================
+`snapshot`                 `SessionSnapshot`, `Message`, `SessionConfig`; `content`: the blocks of a message
+`meta`                     `SnapshotMeta`, `SnapshotRef`: what lists and saves return
+`value`, `frozen`          the base class of all values: frozen, unknown fields kept; immutable JSON
+`ids`, `times`             session ids; UTC times and durations
+`diff`, `align`, `splice`  what changed between two snapshots
+`lineage`, `merge`         forks, the family tree, merging two branches; `three_way`: for JSON values
+`policy`                   `RetentionPolicy`: which snapshots to keep
+`repair`                   an interrupted session made fit to resume; the stored one is not changed
+`redact`                   removing secrets; `secret_shapes`, `secret_tokens`, `secret_names`: finding them
+`withheld`, `tool_calls`   credentials that are never stored; tool calls of other libraries
+`searchable`, `topics`     text to search; words that stand out; `suggest`: tags; `statistics`: counts
+=========================  =================================================================================
+
+Promises: a value never changes, compares by content, and survives a round trip through JSON. Names are imported on
+first use, so a command that needs only an id does not load pydantic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which messages of two conversations are the same one: unchanged, edited, removed, or new."""
+"""Align the messages of two conversations: unchanged, edited, removed, or new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a message is made of: ACP's content blocks, plus thoughts and tool calls, in the order they happened.
+"""The blocks of a message: ACP's content blocks, thoughts and tool calls, in the order they happened.
 
 Field names on the wire are ACP's own (``mimeType``, ``toolCallId``); in Python they are ``mime_type`` and so
 on. A block of a kind we do not know is an `UnknownBlock` and is written back exactly as it came.
@@ -123,7 +123,7 @@ class UnknownBlock(Value):
 
     @property
     def type(self) -> str | None:
-        """The kind it says it is, if it says so."""
+        """The value of its ``type`` field, if it has one."""
         kind = (self.model_extra or {}).get("type")
         return kind if isinstance(kind, str) else None
 
@@ -175,7 +175,7 @@ def _any_block() -> TypeAdapter[Block]:
 
 
 def parse_block(raw: dict[str, Any]) -> Block:
-    """Read a block that somebody else wrote. One that does not fit its kind is kept verbatim.
+    """Read a block from JSON. A block that does not fit its kind is kept verbatim.
 
     Raises:
         InvalidSnapshot: it is nested more than `MAX_DEPTH` deep.

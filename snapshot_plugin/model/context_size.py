@@ -1,4 +1,4 @@
-"""How much a model has to read to know a session: an estimate, for sessions whose agent never said."""
+"""An estimate of the context size of a session, for agents that do not report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened between two snapshots."""
+"""The difference between two snapshots."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Change(Value):
 
 
 class MetricsDelta(Value):
-    """What was spent in between; `cost` is null when it cannot be told (no longer known, another currency)."""
+    """Tokens and cost between the two; `cost` is null if it is unknown or in another currency."""
 
     turns: int = 0
     input_tokens: int = 0
@@ -188,7 +188,7 @@ def _cost(before: Metrics, after: Metrics) -> float | None:
 
 
 def _rounded(after: float, before: float) -> float:
-    return round(after - before, 9)  # 0.3 - 0.2 is 0.1 to whoever pays
+    return round(after - before, 9)  # 0.3 - 0.2 is 0.1 as an amount of money
 
 
 def _other(a: SessionSnapshot, b: SessionSnapshot, explained: set[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Names: ids we make, ids others bring, and the directory name a session id turns into."""
+"""Session ids: new ones, foreign ones, and the directory name of an id."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def dated(id_: str, moment: datetime) -> str:
 
 
 def time_of(id_: str) -> datetime | None:
-    """When the id was made; None if it is not one of ours."""
+    """When the id was made; None if it is not a ULID."""
     try:
         return _ulid().from_str(id_.upper()).datetime.astimezone(UTC)
     except ValueError:

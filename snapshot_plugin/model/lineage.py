@@ -1,4 +1,4 @@
-"""Where sessions come from: forking one, and the family tree of many."""
+"""Forks: make one, and build the family tree of many sessions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Break = Literal["parent missing", "cycle"]
 
 
 class Branch(Value):
-    """A session's place in the family tree. `broken` says why one with a parent stands as a root all the same."""
+    """A session's place in the family tree. `broken` says why a session with a parent is listed as a root."""
 
     session_id: str
     depth: int

@@ -1,4 +1,4 @@
-"""Two branches of one conversation made one again."""
+"""Merge two branches of one conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be told about a stored snapshot without opening its conversation."""
+"""What is known of a stored snapshot without reading its conversation."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SnapshotMeta:
     """When the session last changed."""
     title: str | None = None
     opening: str | None = None
-    """How the first prompt begins, where nobody gave the session a title."""
+    """The beginning of the first prompt, for sessions without a title."""
     restored: str | None = None
     """The grade with which its agent took it up again the last time; None if it was never brought back."""
     agent: str | None = None
@@ -104,10 +104,10 @@ class SnapshotMeta:
 
     @classmethod
     def told(cls, data: Mapping[str, Any]) -> Self:
-        """One from its fields as JSON has them; what is null, or unknown, counts as not told.
+        """Read it from JSON; null and unknown fields are ignored.
 
         Raises:
-            ValueError: something has another kind than it should, or is missing.
+            ValueError: a field is missing or has the wrong type.
         """
         try:
             return cls(**{name: read(data[name]) for name, read in _READ.items() if data.get(name) is not None})

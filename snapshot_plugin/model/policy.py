@@ -1,7 +1,7 @@
-"""Which snapshots of a session are worth keeping: restic's algebra, as a pure function.
+"""Which snapshots of a session to keep: restic's rules, as a pure function.
 
-Every rule says what to *keep*; a snapshot is forgotten when no rule speaks for it. So another rule, or a larger
-number, never forgets more. Snapshots are ordered by their sequence number, because clocks run backwards.
+A rule says what to *keep*; a snapshot is forgotten if no rule keeps it. So another rule, or a larger number, never
+forgets more. Snapshots are ordered by sequence number, because clocks may run backwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from snapshot_plugin.model.value import Value
 __all__ = ["BEFORE_FALLBACK", "Decision", "RetentionPolicy", "keeping_tagged", "plan"]
 
 BEFORE_FALLBACK = "before-fallback"
-"""The tag of a snapshot from before its session had to be started anew. It is set by itself, not by people."""
+"""The tag of the last snapshot before a session was started fresh. It is set automatically."""
 _FALLBACKS = 3
 
 
@@ -86,7 +86,7 @@ class RetentionPolicy(Value):
 
 
 class Decision(Value):
-    """The fate of one snapshot: kept for these reasons, or forgotten because there are none."""
+    """The decision for one snapshot: kept for these reasons, or forgotten if there are none."""
 
     seq: int
     keep: bool
@@ -145,7 +145,7 @@ def _claims(newest_first: Sequence[SnapshotMeta], policy: RetentionPolicy, now: 
 
 
 def _always(newest_first: Sequence[SnapshotMeta], readable: Sequence[SnapshotMeta]) -> Iterator[_Claim]:
-    """What no policy can forget. Whether an unreadable head is pinned, the newest readable one tells."""
+    """What no policy can forget. The newest readable snapshot says whether the session is pinned."""
     heads = (*newest_first[:1], *readable[:1])
     yield from ((seq, "head") for seq in dict.fromkeys(meta.seq for meta in heads))
     pinned = any(meta.pinned for meta in heads)

@@ -1,4 +1,4 @@
-"""Take secrets out of text, JSON and snapshots.
+"""Remove secrets from text, JSON and snapshots.
 
 Precise shapes only (`secret_shapes`): redacting harmless text breaks a transcript, too. A random value counts as a
 secret only behind a name that says so; commit ids, UUIDs, signatures, and inline pictures and sounds stay.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.model.secret_names import may_assign
 from snapshot_plugin.model.secret_shapes import RULES, Rule, assigned_kind, redact_text
 from snapshot_plugin.model.value import Value
 
-__all__ = ["Redaction", "RedactionReport", "redact"]
+__all__ = ["Redaction", "RedactionReport", "may_name_a_secret", "redact"]
 
 T = TypeVar("T")
 
@@ -71,6 +73,12 @@ def redact(value: T, *, rules: Sequence[Rule] = RULES) -> tuple[T, RedactionRepo
     except RecursionError:
         raise InvalidSnapshot("the value is nested too deeply to be searched", hint="flatten it") from None
     return redacted, RedactionReport(redactions=tuple(walk.redactions))
+
+
+@lru_cache(maxsize=4096)
+def may_name_a_secret(name: str) -> bool:
+    """Return False only if *name* makes no value that it is given a secret."""
+    return name.lower() in _HEADERS or may_assign(name)
 
 
 _Path = tuple[Any, str | int] | None

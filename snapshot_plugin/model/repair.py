@@ -1,7 +1,7 @@
-"""Make an interrupted session fit to go on, without touching what is stored.
+"""Make an interrupted session fit to resume. The stored session is not changed.
 
 A provider rejects every further turn of a conversation in which a tool call has no result, and an agent that
-was killed leaves such calls behind. What we cannot know, we say: nobody can tell whether the tool took effect.
+was killed leaves such calls behind. The closed call says that its outcome is unknown.
 """
 
 from __future__ import annotations

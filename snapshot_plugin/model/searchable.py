@@ -1,4 +1,4 @@
-"""What a search looks through: the words of a message or a session, without secrets, pictures and sounds."""
+"""The text that a search covers: words of a message or a session, without secrets, pictures and sounds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.model.redact import redact
-from snapshot_plugin.model.secret_shapes import may_hold_secrets
+from snapshot_plugin.model.redact import may_name_a_secret, redact
+from snapshot_plugin.model.secret_shapes import redact_text
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
 __all__ = ["Passage", "passages"]
@@ -37,7 +37,7 @@ def passages(snapshot: SessionSnapshot) -> Iterator[Passage]:
         names: set[str] = set()
         passage = _passage(number, message, names)
         # A close look at every field takes most of the time of an index; most messages need none.
-        if may_hold_secrets("\n".join((passage.body, passage.tools, *names))):
+        if any(map(may_name_a_secret, names)) or redact_text(f"{passage.body}\n{passage.tools}")[1]:
             passage = _passage(number, redact(message)[0], names)
         yield passage
 

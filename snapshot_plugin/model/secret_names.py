@@ -1,4 +1,4 @@
-"""Values that are secret because of what stands before them: ``password=…``, ``x-api-key: …``, ``https://me:…@host``.
+"""Values that are secret because of the name before them: ``password=…``, ``x-api-key: …``, ``https://me:…@host``.
 
 What a name promises is checked on the value. A password may be any literal, but no sentence, label, variable or
 placeholder. A token or API key must look random: ``max_tokens=4096`` and ``api_key=settings.key`` are not secrets.
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from snapshot_plugin.model.secret_rule import Found, Rule
 
-__all__ = ["NAME_RULES", "assigned_kind"]
+__all__ = ["NAME_RULES", "assigned_kind", "may_assign"]
 
 
 def assigned_kind(name: str, value: str) -> str | None:
@@ -25,6 +25,12 @@ def assigned_kind(name: str, value: str) -> str | None:
         if match and _is_one_word(value) and (known.any_literal or _is_key(value, folded[: match.start()])):
             return known.kind
     return None
+
+
+def may_assign(name: str) -> bool:
+    """Return False only if `assigned_kind` finds no value of that *name* secret."""
+    folded = name.lower()
+    return any(pattern.search(folded) for _, pattern in _AT_END)
 
 
 def _is_one_word(value: str) -> bool:

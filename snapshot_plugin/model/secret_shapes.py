@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Final
 
@@ -21,7 +21,7 @@ from snapshot_plugin.model.secret_names import NAME_RULES, assigned_kind
 from snapshot_plugin.model.secret_rule import Rule
 from snapshot_plugin.model.secret_tokens import TOKEN_RULES
 
-__all__ = ["RULES", "Rule", "assigned_kind", "may_hold_secrets", "redact_text"]
+__all__ = ["RULES", "Rule", "assigned_kind", "redact_text"]
 
 RULES: Final[tuple[Rule, ...]] = (*TOKEN_RULES, *NAME_RULES)
 """The precise shapes first: a value that was replaced as a token is not looked at again as a password."""
@@ -32,23 +32,29 @@ def redact_text(text: str, rules: Sequence[Rule] = RULES) -> tuple[str, Counter[
     counts: Counter[str] = Counter()
     folded = _folded(text)
     no_run = _no_run(text)
+    starts = _STARTS if rules is RULES else _starts_of(rules)
+    there = _there(folded, no_run, starts)
+    if not there and rules is RULES:  # as is most text, and each of our rules has a start
+        return text, counts
     for rule in rules:
-        if rule.run not in no_run and (not rule.starts or any(start in folded for start in rule.starts)):
+        if rule.run not in no_run and (not rule.starts or not there.isdisjoint(rule.starts)):
             found = list(rule.find(text, folded))
             if found:
                 text = _replaced(text, found, counts)
                 folded = _folded(text)
+                there = _there(folded, no_run, starts)
     return text, counts
 
 
-def may_hold_secrets(text: str) -> bool:
-    """Return False only if no rule of `RULES` can match in *text*, nor in any part of it.
+def _there(folded: str, no_run: tuple[str, ...], starts: Mapping[str, frozenset[str]]) -> set[str]:
+    """Which of the starts occur in the text, of rules that can match at all."""
+    return {start for run, those in starts.items() if run not in no_run for start in those if start in folded}
 
-    This covers names as well: a name that makes its value a secret contains one of the starts.
-    """
-    folded = _folded(text)
-    no_run = _no_run(text)
-    return any(start in folded for run, starts in _STARTS.items() if run not in no_run for start in starts)
+
+def _starts_of(rules: Sequence[Rule]) -> dict[str, frozenset[str]]:
+    """The starts of *rules*, by the run that has to follow."""
+    runs = {rule.run for rule in rules}
+    return {run: frozenset(start for rule in rules if rule.run == run for start in rule.starts) for run in runs}
 
 
 def _no_run(text: str) -> tuple[str, ...]:
@@ -74,6 +80,4 @@ def _folded(text: str) -> str:
 
 _LOWER: Final = {ord(letter): letter.lower() for letter in ascii_uppercase}
 _RUNS: Final = {char: re.compile(rf"{re.escape(char)}[A-Za-z0-9][A-Za-z0-9+/=_-]{{15}}") for char in "_-."}
-_STARTS: Final = {
-    run: frozenset(start for rule in RULES if rule.run == run for start in rule.starts) for run in ("", *_RUNS)
-}
+_STARTS: Final = _starts_of(RULES)

@@ -1,4 +1,4 @@
-"""Values that name themselves: tokens and keys with a published prefix or form.
+"""Tokens and keys with a published prefix or form.
 
 The literal prefix comes first in each pattern, and the guard on the character before it follows as a lookbehind:
 the regex engine then searches for the prefix alone, which is fast.

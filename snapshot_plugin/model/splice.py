@@ -1,4 +1,4 @@
-"""The smallest single change that turns one list of messages into another."""
+"""The smallest single splice that turns one list of messages into another."""
 
 from __future__ import annotations
 

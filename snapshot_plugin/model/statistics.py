@@ -1,4 +1,4 @@
-"""Tokens, cost and activity over time: pure counting over what lists and histories tell."""
+"""Tokens, cost and activity over time, counted from lists and histories."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _growth(before: SnapshotMeta, after: SnapshotMeta) -> TimeSlot:
 
 
 def _more(before: Number, after: Number) -> Number:
-    """What was added. A counter that went back began anew."""
+    """What was added. A counter that decreased was reset."""
     return after - before if after >= before else after
 
 

@@ -1,4 +1,4 @@
-"""Tags that a session's content suggests: its project, languages, tools and topics. Pure; a guess, marked as one.
+"""Suggest tags from a session's content: project, languages, tools and topics.
 
 Only what is known, or what names a place in the project, becomes a tag: no word of the conversation does, so that
 nothing private wanders from a transcript into a list.
@@ -22,7 +22,7 @@ Kind = Literal["project", "language", "tool", "topic", "place"]
 
 
 class Suggestion(Value):
-    """A tag, what it is about, and how often the session speaks for it."""
+    """A tag, its kind, and how often the session supports it."""
 
     tag: str
     kind: Kind

@@ -1,4 +1,4 @@
-"""Two versions of a JSON value made one: a change that only one side made is taken over; of two, the first wins."""
+"""Merge two versions of a JSON value: a change on one side is kept; of two changes, the first wins."""
 
 from __future__ import annotations
 

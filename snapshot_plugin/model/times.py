@@ -1,4 +1,4 @@
-"""Moments, always in UTC and written one way; and spans of time as people write them."""
+"""Times in UTC with one notation, and durations such as ``5m``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rfc3339(moment: datetime) -> str:
 
 
 def moment_of(text: Any) -> datetime:
-    """The moment that *text* tells, in UTC; ValueError if it tells none, or no time zone."""
+    """Parse *text* as a time in UTC; ValueError if it is not a time, or has no time zone."""
     if type(text) is not str:
         raise ValueError(f"{text!r} is no time")
     return as_utc(datetime.fromisoformat(text))

@@ -1,4 +1,4 @@
-"""What conversations are about: the words that stand out, by plain counting."""
+"""The topics of conversations: words that stand out, by counting."""
 
 from __future__ import annotations
 

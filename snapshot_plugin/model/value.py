@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -191,6 +191,8 @@ def _parts(model: type[Value]) -> dict[str, type[Value]]:
     """The fields that hold values of ours, one or several."""
     found: dict[str, type[Value]] = {}
     for name, field in model.model_fields.items():
+        if get_origin(field.annotation) is dict:  # its keys are names of the caller's
+            continue
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
         parts = [kind for kind in kinds if issubclass(kind, Value)]
         found |= dict.fromkeys((name, field.alias or name), parts[0]) if parts else {}

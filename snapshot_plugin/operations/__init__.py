@@ -1,4 +1,4 @@
-"""WHAT PEOPLE DO TO STORED SESSIONS, for every front end: the commands of `cli` and the routes of `web` are thin.
+"""What people do to stored sessions, for every front end: `cli` and `web` are thin over it.
 
 An operation is a function of a `Work` (settings, environment, time) and a store. It returns a `Document`, whose
 JSON is what ``--json`` prints and what the browser's API answers. Every change is recorded for undo.

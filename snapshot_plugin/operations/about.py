@@ -74,7 +74,7 @@ class About(Part):
 
 def about(stored: StoredSnapshot) -> About:
     """What is to know about a stored session."""
-    from snapshot_plugin.acp.report import (
+    from snapshot_plugin.acp.state import (
         context_window,
         expected_grade,
         last_restore,

@@ -30,6 +30,8 @@ class Forked(Document):
     parent_seq: int
     resume: str
     """The command that resumes it."""
+    operation: str | None = None
+    """What `asnap undo` calls it."""
     warning: str | None = None
     """Why undo does not know of it; null if it does."""
 
@@ -48,7 +50,7 @@ async def fork(
         store, target.session_id, as_id=new_id(), now=work.now, seq=target.seq, messages=messages, title=name
     )
     summary = f"forked {target.session_id} at message {len(new.messages)}"
-    warning = await save_new(work, store, new, kind="fork", summary=summary)
+    operation, warning = await save_new(work, store, new, kind="fork", summary=summary)
     return Forked(
         session_id=new.session_id,
         title=new.title,
@@ -56,6 +58,7 @@ async def fork(
         parent_session_id=target.session_id,
         parent_seq=new.parent.seq if new.parent else 0,
         resume=f"asnap resume {shlex.quote(new.session_id)}",
+        operation=operation,
         warning=warning,
     )
 
@@ -70,14 +73,14 @@ def free_title(title: str | None, what: str, taken: Collection[str | None]) -> s
 
 async def save_new(
     work: Work, store: SnapshotStore, snapshot: SessionSnapshot, *, kind: str, summary: str
-) -> str | None:
-    """Save a new session so that undo takes it back. Returns why undo will not know of it, if so."""
+) -> tuple[str | None, str | None]:
+    """Save a new session so that undo takes it back. Returns the operation, or why undo will not know of it."""
     from snapshot_plugin.manager.branches import save_branch
 
     made = await save_branch(store, snapshot, trigger=kind)
     try:
         steps = [{"do": "delete", "session_id": session_id} for session_id in made.session_ids]
-        await work.operations(store).record(kind=kind, summary=summary, steps=steps)
+        operation = await work.operations(store).record(kind=kind, summary=summary, steps=steps)
     except StoreUnavailable as error:
-        return f"{error.message}: asnap undo will not know of it"
-    return None
+        return None, f"{error.message}: asnap undo will not know of it"
+    return operation.id, None

@@ -10,6 +10,7 @@ from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.operations import references
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.forgetting import SnapshotPlan
@@ -76,8 +77,8 @@ class Forgotten(Document):
         """What goes, in numbers."""
         whole = sum(fate.what == "session" for fate in self.sessions)
         thinned = [fate.dropped for fate in self.sessions if fate.what == "snapshots"]
-        parts = [f"{whole} session(s)"] if whole else []
-        parts += [f"{sum(thinned)} snapshot(s) of {len(thinned)} session(s)"] if thinned else []
+        parts = [several(whole, "session")] if whole else []
+        parts += [f"{several(sum(thinned), 'snapshot')} of {several(len(thinned), 'session')}"] if thinned else []
         return " and ".join(parts) or "nothing"
 
 

@@ -284,7 +284,7 @@ def _message_hit(hit: Hit, session: SnapshotMeta, snapshot: int | None) -> Messa
     return MessageHit(
         session_id=session.session_id,
         snapshot=snapshot,
-        title=session.title,
+        title=session.title or session.opening,
         message=hit.number or None,
         role=hit.role,
         at=hit.at,
@@ -310,7 +310,7 @@ def _session_hits(session: SnapshotMeta, snapshot: int | None, short: Mapping[st
         session_id=session.session_id,
         snapshot=snapshot,
         short_id=at_snapshot(short[session.session_id], snapshot),
-        title=session.title,
+        title=session.title or session.opening,
         agent=session.agent,
         cwd=session.cwd,
         changed_at=session.changed_at,

@@ -1,4 +1,23 @@
-"""WHERE: the store contract, and the stores that keep it."""
+"""Stores: the contract of a snapshot store, and the stores that keep it. `open_store` opens a path or a URL.
+
+====================  =======================================================================================
+`base`                `SnapshotStore`: every promise, in its docstring
+`engine`, `sync`      `LogStore`: the contract over any log, for event loops and for threads
+`core`                save, load, list, forget, delete as synchronous functions; `views`: reading parts
+`log`                 `FrameLog`: the port to whatever holds the frames
+`writer`              what is remembered of a session, so that a save costs only what changed
+`reader`, `replay`    finding one snapshot; walking through all of them
+`check`, `salvage`    verifying, repairing and rebuilding; `rewrite`: packing and re-encrypting
+`filesystem`          `FilesystemStore`; `segments`, `files`, `lock`, `trash`: its files
+`s3`                  buckets; `objects`, `ledger`, `bucket`: compare-and-swap; `archive`: copies of sessions
+`memory`, `postgres`  `MemoryStore`; `PostgresStore`
+`keyed`, `keychain`   encrypted stores, and the secrets that open them
+`hop`, `turns`        worker threads; one call at a time for each session
+====================  =======================================================================================
+
+Promises: durable on return; a stale save is refused; reading takes no lock and changes nothing; damage is reported,
+never hidden.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from snapshot_plugin.codec.frame import Header, read_header
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.keyfiles import KeyDirectory
@@ -25,7 +25,6 @@ from snapshot_plugin.store.s3 import ObjectStore
 
 __all__ = ["Archive", "ArchiveNote", "CopiedSession", "notes_of"]
 
-_ATTEMPTS = 5
 _NOTES = "archive"
 
 
@@ -103,14 +102,10 @@ class Archive:
         return done
 
     def _tried(self, session_id: str) -> CopiedSession:
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._target.prepared(self._copy, (session_id,))
-            except SessionLocked as error:
-                problem = error.message
-            except SnapshotError as error:
-                return CopiedSession(session_id, "failed", problem=error.message)
-        return CopiedSession(session_id, "failed", problem=problem)
+        try:
+            return self._target.prepared(self._copy, (session_id,))  # tries again where others were faster
+        except SnapshotError as error:
+            return CopiedSession(session_id, "failed", problem=error.message)
 
     def _copy(self, session_id: str) -> CopiedSession:
         ours = _frames(session_items(self._source.frames, session_id), session_id)

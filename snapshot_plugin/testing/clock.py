@@ -12,7 +12,7 @@ _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FixedClock:
-    """Give it wherever a ``clock`` is asked for; calling it tells the time.
+    """Pass it as ``clock``; calling it returns the time.
 
     ::
 

@@ -1,4 +1,4 @@
-"""THE BROWSER: ``asnap ui`` serves the sessions of one store to one person, on 127.0.0.1.
+"""``asnap ui``: serves the sessions of one store to one person, on 127.0.0.1.
 
 `site` is the store with what requests share; `reading`, `changing` and `events` are the routes of ``/api/v1``, thin
 over `operations`; `guard` refuses every request that is not from our own page; `server` listens. The page itself is

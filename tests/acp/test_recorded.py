@@ -7,7 +7,7 @@ import pytest
 
 from snapshot_plugin import SessionSnapshot
 from snapshot_plugin.acp.reducer import reduce_events
-from snapshot_plugin.acp.report import context_window, expected_grade, last_restore
+from snapshot_plugin.acp.state import context_window, expected_grade, last_restore
 from snapshot_plugin.testing import make_snapshot
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.acp.author_memory import Kept, kept_history, note_about, storable
+from snapshot_plugin.acp.hosts.sdk_agent import Kept, kept_history, note_about, storable
 from snapshot_plugin.acp.reducer import AcpReducer, reduce_events
 from snapshot_plugin.errors import InvalidSnapshot
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent

@@ -14,7 +14,7 @@ from acp.agent.router import build_agent_router
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.acp import methods
-from snapshot_plugin.acp.report import expected_grade, last_restore
+from snapshot_plugin.acp.state import expected_grade, last_restore
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import Peer, Refused, connected, words
 

@@ -341,14 +341,14 @@ def test_on_a_terminal_the_plan_is_shown_and_the_user_is_asked(place: Path) -> N
     grown(place, "01aaaa", 4)
 
     with Terminal("forget", "01", "--keep-last", "1") as terminal:
-        terminal.wait_for("[y/N]")
+        terminal.wait_for("y/N]")
         assert "no rule keeps it" in terminal.text
         terminal.send("n\r")
         assert terminal.end() == 130
     assert history(place, "01aaaa") == [1, 2, 3, 4]
 
     with Terminal("forget", "01", "--keep-last", "1") as terminal:
-        terminal.wait_for("[y/N]")
+        terminal.wait_for("y/N]")
         terminal.send("y\r")
         terminal.wait_for("asnap undo")
         assert terminal.end() == 0

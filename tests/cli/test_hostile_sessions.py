@@ -24,7 +24,7 @@ COMMANDS = [
     "list", "list --all --why", "list --json", "list --jsonl", "show {}", "show {} --json", "show {} --verbose",
     "search word", "search word --json", "stats", "stats --json", "why {}", "diff {}@1 {}", "resume {} --print",
     "resume {}", "export {} --format markdown", "export {} --format html", "export {} --format json", "check {}",
-    "check", "doctor", "paths", "secrets scan", "forget {} --dry-run", "forget --keep-last 1 --dry-run",
+    "check", "doctor", "paths", "secrets scan", "forget {} --dry-run", "forget --all --keep-last 1 --dry-run",
     "purge --dry-run", "migrate --dry-run", "config show --origin", "keys status", "recover", "undo --list",
     "completion bash",
     "tag {} +x", "rename {} new-name", "pin {}", "fork {}", "snapshot --all", "no-such-command",
@@ -138,7 +138,7 @@ def test_a_terminal_gets_nothing_to_obey_from_titles_and_ids(home: Path, place: 
         saved(place, make_snapshot("word", session_id=NASTY.replace("\x00", ""), title=NASTY))
     except SnapshotError:
         saved(place, make_snapshot("word", session_id="s1", title=NASTY))
-    for line in ("list", "search word", "stats", "forget --keep-last 1 --dry-run"):
+    for line in ("list", "search word", "stats", "forget --all --keep-last 1 --dry-run"):
         with Terminal(*line.split(), env={**os.environ, "PAGER": "cat"}) as terminal:
             terminal.end()
         assert b"\x1b]" not in terminal.received

@@ -315,7 +315,7 @@ def multiplied(bundle: bytes, times: int) -> bytes:
     return pack([[Copied(copy.header, b"\n".join([*lines, *[last] * times, b""]))]])
 
 
-@pytest.mark.parametrize("form", ["bundle", "json"])
+@pytest.mark.parametrize("form", ["bundle", "json", "blocks", "numbers"])
 def test_a_small_file_of_a_million_messages_is_refused_in_little_memory(
     asnap: Asnap, home: Path, place: Path, form: str
 ) -> None:
@@ -326,8 +326,12 @@ def test_a_small_file_of_a_million_messages_is_refused_in_little_memory(
         file.write_bytes(multiplied(file.read_bytes(), 1_000_000))
         assert file.stat().st_size < 1 << 20
     else:
-        messages = '{"role":"user","content":"x"},' * 1_000_000
-        file.write_text(f'{{"version":2,"session_id":"bomb","messages":[{messages[:-1]}]}}')
+        many = {
+            "json": '{"role":"user","content":"x"},' * 1_000_000,
+            "blocks": '{"role":"user","content":[' + '{"type":"text","text":"x"},' * 500_000 + '""]},',
+            "numbers": '{"role":"user","content":[' + "0," * 21_000_000 + "0]},",
+        }
+        file.write_text(f'{{"version":2,"session_id":"bomb","messages":[{many[form][:-1]}]}}')
     line = [
         sys.executable,
         "-P",

@@ -92,6 +92,35 @@ def test_a_store_of_its_own_is_part_of_the_command(asnap: Asnap, tmp_path: Path)
     assert line[2:4] == ["--store", str(tmp_path / "own")]
 
 
+@pytest.mark.parametrize(
+    ("framework", "session_id", "called"),
+    [
+        ("langgraph", "t", "t"),
+        ("openai-agents", "user 1", "user 1"),
+        ("claude-agent-sdk", "6f1e.0123456789abcdef", "6f1e"),
+        ("pydantic-ai", "chat", "chat"),
+        ("google-adk", "s.0123456789abcdef", "s"),
+        ("agent-framework", "trip", "trip"),
+        ("agent-framework-workflow", "refunds+workflow", "refunds"),
+        ("persistent", "bot", "bot"),
+    ],
+)
+def test_a_session_of_a_framework_is_continued_in_code(
+    asnap: Asnap, place: Path, framework: str, session_id: str, called: str
+) -> None:
+    saved(place, session(session_id, provider_type=framework, agent={"name": framework}))
+    done = asnap("resume", session_id)
+    assert done.code != 0
+    assert f"belongs to {framework}: it is continued in code" in done.err
+    assert repr(called) in done.err
+    assert repr(str(place)) in done.err
+
+
+def test_a_branch_that_a_framework_cannot_ask_for_says_so(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01jd", provider_type="google-adk", agent={"name": "google-adk"}))
+    assert "google-adk itself" in asnap("resume", "01jd").err
+
+
 def test_an_old_session_is_cold(asnap: Asnap, place: Path) -> None:
     saved(place, session("old", age=3), session("new", age=0.5))
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,47 @@ def test_a_printed_command_is_inert_and_still_means_the_same(home: Path) -> None
 
 
 # Keys -------------------------------------------------------------------------------------------------------------
+
+SECRETS = {
+    "ASNAP_KEY": "words",
+    "ASNAP_PASSPHRASE": "words",
+    "ASNAP_KEY_COMMAND": "printf words",
+    "ASNAP_KEYRING": "words",
+    "ASNAP_STORE": "postgresql://me:words@127.0.0.1:1/db",
+}
+
+
+def test_no_agent_gets_a_key_or_the_password_of_a_store(home: Path) -> None:
+    run_in(home, "run", "--store", home / "own", "--", "sh", "-c", f"env > {home}/env", **SECRETS)
+
+    seen = (home / "env").read_text()
+    assert "PATH=" in seen
+    assert "words" not in seen
+
+
+def test_the_address_of_a_store_without_a_password_stays(home: Path) -> None:
+    run_in(home, "run", "--", "sh", "-c", f"env > {home}/env", ASNAP_STORE=str(home / "a:b@c"))
+
+    assert f"ASNAP_STORE={home}/a:b@c\n" in (home / "env").read_text()
+
+
+def test_the_browser_does_not_get_the_key(home: Path, place: Path) -> None:
+    saved(place, make_snapshot("hi", session_id="s1"), key="words")
+    browser = home / "browser"
+    browser.write_text(f"#!/bin/sh\nenv > {home}/env.new\nmv {home}/env.new {home}/env\n")
+    browser.chmod(0o700)
+    environ = {**os.environ, "ASNAP_PASSPHRASE": "words", "BROWSER": f"{browser} %s"}
+    with subprocess.Popen([str(SCRIPT), "ui"], env=environ, stdout=subprocess.PIPE) as server:
+        try:
+            end = time.monotonic() + 30
+            while not (home / "env").exists():
+                assert time.monotonic() < end
+                assert server.poll() is None
+        finally:
+            server.terminate()
+
+    assert "BROWSER=" in (home / "env").read_text()
+    assert "words" not in (home / "env").read_text()
 
 
 @pytest.mark.parametrize("name", ["ASNAP_PASSPHRASE", "ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND"])

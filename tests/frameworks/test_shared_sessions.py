@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -163,3 +165,29 @@ def test_sessions_that_people_saved_last_are_still_found(tmp_path: Path) -> None
     store.save(store.load("s").evolve(title="renamed by hand"))
     assert [about["thread"] for _, about in labelled(store, "x", "thread")] == ["s"]
     assert list(labelled(store, "y", "thread")) == []
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from tests.frameworks.test_shared_sessions import adding
+from snapshot_plugin.frameworks.sessions import open_place, shared_session
+session = shared_session(open_place(Path(sys.argv[1])), "s")
+for number in range(1000):
+    session.change(adding(str(number)))
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_writer_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout
+        confirmed = [writer.stdout.readline().strip() for _ in range(5)]
+        writer.kill()  # somewhere in its sixth call, or between two
+        confirmed += writer.stdout.read().split()
+    kept = texts(tmp_path)
+    assert kept[: len(confirmed)] == confirmed
+    assert len(kept) <= len(confirmed) + 1
+    shared_session(open_place(tmp_path), "s").change(adding("after"))
+    assert texts(tmp_path) == [*kept, "after"]

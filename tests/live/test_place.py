@@ -13,7 +13,7 @@ import pytest
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import Fenced, InvalidInput, SessionLocked, StoreUnavailable
-from snapshot_plugin.live.context import LogReports
 from snapshot_plugin.live.place import FileHold, FilePlace
+from snapshot_plugin.live.ports import LogReports
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.live.spool import Spool, read_spool
-from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore

@@ -173,13 +173,15 @@ def test_sessions_over_a_number_are_the_last_of_those_that_count() -> None:
         meta("broken", state="damaged"),
         meta("old"),
         meta("old+memory"),
+        meta("old+subgraphs"),
+        meta("state.of-an-app+subgraphs"),
         meta("oldest"),
     ]
 
     assert [each.session_id for each in surplus_sessions(metas, 1)] == ["old", "oldest"]
     assert surplus_sessions(metas, 3) == ()
     names = {each.session_id for each in metas}
-    assert companions("old", names) == ("old+memory",)
+    assert companions("old", names) == ("old+memory", "old+subgraphs")
     assert companions("new", names) == ()
     with pytest.raises(InvalidInput):
         surplus_sessions(metas, 0)

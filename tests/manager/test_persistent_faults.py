@@ -200,10 +200,13 @@ async def test_one_entry_is_read_without_the_others() -> None:
     store = MemoryStore()
     async with kept(Agent(), store) as session:
         for number in range(5):
-            await session.memory.set(f"e{number}", number)
+            await session.memory.set(f"e{number}", number, description=f"number {number}")
+        await session.memory.set("none", None)
     async with kept(Agent(), store) as session:
         assert await session.memory.get("e3") == 3
         assert await session.memory.get("absent", "no") == "no"
+        assert await session.memory.get("none", "no") is None
+        assert (await session.memory.about("e3"))["description"] == "number 3"
         assert not session.memory.is_loaded
 
 

@@ -18,7 +18,7 @@ from snapshot_plugin.manager.events import (
     SnapshotFailed,
     SnapshotSkipped,
 )
-from snapshot_plugin.manager.telemetry import WINDOW, Metrics, opentelemetry_subscriber, quantiles
+from snapshot_plugin.manager.telemetry import WINDOW, EventMetrics, opentelemetry_subscriber, quantiles
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,7 +42,7 @@ _ALL: tuple[Event, ...] = (
     "MANAGER-METRIC-PYTHON",
 )
 def test_counters_and_distributions_can_be_read_at_any_time() -> None:
-    metrics = Metrics()
+    metrics = EventMetrics()
     for event in _ALL:
         metrics(event)
     now = metrics.snapshot()
@@ -56,7 +56,7 @@ def test_counters_and_distributions_can_be_read_at_any_time() -> None:
 
 
 def test_a_reading_does_not_change_when_more_happens() -> None:
-    metrics = Metrics()
+    metrics = EventMetrics()
     before = metrics.snapshot()
     metrics(_ALL[0])
     assert (before.saved, metrics.snapshot().saved) == (0, 1)
@@ -72,7 +72,7 @@ def test_quantiles_are_values_that_occurred() -> None:
 
 
 def test_memory_for_quantiles_is_bounded_while_the_count_goes_on() -> None:
-    metrics = Metrics()
+    metrics = EventMetrics()
     for size in range(WINDOW + 10):
         metrics(_saved(size, 0.0))
     sizes = metrics.snapshot().save_size_bytes

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.memory import Limits
+from snapshot_plugin.memory import MemoryLimits
 from tests.mcp.servers import connected, refused, told
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +42,9 @@ ERRORS = {
         "record_error", {"message": "x is undefined", "type": "TypeError", "file": "app.js", "line": 42}
     ),
     "the tool, with an object": ("record_error", {"error": {"fingerprint": NAME, "msg": "x is undefined"}}),
+    "the tool, with error_message": ("record_error", {"error_message": MESSAGE, "frequency": "1 time"}),
+    "the tool, with an object and a count": ("record_error", {"error": {"fingerprint": NAME}, "count": 1}),
+    "still open, in words": save("errors", {"message": MESSAGE, "status": "unresolved"}),
 }  # fmt: skip
 
 ENDPOINTS = {
@@ -54,6 +57,10 @@ ENDPOINTS = {
     "under its own name": save("api_schema", {"status": 200, "fields": ["id"]}, "GET /api/users"),
     "the tool, with a name": ("observe_endpoint", {"endpoint": "GET /api/users"}),
     "the tool, with method and path": ("observe_endpoint", {"method": "GET", "path": "/api/users", "status": 200}),
+    "the tool, with a URL": ("observe_endpoint", {"method": "GET", "url": "http://localhost:3000/api/users?page=1"}),
+    "the tool, with a list": ("observe_endpoint", {"endpoints": ["GET /api/users"]}),
+    "a list of methods": save("api_schema", {"endpoints": {"/api/users": ["GET"]}}),
+    "a field of methods": save("api_schema", {"path": "/api/users", "methods": ["GET"]}),
 }  # fmt: skip
 
 TIMINGS = {
@@ -69,6 +76,15 @@ TIMINGS = {
     "seconds": save("performance", {"endpoint": "GET /api/users", "seconds": 0.38}),
     "the tool, with ms": ("observe_endpoint", {"endpoint": "GET /api/users", "ms": 380}),
     "the tool, with latency": ("observe_endpoint", {"method": "GET", "path": "/api/users", "latency_ms": "380"}),
+    "the tool, with a URL": (
+        "observe_endpoint",
+        {"method": "GET", "url": "http://x.test/api/users", "took": "0.38s"},
+    ),
+    "in the schema": save("api_schema", {"method": "GET", "path": "/api/users", "avg_ms": 380}),
+    "a list of samples": save("performance", {"GET /api/users": [370, 380, 390]}),
+    "a map below its unit": save("performance", {"latency_ms": {"GET /api/users": 380}}),
+    "a map below latency": save("performance", {"endpoint": "GET /api/users", "latency": {"avg": 380, "p95": 900}}),
+    "seconds by name": save("performance", {"GET /api/users": {"duration_s": 0.38}}),
 }
 
 NOISE = {
@@ -82,6 +98,8 @@ NOISE = {
     "below ignore": save("noise", {"ignore": ["ResizeObserver"]}),
     "the tool": ("set_noise", {"pattern": "ResizeObserver*", "why": "browser noise"}),
     "the tool, with a list": ("set_noise", {"pattern": ["ResizeObserver", "favicon"]}),
+    "the tool, with patterns": ("set_noise", {"patterns": ["ResizeObserver"], "reason": "browser noise"}),
+    "add and remove": save("noise", {"add": ["ResizeObserver"], "remove": ["favicon"]}),
 }
 
 
@@ -143,6 +161,10 @@ async def test_a_receipt_says_what_was_ignored_and_why_and_what_would_be_better(
         ignored = " / ".join(receipt["ignored"])
         for word in ("'stack'", "'dump'", "17", "red", "expected a message"):
             assert word in ignored
+        assert receipt["bytes"] == (project / ".asnap/errors/history.json").stat().st_size
+        beside = {"errors": [MESSAGE], "colour": "red"}
+        receipt = await told(client, "session_store", action="save", namespace="errors", data=beside)
+        assert receipt["ignored"] == ["'colour': no meaning beside a list of entries"]
         assert "fingerprint" in receipt["better"][0]
         lonely = await told(client, "session_store", action="save", key="a", data=1)
         assert (lonely["namespace"], len(lonely["better"])) == ("default", 1)
@@ -198,6 +220,27 @@ async def test_a_resolved_error_says_how_many_sessions_it_took(project: Path, re
         assert unknown.is_error
 
 
+async def test_what_is_known_about_a_fix_is_kept_and_an_error_can_be_resolved_once(project: Path) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "record_error", error=MESSAGE, count=2)
+        fixed = {"fingerprint": NAME, "resolved": True, "resolution": "null check"}
+        assert "resolved after 1 session" in (await told(client, "record_error", **fixed))["understood"][0]
+        kept = (await told(client, "session_store", action="load", namespace="errors", key=NAME))["data"]
+        assert (kept["resolution"], kept["occurrences"]) == ("null check", 2)
+        again = await client.call_tool("record_error", fixed)
+        assert again.is_error
+
+
+@pytest.mark.parametrize(
+    "removal", [{"remove": True}, {"action": "remove"}, {"enabled": False}, {"disabled": True}, {"delete": True}]
+)
+async def test_a_noise_rule_is_removed_in_any_usual_way(project: Path, removal: dict[str, Any]) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "set_noise", pattern="favicon")
+        assert "removed" in (await told(client, "set_noise", pattern="favicon", **removal))["understood"][0]
+        assert (await told(client, "load_session_context"))["noise_config"]["rules_count"] == 0
+
+
 async def test_a_noise_rule_hides_errors_that_are_known_already_and_can_be_removed(project: Path) -> None:
     async with connected(project) as (client, _):
         await told(client, "record_error", error="favicon.ico 404", count=3)
@@ -241,13 +284,19 @@ async def test_every_planted_regression_is_reported_in_the_next_session(project:
         assert (await told(client, "compare_baseline", name="login", observed=other_values))["same"] is True
         more = await told(client, "compare_baseline", name="login", observed={**LOGIN, "new": 1})
         assert (more["is_regression"], more["added"]) == (False, ["new: added"])
+        for named in (
+            {"key": "login", "data": LOGIN},
+            {"baseline": "login", "actual": LOGIN},
+            {"name": "login", **LOGIN},
+        ):
+            assert (await told(client, "compare_baseline", **named))["same"] is True
         assert await refused(client, "compare_baseline", name="nobody", observed={}) == "not_found"
         assert await refused(client, "compare_baseline", name="login") == "invalid_input"
 
 
 @pytest.mark.requirement("GASOLINE-P-EVICT-BASELINES")
 async def test_comparing_keeps_a_baseline_from_being_evicted(project: Path) -> None:
-    async with connected(project, limits=Limits(baselines=2)) as (client, _):
+    async with connected(project, limits=MemoryLimits(baselines=2)) as (client, _):
         for name in ("a", "b"):
             await told(client, "session_store", action="save", namespace="baselines", key=name, data=LOGIN)
         await told(client, "compare_baseline", name="a", observed=LOGIN)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin.memory import MemoryLimits
 from tests.mcp.servers import connected, told
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/mcp-tools.md").read_text("utf-8")
@@ -23,9 +24,18 @@ async def test_every_tool_and_argument_is_documented(project: Path) -> None:
 
 @pytest.mark.anyio
 async def test_every_field_of_the_context_and_of_receipts_is_documented(project: Path) -> None:
-    async with connected(project) as (client, _):
-        context = await told(client, "load_session_context")
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    answers = [tools[name].output_schema or {} for name in ("session_store", "record_error", "compare_baseline")]
-    fields = [*context, "left_out", *(name for answer in answers for name in answer["properties"])]
+    saved = {"action": "save", "namespace": "baselines", "key": "b", "data": {"response": 1}}
+    async with connected(project, limits=MemoryLimits(baselines=1, errors=1)) as (client, _):
+        await told(client, "session_store", **{**saved, "key": "evicted"})
+        answers = [
+            await told(client, "session_store", **saved),
+            await told(client, "record_error", error=["a", "b", 3]),
+            await told(client, "compare_baseline", name="b", observed={}),
+            await told(client, "session_store", action="load", namespace="errors", start=0),
+            await told(client, "session_store", action="list"),
+            await told(client, "session_store", action="stats"),
+            await told(client, "load_session_context"),
+        ]
+    fields = {"left_out", *(name for answer in answers for name in answer)}
+    assert fields >= {"understood", "ignored", "better", "redacted", "evicted", "trimmed", "bytes", "total"}
     assert [name for name in fields if f"`{name}`" not in PAGE] == []

@@ -23,8 +23,7 @@ from mcp_types import ListRootsResult, Root
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.project import ServedProject
-from snapshot_plugin.memory.server.serve import http_app
-from snapshot_plugin.memory.server.server import MemoryServer
+from snapshot_plugin.memory.server.serve import MemoryServer, http_app
 from snapshot_plugin.store.memory import MemoryStore
 from tests.mcp.servers import command, environment, refused, told
 

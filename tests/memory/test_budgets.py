@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.memory import Limits
-from snapshot_plugin.memory.batch import Change
+from snapshot_plugin.memory import MemoryLimits
+from snapshot_plugin.memory.batch import MemoryChange
 from snapshot_plugin.memory.context import context_of
 from snapshot_plugin.memory.engine import MemoryEngine
-from snapshot_plugin.memory.names import name_of
-from snapshot_plugin.memory.usage import ProjectSizes
+from snapshot_plugin.memory.files import name_of
+from snapshot_plugin.memory.state import ProjectSizes
 from snapshot_plugin.model.times import rfc3339
 from tests.memory.opening import MIB, filled, text
 
-LIMITS = Limits(project_bytes=12 * MIB)
+LIMITS = MemoryLimits(project_bytes=12 * MIB)
 
 
 def now() -> datetime:
@@ -35,12 +35,12 @@ def engine_of(project: Path) -> MemoryEngine:
     return MemoryEngine(project, limits=LIMITS, sizes=sizes, clock=now)
 
 
-def change(op: str, namespace: str = "", key: str = "", data: object = None) -> Change:
-    return Change(op, namespace, key, data, 1, rfc3339(now()))  # type: ignore[arg-type]
+def change(op: str, namespace: str = "", key: str = "", data: object = None) -> MemoryChange:
+    return MemoryChange(op, namespace, key, data, 1, rfc3339(now()))  # type: ignore[arg-type]
 
 
 def context(engine: MemoryEngine) -> object:
-    return context_of(engine.view(), project="p", session=1, limits=LIMITS, now=now())
+    return context_of(engine.view(), project="p", limits=LIMITS, now=now())
 
 
 @pytest.fixture

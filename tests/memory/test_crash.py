@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manager.processes import heard, output_of, python
+from tests.manager.processes import heard, python
 from tests.memory.opening import Opener
 
 _HOLD = """
@@ -47,11 +47,11 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from snapshot_plugin.memory.batch import Change
+    from snapshot_plugin.memory.batch import MemoryChange
     from snapshot_plugin.memory.engine import MemoryEngine
-    from snapshot_plugin.memory.limits import Limits
-    from snapshot_plugin.memory.names import name_of
-    from snapshot_plugin.memory.usage import ProjectSizes
+    from snapshot_plugin.memory.limits import MemoryLimits
+    from snapshot_plugin.memory.files import name_of
+    from snapshot_plugin.memory.state import ProjectSizes
     from snapshot_plugin.model.times import rfc3339
 
     base = Path(sys.argv[1])
@@ -59,10 +59,10 @@ _KILLED_EVERYWHERE = """
 
     def engine(project):
         sizes = ProjectSizes(base / "state", project)
-        return MemoryEngine(project, limits=Limits(baselines=2), sizes=sizes, clock=now)
+        return MemoryEngine(project, limits=MemoryLimits(baselines=2), sizes=sizes, clock=now)
 
     def change(op, namespace="", key="", data=None):
-        return Change(op, namespace, key, data, 1, rfc3339(now()))
+        return MemoryChange(op, namespace, key, data, 1, rfc3339(now()))
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -124,13 +124,18 @@ _KILLED_EVERYWHERE = """
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         whole(project)
+        shutil.rmtree(project)
+        print("killed" if status else "ended", flush=True)
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
-    print(kill_at)
 """
 
 
 def test_killed_at_any_write_every_file_is_old_or_new(tmp_path: Path) -> None:
-    [places] = output_of(_KILLED_EVERYWHERE, tmp_path)
-    assert int(places) > 30
+    with python(_KILLED_EVERYWHERE, tmp_path) as child:
+        places = 0
+        while heard(child) == "killed":
+            places += 1
+        assert child.wait(30) == 0
+    assert places > 30

@@ -18,7 +18,7 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
-from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory
+from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 
@@ -246,7 +246,7 @@ async def test_secrets_never_reach_the_disk(open_memory: Opener, project: Path) 
 
 @pytest.mark.requirement("GASOLINE-LIMIT-PROJECT", "GASOLINE-P-LIMIT-PROJECT")
 async def test_a_full_project_refuses_until_there_is_room(open_memory: Opener, project: Path) -> None:
-    async with open_memory(limits=Limits(project_bytes=30_000)) as memory:
+    async with open_memory(limits=MemoryLimits(project_bytes=30_000)) as memory:
         for key in ("one", "two"):
             await memory.save("a", key, "x" * 10_000)
         with pytest.raises(LimitExceeded) as refused:
@@ -262,7 +262,7 @@ async def test_a_full_project_refuses_until_there_is_room(open_memory: Opener, p
 
 @pytest.mark.requirement("GASOLINE-P-LIMIT-GLOBAL", "GASOLINE-P-EDGE-SEVERAL")
 async def test_all_projects_share_a_limit(tmp_path: Path) -> None:
-    limits = Limits(all_projects_bytes=30_000)
+    limits = MemoryLimits(all_projects_bytes=30_000)
     projects = [tmp_path / name for name in ("one", "two")]
     for project in projects:
         project.mkdir()
@@ -279,7 +279,7 @@ async def test_all_projects_share_a_limit(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("GASOLINE-P-EVICT-BASELINES", "GASOLINE-P-LIMIT-BASELINES")
 async def test_the_least_recently_used_baseline_goes(open_memory: Opener, clock: FixedClock) -> None:
-    limits = Limits(baselines=3)
+    limits = MemoryLimits(baselines=3)
     async with open_memory(limits=limits) as memory:
         for name in ("a", "b", "c"):
             clock.advance(timedelta(minutes=1))
@@ -295,7 +295,7 @@ async def test_the_least_recently_used_baseline_goes(open_memory: Opener, clock:
 
 @pytest.mark.requirement("GASOLINE-P-EVICT-SCHEMA", "GASOLINE-P-LIMIT-ENDPOINTS")
 async def test_rare_endpoints_are_merged_by_path(open_memory: Opener) -> None:
-    async with open_memory(limits=Limits(endpoints=3)) as memory:
+    async with open_memory(limits=MemoryLimits(endpoints=3)) as memory:
         for endpoint in ("GET /a", "GET /a", "GET /b", "GET /b", "GET /users/*", "GET /users/*", "GET /users/17"):
             await memory.observe_endpoint(endpoint)
         await memory.flush()
@@ -330,7 +330,7 @@ async def test_what_is_collected_always_fits_its_document(open_memory: Opener) -
 
 
 async def test_of_too_many_timings_the_last_stay(open_memory: Opener, clock: FixedClock) -> None:
-    async with open_memory(limits=Limits(timings=2)) as memory:
+    async with open_memory(limits=MemoryLimits(timings=2)) as memory:
         for n in range(3):
             clock.advance(timedelta(seconds=1))
             await memory.record_timing(f"GET /{n}", 1)
@@ -403,7 +403,7 @@ async def test_clearing_removes_everything(open_memory: Opener, project: Path) -
 async def test_a_reader_that_becomes_the_writer_knows_what_the_first_one_did(
     open_memory: Opener, clock: FixedClock
 ) -> None:
-    limits = Limits(baselines=2)
+    limits = MemoryLimits(baselines=2)
     async with open_memory(limits=limits) as first, open_memory(limits=limits) as second:
         for name in ("a", "b"):
             clock.advance(timedelta(minutes=1))

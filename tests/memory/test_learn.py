@@ -32,6 +32,21 @@ def test_only_failed_calls_are_errors() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"rawOutput": "exit 1"}, "exit 1"),
+        ({"rawOutput": {"error": "ENOENT"}}, "ENOENT"),
+        ({"rawOutput": 7, "content": 7}, "npm test failed"),
+        ({"content": [7, {"content": 7}, {"content": {"text": 7}}]}, "npm test failed"),
+    ],
+)
+def test_what_failed_is_found_where_agents_say_it(more: dict[str, Any], message: str) -> None:
+    found = error_in(update("failed", title="npm test") | more)
+    assert found is not None
+    assert found["message"] == message
+
+
 @pytest.mark.anyio
 async def test_failed_tool_calls_are_in_the_context_of_the_next_session(open_memory: Opener, project: Path) -> None:
     learner = ErrorLearner(state=project.parent / "state", interval=60)

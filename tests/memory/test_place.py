@@ -11,7 +11,7 @@ import pytest
 
 from snapshot_plugin.errors import InvalidInput, NotFound, StoreUnavailable
 from snapshot_plugin.memory import ProjectMemory, find_project, literal_project
-from tests.memory.opening import Opener, opener
+from tests.memory.opening import Opener, names_in, opener
 
 
 def repository(place: Path) -> Path:
@@ -49,6 +49,16 @@ def test_the_home_directory_and_the_root_are_never_the_project_by_accident(tmp_p
         assert "--project" in (refused.value.hint or "")
     assert find_project(home, roots=[Path("/"), home, home / "work"], home=home).directory == home / "work"
     assert literal_project(home).directory == home, "what the user names is taken as it is"
+
+
+def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    with pytest.raises(InvalidInput, match="is gone"):
+        find_project()
 
 
 def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +185,30 @@ async def test_files_of_another_user_are_not_read(
         with pytest.raises(StoreUnavailable):
             await memory.save("notes", "k", 1)
         assert memory.persistence == "memory"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "{", "7", [7], [{"op": "write"}], [{"op": "save", "namespace": 1}], [{"op": "save", "unknown": 1}],
+        [{"op": "set", "namespace": "noise", "data": [{"no": "pattern"}, 7]}],
+        [{"op": "set", "namespace": "nowhere", "data": 7}],
+        [{"op": "save", "namespace": "../../outside", "key": "../x", "data": 1}],
+        [{"op": "resolve", "namespace": "errors", "key": "E", "data": 7}],
+    ],
+)  # fmt: skip
+async def test_changes_that_a_cloned_repository_brought_along_fail_nobody(
+    open_memory: Opener, project: Path, tmp_path: Path, waiting: Any
+) -> None:
+    pending = project / ".asnap/.pending"
+    pending.mkdir(parents=True, mode=0o700)
+    (pending / "theirs.json").write_text(waiting if isinstance(waiting, str) else json.dumps(waiting))
+    async with open_memory() as memory:
+        assert (await memory.save("notes", "ours", 1)).persistence == "disk"
+        assert await memory.load("notes", "ours") == 1
+    assert not (pending / "theirs.json").exists()
+    assert names_in(tmp_path) <= {"project", "state"}
 
 
 # Names written by hand ---------------------------------------------------------------------------------------

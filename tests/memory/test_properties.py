@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory import Limits
-from snapshot_plugin.memory.documents import Document
-from snapshot_plugin.memory.files import encoded
-from snapshot_plugin.memory.names import API_SCHEMA, DOCUMENTS, ERRORS, SUFFIX, name_in_file, name_of
+from snapshot_plugin.memory import MemoryLimits
+from snapshot_plugin.memory.documents import MemoryDocument
+from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, SUFFIX, encoded, name_in_file, name_of
+from snapshot_plugin.memory.kinds import KINDS, moment_in
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.understand import NAMED_BY, moment_in, understand
+from snapshot_plugin.memory.understand import understand
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUICK = settings(max_examples=60, deadline=None)
@@ -56,11 +56,11 @@ likely = st.recursive(
 sightings = st.lists(st.tuples(st.sampled_from("abcdef"), ages), max_size=30)
 
 
-def history(seen: list[tuple[str, datetime]], document: Document | None = None) -> Document:
-    document = document or Document(ERRORS)
+def history(seen: list[tuple[str, datetime]], document: MemoryDocument | None = None) -> MemoryDocument:
+    document = document or MemoryDocument(ERRORS)
     for name, at in seen:
         [entry] = understand(ERRORS, "history", {"fingerprint": name}, at).entries
-        document.add(entry, session=1, limits=Limits())
+        document.add(entry, session=1, limits=MemoryLimits())
     return document
 
 
@@ -107,14 +107,14 @@ def test_a_loaded_history_that_is_saved_again_counts_nothing_twice(seen: list[An
     document = history(seen)
     before = json.loads(json.dumps(document.raw()))
     for entry in understand(ERRORS, "history", before, NOW).entries:
-        document.add(entry, session=2, limits=Limits())
+        document.add(entry, session=2, limits=MemoryLimits())
     assert document.raw() == before
 
 
 @given(sightings, st.integers(1, 8))
 @QUICK
 def test_kept_errors_are_the_last_to_come_that_are_young(seen: list[Any], room: int) -> None:
-    limits, document = Limits(errors=room), history(seen)
+    limits, document = MemoryLimits(errors=room), history(seen)
     young = [
         name
         for name, entry in document.entries.items()
@@ -131,12 +131,12 @@ def test_kept_errors_are_the_last_to_come_that_are_young(seen: list[Any], room: 
 )
 @QUICK
 def test_merging_endpoints_keeps_the_limit_and_the_frequent_ones(seen: list[tuple[str, int]], room: int) -> None:
-    document = Document(API_SCHEMA)
+    document = MemoryDocument(API_SCHEMA)
     for path, count in seen:
         [entry] = understand(API_SCHEMA, "schema", {"endpoint": f"GET {path}", "count": count}, NOW).entries
-        document.add(entry, session=1, limits=Limits())
+        document.add(entry, session=1, limits=MemoryLimits())
     before = dict(document.entries)
-    document.trim(Limits(endpoints=room), NOW)
+    document.trim(MemoryLimits(endpoints=room), NOW)
     assert len(document.entries) <= room
     if len(before) <= room:
         assert document.entries == before
@@ -145,17 +145,17 @@ def test_merging_endpoints_keeps_the_limit_and_the_frequent_ones(seen: list[tupl
         assert max(entry["seen"] for entry in document.entries.values()) >= most
 
 
-@pytest.mark.parametrize("namespace", list(DOCUMENTS))
+@pytest.mark.parametrize("namespace", list(KINDS))
 @given(likely | values)
 @QUICK
 def test_any_data_is_understood_or_named_as_ignored_and_never_fails(namespace: str, data: Any) -> None:
-    found = understand(namespace, DOCUMENTS[namespace].key, data, NOW)
-    assert all(isinstance(entry[NAMED_BY[namespace]], str) for entry in found.entries)
+    found = understand(namespace, KINDS[namespace].document.key, data, NOW)
+    assert all(isinstance(entry[KINDS[namespace].named_by], str) for entry in found.entries)
     assert len(found.ignored) >= len(found.unread)
-    document = Document.read(namespace, DOCUMENTS[namespace].key, data, NOW)
+    document = MemoryDocument.read(namespace, KINDS[namespace].document.key, data, NOW)
     for entry in found.entries:
-        if len(entry[NAMED_BY[namespace]]) < 400:
-            document.add(entry, session=1, limits=Limits())
-    document.trim(Limits(), NOW)
-    again = Document.read(namespace, DOCUMENTS[namespace].key, json.loads(encoded(document.raw())), NOW)
+        if len(entry[KINDS[namespace].named_by]) < 400:
+            document.add(entry, session=1, limits=MemoryLimits())
+    document.trim(MemoryLimits(), NOW)
+    again = MemoryDocument.read(namespace, KINDS[namespace].document.key, json.loads(encoded(document.raw())), NOW)
     assert set(again.entries) == set(document.entries)

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from snapshot_plugin.errors import LimitExceeded, NotFound, StoreUnavailable
-from snapshot_plugin.memory import Baseline, Limits, NoiseRule, ProjectMemory, files
+from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener
 
@@ -374,7 +374,7 @@ async def test_scenario_17_the_501st_error_pushes_out_the_first(open_memory: Ope
 
 
 async def test_scenario_17_errors_saved_under_keys_of_their_own_join_the_history(open_memory: Opener) -> None:
-    async with open_memory(limits=Limits(errors=3)) as memory:
+    async with open_memory(limits=MemoryLimits(errors=3)) as memory:
         for n in range(3):
             await memory.save("errors", f"e{n}", {"message": "boom"})
         assert (await memory.save("errors", "e3", {"message": "boom"})).trimmed == 1

@@ -78,6 +78,19 @@ def test_every_module_says_what_it_is_for() -> None:
     assert [name for name, source in sources.items() if not ast.get_docstring(ast.parse(source))] == []
 
 
+def test_every_module_that_a_map_names_exists() -> None:
+    """The docstring of a subpackage is a map: the first column of its table names modules."""
+    missing = []
+    for package in (module for module in PACKAGE if module.name == "__init__.py"):
+        for line in (ast.get_docstring(ast.parse(package.read_text("utf-8"))) or "").splitlines():
+            column = re.match(r"(`[a-z_]+`(?:, )?)+(?=  )", line)
+            for name in re.findall(r"[a-z_]+", column[0]) if column else ():
+                place = package.parent / name
+                if not (place.with_suffix(".py").exists() or (place / "__init__.py").exists()):
+                    missing.append(f"{name_of(package)}: {name}")
+    assert missing == []
+
+
 def test_no_module_is_too_long_to_read() -> None:
     lengths = {name_of(module): len(module.read_text("utf-8").splitlines()) for module in PACKAGE}
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}

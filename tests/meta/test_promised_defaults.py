@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.manager.persistent import persistent_session
-from snapshot_plugin.memory import Limits as MemoryLimits
-from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory import MemoryLimits, ProjectMemory
 from snapshot_plugin.store.engine import StoreLimits
 
 MIB = 1024 * 1024

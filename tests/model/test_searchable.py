@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.searchable import passages
-from snapshot_plugin.model.secret_shapes import may_hold_secrets
 from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.testing import make_snapshot
 from tests.model.test_redact import ASSIGNMENTS, MORE_TOKENS, TOKENS
@@ -23,11 +22,6 @@ SECRETS = [
 ]
 NAMES = ["password", "dbPassword", "DB_PASSWD", "passphrase", "clientSecret", "client-secret", "CLIENT_SECRET"]
 NAMES += ["secretAccessKey", "aws_secret-access_key", "Authorization", "proxy-authorization"]
-
-
-@pytest.mark.parametrize("secret", SECRETS)
-def test_whatever_holds_a_secret_is_looked_at_closely(secret: str) -> None:
-    assert may_hold_secrets(f"harmless\n{secret.upper() if secret.islower() else secret}\nharmless")
 
 
 _harmless = st.sampled_from(["a client said so", "the secret of a good life", "İstanbul", "x", "hunter2hunter"])

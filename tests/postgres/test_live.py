@@ -11,7 +11,7 @@ import pytest
 
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.live_rows import LiveRows

@@ -13,11 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from snapshot_plugin.errors import SessionLocked
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
+from snapshot_plugin.store.postgres.address import Address
+from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import PATIENCE, Client
@@ -189,3 +192,58 @@ class TestCommandsOnAnotherNode:
             (row,) = told(postgres_url, "list", "--all", home=tmp_path)["sessions"]
             assert row["live"]["pid"] == client.process.pid
             assert asnap(postgres_url, "forget", session_id, "--yes", home=tmp_path).returncode == 6
+
+    def test_owners_on_other_nodes_save_and_rename_through_the_database(
+        self, postgres_url: str, tmp_path: Path
+    ) -> None:
+        url = f"{postgres_url}&lease=6"
+        with node(url) as client:
+            session_id = begun(client)
+            move_owner(url, "another-node")
+            (saved,) = told(url, "snapshot", "--all", "--tag", "deploy", home=tmp_path)["sessions"]
+            assert (saved["session_id"], saved["status"], saved["owner"]["host"]) == (
+                session_id,
+                "saved",
+                "another-node",
+            )
+            told(url, "rename", session_id, "Named from afar", home=tmp_path)
+            (row,) = told(url, "list", "--all", home=tmp_path)["sessions"]
+            assert row["title"] == "Named from afar"
+
+    def test_an_owner_that_does_not_answer_is_named(self, postgres_url: str, tmp_path: Path) -> None:
+        url = f"{postgres_url}&lease=600"
+        with node(url) as client:
+            begun(client)
+            move_owner(url, "another-node")
+            os.kill(client.process.pid, signal.SIGSTOP)
+            ran = asnap(url, "snapshot", "--all", "--wait", "1s", "--json", home=tmp_path)
+            os.kill(client.process.pid, signal.SIGCONT)
+            (missed,) = json.loads(ran.stdout)["sessions"]
+            assert (ran.returncode, missed["status"]) == (1, "not_reachable")
+
+
+def move_owner(url: str, host: str) -> None:
+    """Have the database believe that the owner runs on another machine."""
+    database = Database(Address.parse(url))
+    database.rows(
+        "UPDATE {live} SET owner = jsonb_set(owner::jsonb, '{{host}}', to_jsonb(%s::text))::text"
+        " WHERE owner IS NOT NULL",
+        host,
+    )
+    database.close()
+
+
+def test_a_proper_release_is_announced_and_the_session_can_be_taken_at_once(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, background=False)
+    place, us = place_of(store), Owner.this_process(since=datetime.now(UTC))
+    assert place is not None
+    hold = place.take("session", us)
+    with psycopg.connect(Address.parse(postgres_url).conninfo, autocommit=True) as listening:
+        listening.execute(f'LISTEN "{store.live_rows.channel}"'.encode())
+        hold.release()
+        (told_of,) = listening.notifies(timeout=PATIENCE, stop_after=1)
+    assert told_of.payload == "session"
+    again = place.take("session", us)
+    assert again.epoch == hold.epoch + 1
+    again.release()
+    store.close()

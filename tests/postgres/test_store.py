@@ -20,7 +20,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.store_face import sync_face
+from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database

@@ -142,9 +142,10 @@ def test_a_wish_that_makes_no_sense_changes_nothing(client: TestClient, body: by
 def test_a_fork_begins_at_a_message_and_can_be_taken_back(client: TestClient) -> None:
     new = sent(client, "POST", "sessions/one/fork", {"messages": 1, "at": 1})
     assert (new["messages"], new["parent_seq"]) == (1, 1)
-    (operation,) = got(client, "operations")["operations"]
-    sent(client, "POST", f"operations/{operation['id']}/undo")
-    assert len(got(client, "sessions")["sessions"]) == 2
+    sent(client, "PATCH", "sessions/one", {"title": "done in another tab"})
+    sent(client, "POST", f"operations/{new['operation']}/undo")
+    assert {row["session_id"] for row in got(client, "sessions")["sessions"]} == {"one", "a/b c@d"}
+    assert got(client, "sessions/one")["session"]["title"] == "done in another tab"
 
 
 def test_forget_says_first_what_goes_and_comes_back_from_the_trash(client: TestClient) -> None:

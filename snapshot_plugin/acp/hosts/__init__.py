@@ -1,1 +1,1 @@
-"""Ways to speak ACP around the core: the proxy, an SDK client, an SDK agent, a link of a proxy chain."""
+"""Hosts around the ACP core: the proxy, an SDK client, an SDK agent, a link of a proxy chain."""

@@ -29,13 +29,12 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.outbox import Outbox, QueuedWrite
-from snapshot_plugin.acp.hosts.process import AgentProcess
+from snapshot_plugin.acp.hosts.process import AgentProcess, Outbox, QueuedWrite
 from snapshot_plugin.acp.messages import Lines, Message, encode, notification, parse
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.parts import plain
 from snapshot_plugin.acp.reducer import joined
 from snapshot_plugin.acp.supervise import Supervision
+from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
 from snapshot_plugin.inert import for_terminal
 from snapshot_plugin.live.session import LiveSession

@@ -26,7 +26,7 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.parts import plain
+from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.sessions import LiveSessions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
@@ -93,7 +93,10 @@ async def _look_elsewhere(call: Call) -> list[Finding]:
     try:
         async with call.opened() as store:
             examine = getattr(store, "examine", None)
-            for level, what in await anyio.to_thread.run_sync(examine) if examine else ():
+            told: list[Any] = (
+                await anyio.to_thread.run_sync(examine) if examine else [("ok", call.config.storage_path)]
+            )
+            for level, what in told:
                 findings.append(Finding(area="store", level=level, what=what))
             findings += look_at_sessions(call, await session_rows(store))
             findings += look_at_quarantine(await store.quarantined())

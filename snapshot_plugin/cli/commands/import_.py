@@ -146,6 +146,7 @@ async def command(
     paths = _paths(maps)
     found = await _found(call, files, secret, wanted=None if form == "auto" else form)
     async with _place(call, dry_run=dry_run) as store:
+        arrivals: Sequence[Arrival]
         if dry_run:
             arrivals = await bring(store, found.sessions, paths=paths, under=under, dry_run=True)
         else:
@@ -155,7 +156,7 @@ async def command(
 
 async def take_in(
     call: Call, store: SnapshotStore, sessions: Sequence[Sequence[Copied]], **how: Any
-) -> Sequence[Arrival]:
+) -> tuple[Arrival, ...]:
     """Put sessions from elsewhere into *store*. Their commands do not run unasked, and undo knows of them."""
     from snapshot_plugin.exchange.carrying import bring, recorded_commands
 

@@ -112,7 +112,8 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
             result = result.evolve(snapshot=result.snapshot.evolve(title=name))
         if not dry_run:
             summary = f"merged {one.session_id} and {other.session_id}"
-            if warning := await save_new(call.work, store, result.snapshot, kind="merge", summary=summary):
+            _, warning = await save_new(call.work, store, result.snapshot, kind="merge", summary=summary)
+            if warning:
                 call.out.warn(warning, fg="yellow")
     return _merging(call.out, result, one, other, dry_run=dry_run)
 

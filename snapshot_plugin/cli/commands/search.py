@@ -117,4 +117,11 @@ def _index_in_background(call: Call) -> None:
     line = our_module("snapshot_plugin", "search", "--index", "x", "--no-input", "-q")
     place = ["--store", call.place] if call.place else []
     nowhere = subprocess.DEVNULL
-    subprocess.Popen([*line, *place], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 — ourselves
+    subprocess.Popen(  # noqa: S603 — ourselves
+        [*line, *place],
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
+        env=call.child_environ,
+    )

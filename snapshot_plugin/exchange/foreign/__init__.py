@@ -1,5 +1,5 @@
-"""Session files of other tools, read into documents that `snapshot_plugin.migrate` takes from there.
+"""Readers for the session files of other tools. Each returns a document, which `snapshot_plugin.migrate` checks.
 
-A reader knows where things are in a file; what they mean is the migration chain's to say, as for every document.
-What a reader has no place for is kept as it came, under ``metadata.<tool>`` or as a block of an unknown kind.
+One module for each tool; `dumps` recognises files by their shape, `lines` reads JSON lines with bounds.
+Promise: a part with no place in a session is kept, under ``metadata.<tool>`` or as a block of an unknown kind.
 """

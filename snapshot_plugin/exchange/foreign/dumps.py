@@ -1,6 +1,6 @@
-"""Session files of openagent-terminal, oneringai and OrbitMesh, read as documents of ours.
+"""Session files of openagent-terminal, oneringai and OrbitMesh, read as documents.
 
-They are known by their shape. A ``version`` they carry is their own, and says nothing about ours.
+Files are recognised by their shape. Their ``version`` is their own and unrelated to ours.
 """
 
 from __future__ import annotations

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools.base import Tool
-from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory.batch import Saved
 from snapshot_plugin.memory.context import bounded
+from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
+from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.memory import ProjectMemory
-from snapshot_plugin.memory.names import (
-    API_SCHEMA,
-    BASELINES,
-    DEFAULT,
-    DOCUMENTS,
-    ERRORS,
-    NOISE,
-    PERFORMANCE,
-    namespace_of,
-)
-from snapshot_plugin.memory.server.answers import Action, Comparison, Receipt, SessionStoreAnswer, stats_answer
-from snapshot_plugin.memory.server.failures import text_result
 from snapshot_plugin.memory.server.project import Served
-from snapshot_plugin.memory.server.tools import READS, WRITES, tool
+from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, tool
 from snapshot_plugin.memory.understand import understand
-from snapshot_plugin.memory.vocabulary import CLOSED
 
-__all__ = ["MEMORY_TOOLS"]
+__all__ = ["MEMORY_TOOLS", "context_answer"]
 
 _STORE = """Remember things for later sessions in this project, and recall them.
 
@@ -83,46 +70,54 @@ Save a baseline with session_store(action="save", namespace="baselines", key="lo
 
 _More = Annotated[dict[str, Any] | None, Field(description="Anything else you know about it.")]
 _Page = Annotated[int | None, Field(ge=0, description="For load of a long list: where to start, how many.")]
+_Action = Literal["save", "load", "list", "delete", "stats"]
 
 
 async def session_store(
     *,
     project: Served,
-    action: Annotated[Action, Field(description="What to do.")],
+    action: Annotated[_Action, Field(description="What to do.")],
     namespace: Annotated[str | None, Field(description='A logical group; "default" if left out.')] = None,
     key: Annotated[str | None, Field(description="The entry's name. Needed for save, load, delete.")] = None,
     data: Annotated[Any, Field(description="For save: any JSON value but null.")] = None,
     confirm: Annotated[bool, Field(description='For delete of namespace "*": must be true.')] = False,
     start: _Page = None,
     limit: _Page = None,
-    more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,
-) -> SessionStoreAnswer:
+    more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,  # noqa: ARG001 — takes the rest
+) -> Answer:
     memory = await project.memory()
-    if more:
-        data = next(
-            (more[name] for name in ("value", "content", "body", "json") if name in more and data is None), data
-        )
-        key = key or next((more[name] for name in ("name", "id") if isinstance(more.get(name), str)), None)
+    answer: Answer
     if action == "stats":
-        answer = SessionStoreAnswer(action=action, stats=stats_answer(await memory.stats()))
+        answer = {"stats": await _stats(memory)}
+    elif action == "list" and namespace is None:
+        answer = {"namespaces": {name: len(keys) for name, keys in (await memory.namespaces()).items()}}
     elif action == "list":
-        answer = await _listed(memory, namespace)
+        answer = {"namespace": namespace_of(namespace), "keys": list(await memory.list(namespace))}
     elif action == "delete" and namespace == "*":
         answer = await _cleared(memory, confirm=confirm)
     else:
-        answer = await _entry(memory, action, namespace, key, data, start, limit)
-    return answer.model_copy(update={"persistence": memory.persistence, "notices": list(memory.notices)})
+        name = _name(action, namespace, key)
+        answer = {"namespace": name[0], "key": name[1]}
+        if action == "load":
+            answer |= _page(await memory.load(*name), start, limit)
+        elif action == "delete":
+            await memory.delete(*name)
+        elif data is None:
+            raise InvalidInput("save needs data", hint="pass data=…, any JSON value but null")
+        else:
+            saved = await memory.save(*name, data)
+            advised = saved.evolve(better=(*saved.better, *_advice(namespace, data)))
+            answer |= {field: value for field, value in _receipt(memory, advised).items() if value != []}
+    return {"action": action, **answer, "persistence": memory.persistence, "notices": list(memory.notices)}
 
 
-async def load_session_context(*, project: Served) -> CallToolResult:
-    memory = await project.memory()
-    return text_result(await context_text(memory))
+async def load_session_context(*, project: Served) -> Answer:
+    return await context_answer(await project.memory())
 
 
-async def context_text(memory: ProjectMemory) -> str:
-    """The context of a session as compact JSON."""
-    answer = bounded(await memory.load_context(), await memory.preferences())
-    return json.dumps(answer, ensure_ascii=False)
+async def context_answer(memory: ProjectMemory) -> Answer:
+    """What earlier sessions left, in about 8 KB."""
+    return bounded(await memory.load_context(), await memory.preferences())
 
 
 async def record_error(
@@ -135,18 +130,21 @@ async def record_error(
     count: Annotated[int | None, Field(ge=1, description="How often it occurred; 1 if left out.")] = None,
     resolved: Annotated[bool | str, Field(description="true or a date once it is fixed.")] = False,
     more: _More = None,
-) -> Receipt:
+) -> Answer:
     memory = await project.memory()
-    rest = {"fingerprint": fingerprint, "count": count, **(more or {})}
-    data = _merged(error, "message", rest)
+    given = {
+        "error": error,
+        "fingerprint": fingerprint,
+        "count": count,
+        "resolved": resolved or None,
+        **(more or {}),
+    }
+    data = {name: value for name, value in given.items() if value is not None}
     if str(resolved).lower() in CLOSED:
-        resolved = True
-    if resolved is True and not data.keys() - {"fingerprint", "message"}:
-        name = fingerprint or understand(ERRORS, "history", data, project.now()).entries[0]["fingerprint"]
-        return _receipt(memory, await memory.resolve_error(name))
-    if resolved:
-        data["resolved"] = resolved
-    return _receipt(memory, await memory.save(ERRORS, DOCUMENTS[ERRORS].key, data))
+        known = understand(ERRORS, KINDS[ERRORS].document.key, data, project.now()).entries
+        if len(known) == 1:
+            return _receipt(memory, await memory.resolve_error(known[0]["fingerprint"], data))
+    return _receipt(memory, await memory.save(*KINDS[ERRORS].document, data))
 
 
 async def observe_endpoint(
@@ -158,21 +156,9 @@ async def observe_endpoint(
     response: Annotated[Any, Field(description="What it answered, or its shape.")] = None,
     ms: Annotated[Any, Field(description='How long it took: milliseconds, or "1.2s".')] = None,
     more: _More = None,
-) -> Receipt:
-    memory = await project.memory()
-    target = {"method": method, "path": path, **_merged(endpoint, "endpoint", {})}
-    target = {name: value for name, value in target.items() if value is not None}
-    timed = {**target, **(more or {}), **({} if ms is None else {"ms": ms})}
-    times = ms is not None or understand(PERFORMANCE, "endpoints", timed, project.now()).entries
-    seen = target | ({} if response is None else {"response": response}) | ({} if times else more or {})
-    saved = await memory.save(API_SCHEMA, DOCUMENTS[API_SCHEMA].key, seen)
-    if times:
-        timing = await memory.save(PERFORMANCE, DOCUMENTS[PERFORMANCE].key, timed)
-        saved = saved.evolve(
-            understood=saved.understood + timing.understood, ignored=saved.ignored + timing.ignored,
-            better=tuple(dict.fromkeys(saved.better + timing.better)),
-        )  # fmt: skip
-    return _receipt(memory, saved)
+) -> Answer:
+    data = _given(more, endpoint=endpoint, method=method, path=path, response=response, ms=ms)
+    return await _recorded(project, API_SCHEMA, data)
 
 
 async def set_noise(
@@ -185,12 +171,9 @@ async def set_noise(
     remove: Annotated[bool, Field(description="true to remove the rule.")] = False,
     auto: Annotated[bool, Field(description="true if it was detected, not chosen by a person.")] = False,
     more: _More = None,
-) -> Receipt:
-    memory = await project.memory()
-    about = {"reason": reason, "auto": auto or None, "remove": remove or None, **(more or {})}
-    patterns = pattern if isinstance(pattern, list) else [pattern]
-    rules = [_merged(each, "pattern", about) for each in patterns]
-    return _receipt(memory, await memory.save(NOISE, DOCUMENTS[NOISE].key, rules))
+) -> Answer:
+    data = _given(more, pattern=pattern, reason=reason, auto=auto or None, remove=remove or None)
+    return await _recorded(project, NOISE, data)
 
 
 async def compare_baseline(
@@ -199,115 +182,105 @@ async def compare_baseline(
     name: Annotated[str, Field(description="The baseline's key.")],
     observed: Annotated[Any, Field(description="What you see now, in the form the baseline was saved in.")] = None,
     more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,
-) -> Comparison:
+) -> Answer:
     memory = await project.memory()
-    if observed is None:
-        observed = (more or {}).get("data", more or None)
-    if observed is None:
+    seen = observed if observed is not None else more or None
+    if seen is None:
         raise InvalidInput("there is nothing to compare", hint="pass what you see now as observed")
-    found = await memory.compare_baseline(name, observed)
+    found = await memory.compare_baseline(name, seen)
     regressions = [str(each) for each in found if each.kind != "added"]
-    additions = [str(each) for each in found if each.kind == "added"]
-    return Comparison(
-        name=name, same=not found, is_regression=bool(regressions), regressions=regressions, added=additions
-    )
+    added = [str(each) for each in found if each.kind == "added"]
+    judged = {"name": name, "same": not found, "is_regression": bool(regressions)}
+    return {**judged, "regressions": regressions, "added": added}
 
 
-def _merged(given: Any, name: str, rest: dict[str, Any]) -> dict[str, Any]:
-    """One entry from a tool's main argument (text, or an object) and its other arguments."""
-    known = {key: value for key, value in rest.items() if value is not None}
-    if isinstance(given, dict):
-        return {**given, **known}
-    if isinstance(given, list):
-        return {"entries": given}
-    return known if given is None else {name: given, **known}
+def _given(more: dict[str, Any] | None, **named: Any) -> dict[str, Any]:
+    """The arguments of a tool as one entry: every way to write an entry is a way to call the tool."""
+    return {name: value for name, value in {**named, **(more or {})}.items() if value is not None}
 
 
-def _receipt(memory: ProjectMemory, saved: Saved) -> Receipt:
-    return Receipt(
-        understood=list(saved.understood), ignored=list(saved.ignored), better=list(saved.better),
-        redacted=saved.redacted or None, trimmed=saved.trimmed or None,
-        persistence=memory.persistence, notices=list(memory.notices),
-    )  # fmt: skip
+async def _recorded(project: Served, namespace: str, data: dict[str, Any]) -> Answer:
+    memory = await project.memory()
+    return _receipt(memory, await memory.save(*KINDS[namespace].document, data))
 
 
-async def _entry(  # noqa: PLR0917 — the arguments of the tool
-    memory: ProjectMemory, action: str, namespace: str | None, key: str | None, data: Any,
-    start: int | None, limit: int | None,
-) -> SessionStoreAnswer:  # fmt: skip
+def _name(action: str, namespace: str | None, key: str | None) -> tuple[str, str]:
     space = namespace_of(namespace)
-    if key is None and space in DOCUMENTS:
-        key = DOCUMENTS[space].key
+    if key is None and space in KINDS:
+        key = KINDS[space].document.key
     if key is None:
         raise InvalidInput(
             f"{action} needs a key", hint=f'session_store(action="{action}", namespace="{space}", key=…)'
         )
-    named = {"action": action, "namespace": space, "key": key}
-    if action == "load":
-        return SessionStoreAnswer(**named, **_page(await memory.load(space, key), start, limit))
-    if action == "delete":
-        await memory.delete(space, key)
-        return SessionStoreAnswer(**named)
-    if data is None:
-        raise InvalidInput("save needs data", hint="pass data=…, any JSON value but null")
-    saved = await memory.save(space, key, data)
-    return SessionStoreAnswer(
-        **named, bytes=saved.bytes, evicted=list(saved.evicted) or None, trimmed=saved.trimmed or None,
-        redacted=saved.redacted or None, understood=list(saved.understood) or None,
-        ignored=list(saved.ignored) or None, better=[*saved.better, *_advice(namespace, space, data)] or None,
+    return space, key
+
+
+def _receipt(memory: ProjectMemory, saved: Saved) -> Answer:
+    return answer_of(
+        understood=list(saved.understood), ignored=list(saved.ignored), better=list(saved.better),
+        bytes=saved.bytes or None, evicted=list(saved.evicted) or None, trimmed=saved.trimmed or None,
+        redacted=saved.redacted, persistence=memory.persistence, notices=list(memory.notices),
     )  # fmt: skip
 
 
-def _advice(namespace: str | None, space: str, data: Any) -> list[str]:
+def _advice(namespace: str | None, data: Any) -> list[str]:
     if namespace is None:
         return [f'it is in the namespace "{DEFAULT}"; a namespace of its own is easier to find, as "decisions"']
-    if space == BASELINES and not isinstance(data, dict | list):
+    if namespace_of(namespace) == BASELINES and not isinstance(data, dict | list):
         return ['a baseline that is an object can be compared field by field, as {"status": 200, "response": {…}}']
     return []
 
 
-def _page(data: Any, start: int | None, limit: int | None) -> dict[str, Any]:
+def _page(data: Any, start: int | None, limit: int | None) -> Answer:
     """All of an entry; with *start* or *limit*, a part of the list in it, newest last, and how long that is."""
-    if start is None and limit is None:
-        return {"data": data}
     field = (
-        next((name for name, value in data.items() if isinstance(value, list)), None)
-        if isinstance(data, dict)
-        else None
+        next((n for n, value in data.items() if isinstance(value, list)), None) if isinstance(data, dict) else None
     )
-    items = data[field] if field is not None else data
-    if not isinstance(items, list):
+    items = data if field is None else data[field]
+    if (start is None and limit is None) or not isinstance(items, list):
         return {"data": data}
     first = start or 0
     page = items[first : None if limit is None else first + limit]
     return {"data": page if field is None else {field: page}, "start": first, "total": len(items)}
 
 
-async def _listed(memory: ProjectMemory, namespace: str | None) -> SessionStoreAnswer:
-    if namespace is None:
-        counts = {name: len(keys) for name, keys in (await memory.namespaces()).items()}
-        return SessionStoreAnswer(action="list", namespaces=counts)
-    return SessionStoreAnswer(
-        action="list", namespace=namespace_of(namespace), keys=list(await memory.list(namespace))
-    )
+async def _stats(memory: ProjectMemory) -> Answer:
+    stats = await memory.stats()
+    counted = {API_SCHEMA: "endpoints", PERFORMANCE: "endpoints"}
+    return {
+        "project": stats.project,
+        "total_size_bytes": stats.total_bytes,
+        "limit_bytes": stats.limit_bytes,
+        "other_projects_bytes": stats.other_projects_bytes,
+        "namespaces": {
+            name: {"size": space.bytes, counted.get(name, "entries"): space.entries}
+            for name, space in stats.namespaces.items()
+        },
+        "oldest_data": None if stats.oldest is None else f"{stats.oldest:%Y-%m-%dT%H:%M:%SZ}",
+        "sessions_recorded": stats.session_count,
+    }
 
 
-async def _cleared(memory: ProjectMemory, *, confirm: bool) -> SessionStoreAnswer:
+async def _cleared(memory: ProjectMemory, *, confirm: bool) -> Answer:
     if not confirm:
         raise InvalidInput(
             "this would delete everything the project's memory holds", hint="ask the user, then pass confirm=true"
         )
     await memory.clear()
-    return SessionStoreAnswer(action="delete", namespace="*", cleared=True)
+    return {"namespace": "*", "cleared": True}
 
 
-_DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
-
+_DATA = {"value": "data", "content": "data", "body": "data", "json": "data", "name": "key", "id": "key"}
+_SEEN = {
+    "key": "name",
+    "baseline": "name",
+    **dict.fromkeys(("data", "observation", "current", "actual"), "observed"),
+}
 MEMORY_TOOLS: list[Tool] = [
     tool(load_session_context, "What earlier sessions left", _CONTEXT, READS, structured=False),
-    tool(session_store, "Remember and recall", _STORE, _DELETES),
-    tool(record_error, "Record or resolve an error", _ERROR, WRITES),
-    tool(observe_endpoint, "Record an endpoint and its time", _ENDPOINT, WRITES),
-    tool(set_noise, "Add or remove a noise rule", _NOISE, WRITES),
-    tool(compare_baseline, "Compare with a baseline", _COMPARE, READS),
+    tool(session_store, "Remember and recall", _STORE, DELETES, aliases=_DATA),
+    tool(record_error, "Record or resolve an error", _ERROR, ADDS),
+    tool(observe_endpoint, "Record an endpoint and its time", _ENDPOINT, ADDS),
+    tool(set_noise, "Add or remove a noise rule", _NOISE, ADDS),
+    tool(compare_baseline, "Compare with a baseline", _COMPARE, READS, aliases=_SEEN),
 ]

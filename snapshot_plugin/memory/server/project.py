@@ -17,11 +17,11 @@ from mcp_types import ListRootsResult
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.memory import ProjectMemory
-from snapshot_plugin.memory.place import Place, find_project, literal_project
+from snapshot_plugin.memory.place import ProjectPlace, find_project, literal_project
 
 __all__ = ["Served", "ServedProject"]
 
-Open = Callable[[Place], ProjectMemory]
+Open = Callable[[ProjectPlace], ProjectMemory]
 
 
 class ServedProject:
@@ -65,7 +65,7 @@ class ServedProject:
             return
         self._say(f"project {place.directory} ({place.why}). {self._opened(place).peek().start_line}")
 
-    def choose(self, roots: Sequence[Path] = ()) -> Place:
+    def choose(self, roots: Sequence[Path] = ()) -> ProjectPlace:
         """Decide for a project, once; `InvalidInput` if there is none."""
         self.asks_roots = False
         if self.place is None:

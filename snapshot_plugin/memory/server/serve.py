@@ -1,4 +1,4 @@
-"""Serve until the client leaves, a signal comes, or the caller cancels; then write the memory."""
+"""The MCP server, and serving until the client leaves, a signal comes, or the caller cancels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from importlib.metadata import version
+from pathlib import Path
 from socket import create_server
 from socket import socket as Socket  # noqa: N812 — a class
 from typing import Any, Final
@@ -17,15 +19,68 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, context_answer
 from snapshot_plugin.memory.server.project import ServedProject
-from snapshot_plugin.memory.server.server import MemoryServer
+from snapshot_plugin.memory.server.sessions import SESSION_TOOLS, StoredSessions
+from snapshot_plugin.memory.server.tools import Answer, serving
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["LOOPBACK", "PATH", "http_app", "serve_http", "serve_stdio"]
+__all__ = ["LOOPBACK", "PATH", "MemoryServer", "http_app", "serve_http", "serve_stdio"]
 
 LOOPBACK: Final = "127.0.0.1"
 PATH: Final = "/mcp"
 _SHORTEST_TOKEN: Final = 16
+_INSTRUCTIONS = """A memory of this project that outlives sessions. Begin with load_session_context. Keep what the \
+next session should know: session_store (decisions, conventions, open ends, baselines), record_error, \
+observe_endpoint, set_noise; no secrets. compare_baseline finds regressions. search_sessions and show_session look \
+into earlier conversations."""
+
+
+class MemoryServer(MCPServer[Any]):
+    """Tools and resources over a project and a store. Both stay the caller's to run and to close."""
+
+    def __init__(
+        self, project: ServedProject, store: SnapshotStore, *, all_projects: bool = False, cache: Path | None = None
+    ) -> None:
+        super().__init__(
+            name="asnap", title="Agent session memory", instructions=_INSTRUCTIONS, log_level="WARNING",
+            version=version("snapshot-plugin"), tools=[*MEMORY_TOOLS, *SESSION_TOOLS],
+        )  # fmt: skip
+        self.project = project
+        self._store, self._all_projects, self._cache = store, all_projects, cache
+        for uri, title, read in (
+            ("memory/context", "What earlier sessions left", self._context),
+            ("memory/{namespace}/{key}", "An entry", self._entry),
+            ("memory/{namespace}", "Keys of a namespace", self._keys),
+            ("sessions", "Stored sessions", self._listed),
+            ("sessions/{session_id}", "A session", self._session),
+            ("sessions/{session_id}/plan", "A resume plan", self._plan),
+        ):
+            name = read.__name__.removeprefix("_")
+            self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
+
+    def sessions(self) -> StoredSessions:
+        """The stored sessions that an agent of the project may see; `InvalidInput` if there is no project."""
+        here = self.project.choose().directory
+        return StoredSessions(self._store, here, all_projects=self._all_projects, cache=self._cache)
+
+    async def _context(self) -> Answer:
+        return await context_answer(await self.project.memory())
+
+    async def _entry(self, namespace: str, key: str) -> Any:
+        return await (await self.project.memory()).load(namespace, key)
+
+    async def _keys(self, namespace: str) -> list[str]:
+        return list(await (await self.project.memory()).list(namespace))
+
+    async def _listed(self) -> Answer:
+        return await self.sessions().listed(limit=100)
+
+    async def _session(self, session_id: str) -> Answer:
+        return await self.sessions().show(session_id, at=None, start=None, limit=50)
+
+    async def _plan(self, session_id: str) -> Answer:
+        return await self.sessions().plan(session_id, at=None, now=self.project.now())
 
 
 async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_projects: bool = False) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio.to_thread
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resolve import Resolve
+from mcp.server.mcpserver.tools.base import Tool
+from pydantic import Field
 
 from snapshot_plugin.errors import (
     InvalidInput,
@@ -21,28 +27,29 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.manager.control import Answer, ask_owner
+from snapshot_plugin.manager.control import ask_owner
 from snapshot_plugin.manager.places import user_cache_dir
-from snapshot_plugin.memory.server.answers import (
-    SearchAnswer,
-    SearchHit,
-    SessionLine,
-    SessionList,
-    SessionView,
-    SnapshotTaken,
-)
-from snapshot_plugin.memory.server.messages import excerpt_of, readable, viewed
+from snapshot_plugin.manager.ports import utc_now
+from snapshot_plugin.memory.server.project import Served
+from snapshot_plugin.memory.server.tools import ADDS, READS, Answer, answer_of, tool
+from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import redact
+from snapshot_plugin.model.repair import repair
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
 if TYPE_CHECKING:
     from snapshot_plugin.search.find import Found, Hit
 
-__all__ = ["StoredSessions"]
+__all__ = ["SESSION_TOOLS", "StoredSessions"]
 
 _TIMEOUT: Final = 30.0
 _EACH: Final = 3
+_LONGEST: Final = 4000
+_AROUND: Final = 80
+_LINE: Final = ("session_id", "seq", "state", "agent", "cwd", "messages", "turns", "tokens")
 
 
 class StoredSessions:
@@ -55,102 +62,125 @@ class StoredSessions:
         self._all = all_projects
         self._cache = cache or user_cache_dir(os.environ)
 
-    async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
-        """The sessions that may be seen, notices, and how many others there are."""
-        try:
-            metas = await self.store.list()
-        except StoreNotFound as error:
-            return (), [f"no session was ever stored: {error.message}"], 0
-        seen = [meta for meta in metas if self.is_visible(meta.cwd)]
-        return seen, [], len(metas) - len(seen)
-
-    def is_visible(self, cwd: str | None) -> bool:
-        """Whether a session that worked in *cwd* may be seen; links in it are followed to where it really was."""
-        return self._all or (cwd is not None and _real(cwd).is_relative_to(self.project))
-
-    async def read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
-        """A session; one of another project is not found."""
-        found = await self.store.read(session_id, at=at)
-        if not self.is_visible(found.snapshot.config.cwd or found.meta.cwd):
-            raise SnapshotNotFound(
-                f"session {session_id!r} is not of this project", session_id=session_id,
-                hint="the user can allow it: asnap mcp --all-projects",
-            )  # fmt: skip
-        return found
-
-    async def listed(self, *, limit: int) -> SessionList:
-        """The sessions last changed."""
-        metas, notices, others = await self.metas()
+    async def listed(self, *, limit: int) -> Answer:
+        """The sessions last changed. ``hidden`` counts those beyond *limit*, and those of other projects."""
+        metas, notices, others = await self._metas()
         lines = [await self._line(meta) for meta in metas[:limit]]
-        return SessionList(sessions=lines, hidden=len(metas) - len(lines) + others, notices=notices)
+        return {"sessions": lines, "hidden": len(metas) - len(lines) + others, "notices": notices}
 
-    async def search(self, query: str, *, limit: int) -> SearchAnswer:
+    async def search(self, query: str, *, limit: int) -> Answer:
         """Messages that contain *query*, found by the search index, newest session first."""
         if not query.strip():
             raise InvalidInput("there is nothing to search for", hint="pass some words")
-        metas, notices, _ = await self.metas()
+        metas, notices, _ = await self._metas()
         if not metas:
-            return SearchAnswer(hits=[], sessions_searched=0, notices=notices)
+            return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": notices}
         found, unreadable = await self._found(query, metas, limit)
         titles = {meta.session_id: meta.title for meta in metas}
         words = re.findall(r"\w+", query.casefold())
-        hits: list[SearchHit] = []
+        hits: list[Answer] = []
         for session_id in dict.fromkeys(hit.session_id for hit in found.hits):
             of_session = [hit for hit in found.hits if hit.session_id == session_id]
             hits += await self._hits(of_session, titles[session_id], words)
         notices += [f"{name} cannot be read; see asnap check" for name in unreadable]
-        return SearchAnswer(hits=hits, total_hits=found.total_hits, sessions_searched=len(metas), notices=notices)
+        return {"hits": hits, "total_hits": found.total_hits, "sessions_searched": len(metas), "notices": notices}
 
-    async def show(self, session_id: str, *, at: int | None, start: int | None, limit: int) -> SessionView:
+    async def show(self, session_id: str, *, at: int | None, start: int | None, limit: int) -> Answer:
         """A session, and *limit* of its messages: from *start* on, or the last ones."""
-        found = await self.read(session_id, at)
+        found = await self._read(session_id, at)
         messages = found.snapshot.messages
         first = max(0, len(messages) - limit) if start is None else start
         shown = range(first, min(first + limit, len(messages)))
-        return SessionView(
-            session=await self._line(found.meta),
-            trigger=found.meta.trigger,
-            plan=[clean(f"[{entry.status}] {entry.content}") for entry in found.snapshot.plan],
-            current_task=clean(found.snapshot.current_task),
-            messages=await anyio.to_thread.run_sync(lambda: [viewed(index, messages[index]) for index in shown]),
-            first_index=first,
-            total_messages=len(messages),
-            notices=skipped(found),
-        )
+        return answer_of(
+            session=await self._line(found.meta), trigger=found.meta.trigger,
+            plan=[_clean(f"[{entry.status}] {entry.content}") for entry in found.snapshot.plan],
+            current_task=_clean(found.snapshot.current_task),
+            messages=await anyio.to_thread.run_sync(lambda: [_viewed(index, messages[index]) for index in shown]),
+            first_index=first, total_messages=len(messages), notices=_skipped(found),
+        )  # fmt: skip
 
-    async def take(self, session_id: str | None, *, tag: str) -> SnapshotTaken:
+    async def take(self, session_id: str | None, *, tag: str) -> Answer:
         """Ask the process that runs a session to save it now.
 
         Raises:
             NotFound: it is not running; what was stored last is what there is.
             StoreUnavailable: its process did not answer.
         """
-        newest = (await self.read(session_id or await self._only_live_one())).meta
+        newest = (await self._read(session_id or await self._only_live_one())).meta
         session_id = newest.session_id
-        owner = await self.owner(session_id)
+        owner = await self._owner(session_id)
         if owner is None:
             raise NotFound(
                 f"session {session_id!r} is not live; its newest snapshot is {newest.seq}", session_id=session_id,
                 hint="only the process that runs a session can save it; list_snapshots shows which are live",
             )  # fmt: skip
         request = {"op": "snapshot", "session_id": session_id, "tag": tag}
-        return _taken(session_id, tag, owner, await ask_owner(owner, request, timeout=_TIMEOUT))
+        answer = await ask_owner(owner, request, timeout=_TIMEOUT)
+        who = f"process {owner.pid} on {owner.host}, which runs session {session_id!r},"
+        if answer.outcome == "unreachable":
+            raise StoreUnavailable(
+                f"{who} did not answer: {answer.reason}", session_id=session_id, hint="try again"
+            )
+        status, seq = answer.result.get("status"), answer.result.get("seq")
+        if answer.outcome == "refused" or status != "saved" or not isinstance(seq, int):
+            reason = answer.reason or answer.result.get("problem") or status or "it gave no reason"
+            raise SnapshotError(f"{who} did not save it: {reason}", session_id=session_id)
+        return {"session_id": session_id, "seq": seq, "tag": tag, "owner_pid": owner.pid}
 
-    async def newest_here(self) -> str:
-        """The session of this project that changed last."""
-        metas, _, _ = await self.metas()
+    async def plan(self, session_id: str | None, *, at: int | None, now: datetime) -> Answer:
+        """What bringing a session back would do, without doing it; by default the one that changed last."""
+        found = await self._read(session_id or await self._newest_here(), at)
+        owner = await self._owner(found.ref.session_id)
+        snapshot, notices = repair(found.snapshot)
+        agent, config = snapshot.agent, snapshot.config
+        command = list(agent.command) if agent else []
+        run = f"asnap run --session {shlex.quote(snapshot.session_id)} -- {shlex.join(command)}"
+        return answer_of(
+            session_id=snapshot.session_id, seq=found.ref.seq,
+            age_seconds=max(0.0, (now - found.meta.changed_at).total_seconds()),
+            messages=len(snapshot.messages), turns=snapshot.metrics.turns, tokens=snapshot.metrics.total_tokens,
+            agent=agent.name if agent else None, agent_command=[_clean(part) for part in command],
+            cwd=config.cwd, mode=config.mode, model=config.model,
+            mcp_servers=[server.name for server in config.mcp_servers], live=owner is not None,
+            repairs=[notice.detail for notice in notices],
+            steps=list(_steps(snapshot, found.ref.seq, owner, len(notices))),
+            command=_clean(run) if command else None, notices=_skipped(found),
+        )  # fmt: skip
+
+    # What may be seen --------------------------------------------------------------------------------------
+
+    async def _metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
+        """The sessions that may be seen, notices, and how many others there are."""
+        try:
+            metas = await self.store.list()
+        except StoreNotFound as error:
+            return (), [f"no session was ever stored: {error.message}"], 0
+        seen = [meta for meta in metas if self._is_visible(meta.cwd)]
+        return seen, [], len(metas) - len(seen)
+
+    def _is_visible(self, cwd: str | None) -> bool:
+        """Whether a session that worked in *cwd* may be seen; links in it are followed to where it really was."""
+        return self._all or (cwd is not None and _real(cwd).is_relative_to(self.project))
+
+    async def _read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
+        """A session; one of another project is not found."""
+        found = await self.store.read(session_id, at=at)
+        if not self._is_visible(found.snapshot.config.cwd or found.meta.cwd):
+            raise SnapshotNotFound(
+                f"session {session_id!r} is not of this project", session_id=session_id,
+                hint="the user can allow it: asnap mcp --all-projects",
+            )  # fmt: skip
+        return found
+
+    async def _newest_here(self) -> str:
+        metas, _, _ = await self._metas()
         if not metas:
             raise NotFound(f"no session of {self.project} is stored")
         return metas[0].session_id
 
-    async def owner(self, session_id: str) -> Owner | None:
-        """The process that runs a stored session; None when nobody does, or nobody can tell."""
-        place = place_of(self.store)
-        return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
-
     async def _only_live_one(self) -> str:
-        metas, _, _ = await self.metas()
-        live = [meta.session_id for meta in metas if await self.owner(meta.session_id) is not None]
+        metas, _, _ = await self._metas()
+        live = [meta.session_id for meta in metas if await self._owner(meta.session_id) is not None]
         if len(live) != 1:
             raise InvalidInput(
                 f"{len(live)} sessions of this project are live{': ' if live else ''}{', '.join(live)}",
@@ -158,14 +188,18 @@ class StoredSessions:
             )
         return live[0]
 
-    async def _line(self, meta: SnapshotMeta) -> SessionLine:
-        line = SessionLine.of(meta, live=await self.owner(meta.session_id) is not None)
-        texts = {
-            "title": clean(line.title),
-            "problem": clean(line.problem),
-            "tags": [clean(tag) for tag in line.tags],
-        }
-        return line.model_copy(update=texts)
+    async def _owner(self, session_id: str) -> Owner | None:
+        """The process that runs a stored session; None when nobody does, or nobody can tell."""
+        place = place_of(self.store)
+        return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
+
+    async def _line(self, meta: SnapshotMeta) -> Answer:
+        return answer_of(
+            **{field: getattr(meta, field) for field in _LINE}, saved_at=rfc3339(meta.saved_at),
+            updated_at=rfc3339(meta.updated_at) if meta.updated_at else None, title=_clean(meta.title),
+            problem=_clean(meta.problem), tags=[_clean(tag) for tag in meta.tags],
+            live=await self._owner(meta.session_id) is not None,
+        )  # fmt: skip
 
     async def _found(self, query: str, metas: Sequence[SnapshotMeta], limit: int) -> tuple[Found, Sequence[str]]:
         from snapshot_plugin.search.find import Question  # noqa: PLC0415 — SQLite is needed for this tool only
@@ -177,19 +211,19 @@ class StoredSessions:
         async with opened_index(self.store, self._cache, name=_store_name(self.store)) as index:
             return await index.ask(question, await index.listed(), only=frozenset(names))
 
-    async def _hits(self, found: list[Hit], title: str | None, words: list[str]) -> list[SearchHit]:
+    async def _hits(self, found: list[Hit], title: str | None, words: list[str]) -> list[Answer]:
         """The hits of one session, with excerpts from its messages, so that no secret is cut in half."""
         session_id = found[0].session_id
         try:
-            stored = await self.read(session_id)
+            stored = await self._read(session_id)
         except SnapshotError:  # it changed since
             return []
         messages = stored.snapshot.messages
         return [
-            SearchHit(
+            answer_of(
                 session_id=session_id, seq=stored.ref.seq, message_index=hit.number - 1, role=hit.role or "session",
-                title=clean(title),
-                excerpt=excerpt_of(readable(messages[hit.number - 1]), words) if hit.number else clean(title) or "",
+                title=_clean(title),
+                excerpt=_excerpt(_readable(messages[hit.number - 1]), words) if hit.number else _clean(title) or "",
             )
             for hit in found if hit.number <= len(messages)
         ]  # fmt: skip
@@ -200,8 +234,7 @@ def _real(cwd: str) -> Path:
     return Path(os.path.realpath(cwd))
 
 
-def clean(text: str | None) -> str | None:
-    """*text* without secrets."""
+def _clean(text: str | None) -> str | None:
     return None if text is None else redact(text)[0]
 
 
@@ -212,17 +245,111 @@ def _store_name(store: SnapshotStore) -> str:
     return str(read_marker(store.path)["id"]) if isinstance(store, FilesystemStore) else f"{type(store).__name__}"
 
 
-def skipped(found: StoredSnapshot) -> list[str]:
+def _skipped(found: StoredSnapshot) -> list[str]:
     """What had to be skipped to read a snapshot."""
     return [f"{finding.kind}: {finding.detail}" for finding in found.skipped]
 
 
-def _taken(session_id: str, tag: str, owner: Owner, answer: Answer) -> SnapshotTaken:
-    who = f"process {owner.pid} on {owner.host}, which runs session {session_id!r},"
-    if answer.outcome == "unreachable":
-        raise StoreUnavailable(f"{who} did not answer: {answer.reason}", session_id=session_id, hint="try again")
-    status, seq = answer.result.get("status"), answer.result.get("seq")
-    if answer.outcome == "refused" or status != "saved" or not isinstance(seq, int):
-        reason = answer.reason or answer.result.get("problem") or status or "it gave no reason"
-        raise SnapshotError(f"{who} did not save it: {reason}", session_id=session_id)
-    return SnapshotTaken(session_id=session_id, seq=seq, tag=tag, owner_pid=owner.pid)
+def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: int) -> Iterator[str]:
+    if owner is not None:
+        yield f"stop process {owner.pid} on {owner.host}, which runs the session, or fork the session instead"
+    yield f"take snapshot {seq} with {len(snapshot.messages)} messages"
+    if repairs:
+        yield f"repair {repairs} places where the session was interrupted; tools are never run again"
+    name = snapshot.agent.name if snapshot.agent and snapshot.agent.name else "the agent"
+    yield f"start {name}{f' in {snapshot.config.cwd}' if snapshot.config.cwd else ''}"
+    settings = {"mode": snapshot.config.mode, "model": snapshot.config.model}
+    known = [f"{what} {value}" for what, value in settings.items() if value]
+    if known:
+        yield f"set {' and '.join(known)} again"
+    yield "let it load the session; if it cannot, give it the transcript"
+
+
+def _viewed(index: int, message: Message) -> Answer:
+    """One message, cut where it is very long."""
+    text = _readable(message)
+    said_at = rfc3339(message.timestamp) if message.timestamp else None
+    return answer_of(
+        index=index, role=message.role, text=text[:_LONGEST], timestamp=said_at, shortened=len(text) > _LONGEST
+    )
+
+
+def _readable(message: Message) -> str:
+    """All that a message says and does, as text. Secrets are taken out before anything is cut."""
+    text: str = redact("\n".join(filter(None, map(_block, message.content))))[0]
+    return text
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, ThoughtBlock):
+        return f"[thought] {block.text}"
+    if isinstance(block, ToolCallBlock):
+        return f"[tool {block.status or 'started'}] {block.title or block.kind or block.tool_call_id}"
+    return f"[{block.type or 'unknown'}]"
+
+
+def _excerpt(text: str, words: list[str]) -> str:
+    """The text around the first place where one of *words* (in lower case) is; else its beginning."""
+    folded = text.casefold()
+    place, length = min(((folded.find(word), len(word)) for word in words if word in folded), default=(0, 0))
+    start, end = max(0, place - _AROUND), place + length + _AROUND
+    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
+
+
+# Tools --------------------------------------------------------------------------------------------------------
+
+_Limit = Annotated[int, Field(ge=1, le=200)]
+_At = Annotated[int | None, Field(ge=1, description="The snapshot's number; the newest if left out.")]
+_Session = Annotated[str, Field(description="The session's id, from list_snapshots.")]
+_LiveSession = Annotated[str | None, Field(description="The one live session of this project if left out.")]
+_LastSession = Annotated[str | None, Field(description="The session that changed last if left out.")]
+_Start = Annotated[int | None, Field(ge=0, description="First message; the last ones if left out.")]
+_Query = Annotated[str, Field(description='Words, "a phrase", begin*, this OR that, this NOT that.')]
+_Tag = Annotated[str, Field(min_length=1, max_length=100, description="How to find it again.")]
+
+
+async def _sessions(ctx: Context[Any, Any], project: Served) -> Callable[[], StoredSessions]:
+    assert project is ctx.mcp_server.project  # type: ignore[attr-defined]  # noqa: S101 — asked for its roots
+    return ctx.mcp_server.sessions  # type: ignore[attr-defined,no-any-return]
+
+
+Sessions = Annotated[Callable[[], StoredSessions], Resolve(_sessions)]
+"""A parameter of tools: gives the sessions that may be seen; `InvalidInput` if there is no project."""
+
+
+async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> Answer:
+    return await sessions().listed(limit=limit)
+
+
+async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 10) -> Answer:
+    return await sessions().search(query, limit=limit)
+
+
+async def show_session(
+    *, sessions: Sessions, session_id: _Session, at: _At = None, start: _Start = None, limit: _Limit = 20
+) -> Answer:
+    return await sessions().show(session_id, at=at, start=start, limit=limit)
+
+
+async def take_snapshot(*, sessions: Sessions, session_id: _LiveSession = None, tag: _Tag = "agent") -> Answer:
+    return await sessions().take(session_id, tag=tag)
+
+
+async def resume_plan(*, sessions: Sessions, session_id: _LastSession = None, at: _At = None) -> Answer:
+    return await sessions().plan(session_id, at=at, now=utc_now())
+
+
+_LIST = "Agent sessions of this project that are stored."
+_SEARCH = "Find what was said or done in stored sessions of this project; show_session opens a hit."
+_SHOW = "Read a stored session of this project. Secrets are taken out."
+_TAKE = "Save a running session now, under a tag. Only its own process can; it is asked."
+_PLAN = "What bringing a session back would do, and the command for it. Nothing is done."
+SESSION_TOOLS: list[Tool] = [
+    tool(list_snapshots, "Stored sessions", _LIST, READS),
+    tool(search_sessions, "Search sessions", _SEARCH, READS),
+    tool(show_session, "Show a session", _SHOW, READS),
+    tool(take_snapshot, "Save a live session now", _TAKE, ADDS),
+    tool(resume_plan, "Plan a resume", _PLAN, READS),
+]

@@ -1,49 +1,129 @@
-"""Making a tool from a function."""
+"""Making tools and resources from functions: answers are compact JSON, our errors are results a model can read."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import functools
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar
 
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.mcpserver.tools.base import Tool
-from mcp_types import ToolAnnotations
-from pydantic import ConfigDict
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import ConfigDict, model_validator
 
-from snapshot_plugin.memory.server.failures import answering
+from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 
-__all__ = ["READS", "WRITES", "tool"]
+__all__ = ["ADDS", "DELETES", "ERROR", "READS", "Answer", "answer_of", "serving", "tool"]
 
+ERROR: Final = "asnap/error"
+"""Where in ``_meta`` a failed call says what went wrong."""
+_HINTS: Final = {
+    "snapshot_not_found": "list_snapshots shows the sessions of this project",
+    "store_not_found": "no session has been recorded yet",
+    "key_missing": "ask the user to give the MCP server the key of this store (ASNAP_KEY_FILE)",
+    "wrong_key": "ask the user to give the MCP server the right key of this store (ASNAP_KEY_FILE)",
+    "corrupted": "tell the user to run asnap check; an older snapshot may still load (at=…)",
+    "tampered": "tell the user to run asnap check; an older snapshot may still load (at=…)",
+    "locked": "try again in a moment",
+}
+"""What a model can do, where the default hint is for programs."""
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+Answer = dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def answer_of(**fields: Any) -> Answer:
+    """An answer; fields without a value are left out, lists stay."""
+    return {name: value for name, value in fields.items() if value is not None and value != {}}
 
 
 def tool(
-    function: Callable[..., Awaitable[Any]],
+    function: Callable[..., Awaitable[Answer]],
     title: str,
     description: str,
     annotations: ToolAnnotations,
     *,
     structured: bool = True,
+    aliases: Mapping[str, str] | None = None,
 ) -> Tool:
-    """*function* as a tool. If it has a parameter ``more``, that also gets every argument without a parameter."""
+    """*function* as a tool.
+
+    If it has a parameter ``more``, that gets every argument without a parameter. *aliases* are other names of
+    parameters. An answer that is not *structured* is sent as text only.
+    """
     made = Tool.from_function(
-        answering(function),
-        title=title,
-        description=description,
-        annotations=annotations,
+        _answering(function, structured=structured), title=title, description=description, annotations=annotations,
         structured_output=None if structured else False,
-    )
+    )  # fmt: skip
     if "more" in made.fn_metadata.arg_model.model_fields:
-        made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model)
+        made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model, aliases or {})
     return made
 
 
-def _collecting(arguments: Any) -> Any:
+def _answering(tool: Callable[P, Awaitable[Answer]], *, structured: bool) -> Callable[P, Awaitable[Answer]]:
+    """Errors have no structured content: some clients check that against the output schema, error or not."""
+
+    @functools.wraps(tool)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            answer = await tool(*args, **kwargs)
+        except SnapshotError as error:
+            hint = _hint(error)
+            about = {"code": error.code, "message": error.message, "hint": hint, "retryable": error.retryable}
+            return _text(_told(error), is_error=True, _meta={ERROR: about})
+        return _text(json.dumps(answer, ensure_ascii=False), structured_content=answer if structured else None)
+
+    return call
+
+
+def _text(text: str, **more: Any) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], **more)
+
+
+def _collecting(arguments: Any, aliases: Mapping[str, str]) -> Any:
     class Collecting(arguments):  # type: ignore[misc]
         model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
+
+        @model_validator(mode="before")
+        @classmethod
+        def _named(cls, given: Any) -> Any:
+            known = {name: value for name, value in given.items() if name not in aliases}
+            for alias, name in aliases.items():
+                if alias in given:
+                    known.setdefault(name, given[alias])
+            return known
 
         def model_dump_one_level(self) -> dict[str, Any]:
             known: dict[str, Any] = super().model_dump_one_level()
             return {**known, "more": {**(known["more"] or {}), **(self.model_extra or {})}}
 
     return Collecting
+
+
+def serving(resource: Callable[P, Awaitable[Any]]) -> Callable[P, Awaitable[str]]:
+    """A resource as JSON, whose errors are protocol errors; what does not exist has a code of its own."""
+
+    @functools.wraps(resource)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            return json.dumps(await resource(*args, **kwargs), ensure_ascii=False)
+        except (NotFound, InvalidInput) as error:
+            raise ResourceNotFoundError(_told(error)) from error
+        except SnapshotError as error:
+            raise ResourceError(_told(error)) from error
+
+    return call
+
+
+def _hint(error: SnapshotError) -> str:
+    return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
+
+
+def _told(error: SnapshotError) -> str:
+    hint = _hint(error)
+    return f"{error.code}: {error.message} ({hint})" if hint else f"{error.code}: {error.message}"

@@ -1,4 +1,4 @@
-"""Every step there is, oldest first. Append; a step that was released is never edited, moved or removed."""
+"""All steps, oldest first. Append new ones; a released step is never edited, moved or removed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from snapshot_plugin.errors import Fenced, SnapshotError, StoreUnavailable
 from snapshot_plugin.model.ids import new_id, short_id
@@ -33,7 +35,14 @@ SELECT mine.sid, r.n, r.body FROM mine, unnest(%s::bigint[], %s::bytea[]) AS r (
 _RENEW = f"""
 {_FAST} ours AS (SELECT * FROM unnest(%s::text[], %s::bigint[]) AS o (sid, epoch))
 UPDATE {{live}} l SET until = {_PROLONGED} FROM ours, fast
-WHERE l.sid = ours.sid AND l.epoch = ours.epoch AND fast.set = 'off' RETURNING l.sid
+WHERE l.sid = ours.sid AND l.epoch = ours.epoch AND fast.set = 'off' RETURNING l.sid, l.asked
+"""
+_RELEASE = """
+WITH released AS (
+    UPDATE {live} SET owner = %s, until = '-infinity', asked = NULL, answer = NULL
+    WHERE sid = %s AND epoch = %s RETURNING sid
+)
+SELECT pg_notify(%s, sid) FROM released
 """
 _TRUNCATE = f"""
 {_FAST} mine AS (
@@ -47,10 +56,25 @@ SELECT epoch, owner, base, last, owner IS NOT NULL AND until > clock_timestamp()
        extract(epoch FROM until - clock_timestamp())::float8
 FROM {live} WHERE sid = %s FOR UPDATE
 """
+_ASK_AGAIN = 0.1
+_ASK = """
+UPDATE {live} SET asked = %s, answer = NULL
+WHERE sid = %s AND owner IS NOT NULL AND asked IS NULL RETURNING sid
+"""
+_ANSWERED = "SELECT answer FROM {live} WHERE sid = %s AND asked = %s AND answer IS NOT NULL"
+_ASK_NO_MORE = "UPDATE {live} SET asked = NULL, answer = NULL WHERE sid = %s AND asked = %s"
 _ABANDONED = """
 SELECT sid FROM {live} l WHERE (l.owner IS NOT NULL AND l.until <= clock_timestamp()) OR (
     l.owner IS NULL AND EXISTS (SELECT 1 FROM {spool} s WHERE s.sid = l.sid AND s.token = '' AND s.n > l.base))
 """
+
+
+class _Held(NamedTuple):
+    """A session of this process: called once another owner has it, and when another node asks something."""
+
+    epoch: int
+    fenced: Callable[[], None]
+    asked: Callable[[str], None]
 
 
 class LiveRows:
@@ -64,7 +88,7 @@ class LiveRows:
     def __init__(self, database: Database, prepare: Callable[[], None]) -> None:
         self._database, self._prepare = database, prepare
         self.lease = database.address.lease
-        self._held: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._held: dict[str, _Held] = {}
         self._guard = threading.Lock()
         self._changed = threading.Event()
         self._renewing: threading.Thread | None = None
@@ -94,10 +118,14 @@ class LiveRows:
             )
             yield Taken(epoch + 1, present, base, last, [(n, bytes(body)) for n, body in records])
 
-    def hold(self, session_id: str, epoch: int, fenced: Callable[[], None]) -> None:
-        """Renew the lease from now on; *fenced* is called once another owner has the session."""
+    def hold(self, session_id: str, epoch: int, fenced: Callable[[], None], asked: Callable[[str], None]) -> None:
+        """Renew the lease from now on.
+
+        *fenced* is called once another owner has the session, *asked* with what another node asks (`ask`), perhaps
+        several times until `answer` is called. Both must be quick.
+        """
         with self._guard:
-            self._held[session_id] = (epoch, fenced)
+            self._held[session_id] = _Held(epoch, fenced, asked)
             if self._renewing is None or not self._renewing.is_alive():
                 self._renewing = threading.Thread(target=self._renew, name="asnap-lease", daemon=True)
                 self._renewing.start()
@@ -105,7 +133,8 @@ class LiveRows:
     def let_go(self, session_id: str, epoch: int) -> None:
         """Renew the lease no more."""
         with self._guard:
-            if self._held.get(session_id, (0, None))[0] == epoch:
+            held = self._held.get(session_id)
+            if held is not None and held.epoch == epoch:
                 del self._held[session_id]
             if not self._held:
                 self._changed.set()
@@ -123,13 +152,42 @@ class LiveRows:
             with contextlib.suppress(SnapshotError):  # the server is away: the next statement of an owner tells
                 self._renew_all(held)
 
-    def _renew_all(self, held: Mapping[str, tuple[int, Callable[[], None]]]) -> None:
-        epochs = [epoch for epoch, _ in held.values()]
-        found = {sid for (sid,) in self._database.rows(_RENEW, list(held), epochs, self.lease)}
-        for session_id, (epoch, fenced) in held.items():
+    def _renew_all(self, held: Mapping[str, _Held]) -> None:
+        epochs = [each.epoch for each in held.values()]
+        found: dict[str, str | None] = dict(self._database.rows(_RENEW, list(held), epochs, self.lease))
+        for session_id, each in held.items():
             if session_id not in found:
-                self.let_go(session_id, epoch)
-                fenced()
+                self.let_go(session_id, each.epoch)
+                each.fenced()
+            elif request := found[session_id]:
+                each.asked(request)
+
+    # Asking an owner on another node ---------------------------------------------------------------------
+
+    def ask(self, session_id: str, request: str, *, seconds: float) -> str | None:
+        """Leave a request for the owner, which finds it when it renews its lease; its answer, or None in time.
+
+        One request is under way at a time. Requests differ, so that an answer is known to be to ours.
+        """
+        deadline, is_asked = time.monotonic() + seconds, False
+        try:
+            while time.monotonic() < deadline:
+                is_asked = is_asked or bool(self._database.rows(_ASK, request, session_id))
+                answer = self._database.rows(_ANSWERED, session_id, request)
+                if answer:
+                    return str(answer[0][0])
+                time.sleep(_ASK_AGAIN)  # in a worker thread
+        finally:
+            if is_asked:
+                self._database.rows(_ASK_NO_MORE, session_id, request)
+        return None
+
+    def answer(self, session_id: str, epoch: int, request: str, answer: str) -> None:
+        """Answer *request*, if its sender still waits and the session is still ours."""
+        self._database.rows(
+            "UPDATE {live} SET answer = %s WHERE sid = %s AND epoch = %s AND asked = %s",
+            answer, session_id, epoch, request,
+        )  # fmt: skip
 
     # What an owner does ----------------------------------------------------------------------------------
 
@@ -146,9 +204,9 @@ class LiveRows:
         held = self._held.get(session_id := short_id(session_id))
         if held is not None and not self._database.rows(
             # Weak enough for appends to the spool, which change no key; strong enough to make `taking` wait.
-            "SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s FOR KEY SHARE", session_id, held[0],
+            "SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s FOR KEY SHARE", session_id, held.epoch,
         ):  # fmt: skip
-            held[1]()
+            held.fenced()
             raise fenced_error(session_id)
 
     def is_current(self, session_id: str, epoch: int) -> bool:
@@ -218,10 +276,12 @@ class LiveRows:
 
     def release(self, session_id: str, epoch: int, previous: str | None = None) -> None:
         """Give the session up: as properly stopped, or, with *previous*, as that dead owner left it."""
-        self._database.rows(
-            "UPDATE {live} SET owner = %s, until = '-infinity' WHERE sid = %s AND epoch = %s",
-            previous, session_id, epoch,
-        )  # fmt: skip
+        self._database.rows(_RELEASE, previous, session_id, epoch, self.channel)
+
+    @property
+    def channel(self) -> str:
+        """Where the database says (``NOTIFY``) that a session was released; the payload is its id."""
+        return f"{self._database.address.schema}_{self._database.address.prefix}released"
 
     # Looking ---------------------------------------------------------------------------------------------
 

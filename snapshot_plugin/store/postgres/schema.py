@@ -71,7 +71,11 @@ CREATE TABLE {spool} (
 );
 """
 
-MIGRATIONS = (_TABLES,)
+_REQUESTS = """
+ALTER TABLE {live} ADD COLUMN asked text, ADD COLUMN answer text;
+"""
+
+MIGRATIONS = (_TABLES, _REQUESTS)
 
 
 def read_marker_row(database: Database, *, create: bool, new_marker: Callable[[], bytes]) -> bytes:

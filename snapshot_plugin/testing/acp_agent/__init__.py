@@ -1,4 +1,4 @@
-"""A scripted ACP agent: no model, no keys, no network. What it does in a turn, the prompt says.
+"""A scripted ACP agent: no model, no keys, no network. The prompt says what it does in a turn.
 
 Run it with ``python -m snapshot_plugin.testing.acp_agent [flags]``; it speaks ACP v1 on stdin and stdout, and ends
 when its stdin does. Each line of the last text block of a prompt is one command:

@@ -16,7 +16,7 @@ _ROUNDS = 40
 
 
 class Crowds(Stage):
-    """Readers and writers who do not wait for each other."""
+    """Concurrent readers and writers."""
 
     async def test_readers_see_whole_snapshots_while_others_save_and_forget(self, opened: Opener) -> None:
         writer, reader = opened(), opened()

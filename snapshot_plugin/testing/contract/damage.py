@@ -1,4 +1,4 @@
-"""**Corrupt**: stored bytes are checked before they are believed. Needs the suite's `damage_newest`."""
+"""**Corrupt**: stored bytes are verified before they are used. Needs the suite's `damage_newest`."""
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Races a backend must win: what was acknowledged is there, whatever others did at the same time."""
+"""Races: acknowledged saves survive whatever other writers do at the same time."""
 # ruff: noqa: S101, D102 — a test suite: its names are its docstrings
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Races(Stage):
     async def test_a_save_is_repeated_after_its_answer_got_lost(
         self, opened: Opener, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The service did it and the connection broke: saving again is no conflict with oneself."""
+        """The save succeeded and the connection broke: a retry is not a conflict with the own save."""
         store = opened()
         if not isinstance(store, LogStore):
             pytest.skip("only a store over a FrameLog is given a log that loses answers")

@@ -1,4 +1,4 @@
-"""`delete`, `trash`, `undelete`, `purge`: gone, but not at once for ever."""
+"""`delete`, `trash`, `undelete`, `purge`: a deleted session can be restored until it is purged."""
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
 from __future__ import annotations

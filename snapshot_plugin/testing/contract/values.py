@@ -1,4 +1,4 @@
-"""What goes in comes out: unknown fields, every text, every number, and sizes nobody expects."""
+"""Values survive a round trip: unknown fields, every text, every number, and unexpected sizes."""
 # ruff: noqa: S101, D102 — a test suite: its names are its docstrings
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.acp.report import expected_grade
+from snapshot_plugin.acp.state import expected_grade
 from snapshot_plugin.testing.acp_client import Client, RpcError
 from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
 from snapshot_plugin.testing.hosts.stage import (

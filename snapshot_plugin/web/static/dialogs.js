@@ -33,12 +33,11 @@ export async function confirmForget(ids) {
   return true;
 }
 
+// Without an operation there is nothing to take back: another tab may have done something since.
 export function undoToast(words, operation, after) {
-  toast(words, {label: "Undo", run: async () => {
+  toast(words, operation && {label: "Undo", run: async () => {
     try {
-      const target = operation || (await get("operations")).operations.find((each) => each.state === "done")?.id;
-      if (!target) return;
-      const done = await send("POST", `operations/${target}/undo`);
+      const done = await send("POST", `operations/${operation}/undo`);
       toast(done.told[0] || "Taken back.");
       await app.sessions.load();
       await after?.();

@@ -70,7 +70,7 @@ export async function showTrash(main) {
       h("h2", {}, `In the trash: ${several(trash.removed.length, "entry").replace("entrys", "entries")}, ${size(trash.size_bytes)}`),
       trash.removed.length ? h("ul", {class: "plainlist"}, trash.removed.map((each) => h("li", {}, h("div", {}, h("strong", {}, each.session_id), h("p", {class: "facts"}, `${each.is_copy ? "dropped snapshots" : "session"} \u00b7 ${clock(each.deleted_at)} \u00b7 ${size(each.size_bytes)}`)), act("Restore", `trash/${each.token}/restore`)))) : h("p", {class: "facts"}, "It is empty."),
       h("h2", {}, "What was done"),
-      done.operations.length ? h("ul", {class: "plainlist"}, done.operations.slice(0, 200).map((each) => h("li", {}, h("div", {}, h("strong", {}, each.operation), ` ${each.summary}`, h("p", {class: "facts"}, `${ago(each.at)} ago \u00b7 ${each.state}`)), each.state === "done" && act("Undo", `operations/${each.id}/undo`)))) : h("p", {class: "facts"}, "Nothing yet."));
+      done.operations.length ? h("ul", {class: "plainlist"}, done.operations.slice(0, 200).map((each) => h("li", {}, h("div", {}, h("strong", {}, each.operation), ` ${each.summary}`, h("p", {class: "facts"}, `${ago(each.at)} ago \u00b7 ${each.state}`)), each.state === "done" && act(each.operation === "undo" ? "Redo" : "Undo", `operations/${each.id}/undo`)))) : h("p", {class: "facts"}, "Nothing yet."));
   };
   await draw();
 }

@@ -215,7 +215,7 @@ export class SessionView {
       const done = await send("POST", `sessions/${named(this.id)}/fork`, {...(messages ? {messages} : {}), ...(this.at ? {at: this.at} : {})});
       await app.sessions.load();
       await go(address(done.session_id));
-      undoToast(`Forked ${several(done.messages, "message")}.`, null, () => go(address(done.parent_session_id)));
+      undoToast(done.warning || `Forked ${several(done.messages, "message")}.`, done.operation, () => go(address(done.parent_session_id)));
     } catch (error) { failed(error); }
   }
 
