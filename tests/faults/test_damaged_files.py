@@ -131,7 +131,7 @@ def test_a_flipped_bit_is_found_by_check_refused_by_strict_and_shown_by_list(
     for at in every_flip(segment, step=11):
         assert not store.sync.check(repair=False).ok
         [meta] = store.sync.list()
-        assert meta.state == "damaged" or at < ends[-2]
+        assert meta.state != "ok" or at < ends[-2]  # a key's id that was hit looks like another key
         with pytest.raises((Damaged, WrongKey)):
             store.sync.read("session", strict=True)
 
