@@ -35,13 +35,16 @@ class ObjectServer(NamedTuple):
 
 @contextlib.contextmanager
 def seaweedfs(directory: Path) -> Iterator[ObjectServer]:
-    """SeaweedFS, as `pip install '.[test]'` brings it, with its files in *directory*."""
+    """SeaweedFS, as `pip install '.[test]'` brings it, with its files in *directory*.
+
+    Services with a fixed port are off, so that several workers can each have a server.
+    """
     port = _free_port()
     ports = [f"-{name}.port={_free_port()}" for name in ("master", "volume", "filer")]
     command = [
         str(Path(sysconfig.get_path("scripts")) / "weed"), "server", "-s3", "-volume.max=20",
-        "-master.volumeSizeLimitMB=64", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-        f"-s3.port={port}", *ports,
+        "-master.volumeSizeLimitMB=64", "-master.telemetry=false", f"-dir={directory}", "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port={port}", *ports,
     ]  # fmt: skip
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
@@ -101,8 +104,8 @@ def _signed() -> dict[str, str]:
 
 
 def _free_port() -> int:
-    """A free port below 50,000: SeaweedFS also uses the one 10,000 higher."""
-    for port in random.sample(range(20_000, 50_000), 100):
+    """A free port that the system gives to no client; SeaweedFS also uses the one 10,000 higher."""
+    for port in random.sample(range(10_000, 22_000), 100):
         with socket.socket() as free, contextlib.suppress(OSError):
             free.bind(("127.0.0.1", port))
             return port
