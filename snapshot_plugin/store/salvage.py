@@ -77,6 +77,10 @@ def _apply(document: StoredDocument, header: Header, lines: list[bytes]) -> bool
     except SnapshotCorrupted:
         del document.messages[before:]
         return False
+    try:
+        document.summary()
+    except SnapshotCorrupted:  # no root covers it: it may be damaged in a frame whose content is whole
+        document.meta = encoded_line({"meta": {"updated_at": header.t}})
     return True
 
 

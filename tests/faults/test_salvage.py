@@ -86,6 +86,19 @@ async def test_a_plain_pack_is_salvaged_up_to_the_flipped_bit(tmp_path: Path) ->
     assert len(found) > COUNT - pack / 2  # all of them where the bit was not in a message
 
 
+async def test_a_frame_whose_summary_is_damaged_keeps_its_messages(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.save(_version(3))
+    (segment,) = segments_of(tmp_path)
+    flip(segment, segment.read_bytes().index(b'{"meta"'))  # no root covers the summary
+
+    async with store_at(tmp_path) as store:
+        await store.check(repair=True)
+
+        assert _numbers(await store.load("session", strict=True)) == {1, 2, 3}
+        assert (await store.check()).ok
+
+
 async def test_a_whole_session_has_nothing_to_salvage(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.save(_version(3))
