@@ -42,7 +42,8 @@ def redact_text(text: str, rules: Sequence[Rule] = RULES) -> tuple[str, Counter[
             if found:
                 text = _replaced(text, found, counts)
                 folded = _folded(text)
-                there = _there(folded, no_run, starts)
+                marks = "".join(_mark(kind) for kind in {kind for _, _, kind in found})
+                there |= _there(marks, no_run, starts)  # at most these came; a start that went costs a search
     return text, counts
 
 
@@ -66,10 +67,14 @@ def _replaced(text: str, found: Sequence[tuple[int, int, str]], counts: Counter[
     parts: list[str] = []
     done = 0
     for start, end, kind in found:
-        parts += (text[done:start], f"[redacted:{kind}]")
+        parts += (text[done:start], _mark(kind))
         done = end
         counts[kind] += 1
     return "".join(parts) + text[done:]
+
+
+def _mark(kind: str) -> str:
+    return f"[redacted:{kind}]"
 
 
 def _folded(text: str) -> str:
