@@ -11,13 +11,13 @@ from typing import Protocol, runtime_checkable
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_all, sync_dir, write_all
 from snapshot_plugin.store.lock import locked
 
-__all__ = ["LineFile", "Lines"]
+__all__ = ["LineFile", "OperationLines"]
 
 _LOCK_TIMEOUT = 10.0
 
 
 @runtime_checkable
-class Lines(Protocol):
+class OperationLines(Protocol):
     """Lines in order. Any number of processes may use them at once."""
 
     def read_lines(self) -> list[bytes]:
@@ -37,7 +37,7 @@ class LineFile:
         self.path = path
 
     def read_lines(self) -> list[bytes]:
-        """See `Lines`."""
+        """See `OperationLines`."""
         with disk_errors("reading what was done, for undo,"):
             try:
                 return self.path.read_bytes().split(b"\n")[:-1]  # what does not end in a line end is torn
@@ -45,7 +45,7 @@ class LineFile:
                 return []
 
     def append_line(self, line: bytes) -> int:
-        """See `Lines`."""
+        """See `OperationLines`."""
         with self._writing():
             fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -60,7 +60,7 @@ class LineFile:
         return size + len(line) + 1
 
     def change_lines(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> None:
-        """See `Lines`."""
+        """See `OperationLines`."""
         if not self.path.exists():
             return
         with self._writing():

@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.manager.operation_lines import LineFile, Lines
+from snapshot_plugin.manager.operation_lines import LineFile, OperationLines
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
@@ -74,7 +74,7 @@ class OperationLog:
 
     def __init__(
         self,
-        place: Path | Lines,
+        place: Path | OperationLines,
         *,
         keys: SessionKeys | None = None,
         clock: Clock = utc_now,
@@ -146,7 +146,7 @@ class OperationLog:
             kept.append(line)
         return kept[::-1]
 
-    # Lines -----------------------------------------------------------------------------------------------
+    # Lines --------------------------------------------------------------------------------------------------------
 
     def _encoded(self, done: Operation) -> bytes:
         line = json.dumps(done.raw(), separators=(",", ":")).encode()

@@ -19,7 +19,7 @@ from snapshot_plugin.errors import SnapshotError
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
 
-__all__ = ["WORDS", "Database", "index_path", "transaction"]
+__all__ = ["WORDS", "IndexDatabase", "index_path", "transaction"]
 
 _APPLICATION = 0x61534E50
 _VERSION = 3
@@ -46,7 +46,7 @@ def index_path(cache: Path, name: str, *, sealed: bool) -> Path:
     return cache / f"search-{file}.{'sealed' if sealed else 'db'}"
 
 
-class Database:
+class IndexDatabase:
     """One index: a connection, and where it is kept. Without a *path* it is forgotten when it is closed.
 
     A file that is damaged, of another version, or of another store is thrown away without a word: everything

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.search.content import Entry, put, texts_in
-from snapshot_plugin.search.database import Database
+from snapshot_plugin.search.database import IndexDatabase
 from snapshot_plugin.search.find import Found, Question
 from snapshot_plugin.search.rows import Text
 
@@ -72,7 +72,7 @@ def _name(meta: SnapshotMeta) -> str:
 
 def _asked(states: Mapping[str, StoredSnapshot], question: Question) -> Found:
     said: set[tuple[str, str]] = set()
-    with contextlib.closing(Database(None, store_id="")) as database:
+    with contextlib.closing(IndexDatabase(None, store_id="")) as database:
         for name, state in states.items():
             texts = texts_in(state.snapshot)
             new = [Text("", "", "", None) if (text.role, text.body) in said else text for text in texts]

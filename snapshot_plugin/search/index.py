@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.search.database import Database, index_path, transaction
+from snapshot_plugin.search.database import IndexDatabase, index_path, transaction
 from snapshot_plugin.search.listing import recalled, remember
 from snapshot_plugin.search.rows import heads
 from snapshot_plugin.store.look import look
@@ -63,12 +63,12 @@ class SearchIndex:
         self._keys: SessionKeys | None = getattr(store, "session_keys", lambda _name: None)("+search")
         self.path = index_path(cache, name, sealed=self._keys is not None)
         try:
-            self._database = Database(self.path, store_id=name, keys=self._keys)
+            self._database = IndexDatabase(self.path, store_id=name, keys=self._keys)
         except (OSError, sqlite3.Error, SnapshotError):
             self._database = self._in_memory()
 
-    def _in_memory(self) -> Database:
-        return Database(None, store_id=self._name)
+    def _in_memory(self) -> IndexDatabase:
+        return IndexDatabase(None, store_id=self._name)
 
     def throw_away(self) -> None:
         """Forget everything; the next question reads all sessions again."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.search.database import Database, index_path
+from snapshot_plugin.search.database import IndexDatabase, index_path
 from snapshot_plugin.search.find import Found, Question
 from snapshot_plugin.search.listing import recalled
 from snapshot_plugin.search.rows import heads
@@ -37,7 +37,7 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | Non
     if seen is None or path is None or not path.exists() or _is_anybody_dead(root, seen.leased):
         return None
     try:
-        with contextlib.closing(Database(path, store_id=seen.store_id)) as database:
+        with contextlib.closing(IndexDatabase(path, store_id=seen.store_id)) as database:
             sessions = recalled(database.connection, seen.mark)
             if sessions is None:
                 return None

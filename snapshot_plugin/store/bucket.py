@@ -19,7 +19,7 @@ from snapshot_plugin.errors import InvalidInput, StoreForbidden, StoreNotFound, 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Bucket", "Moved", "Stored"]
+__all__ = ["Bucket", "ObjectMoved", "Stored"]
 
 _LONGEST = 300
 _REFUSED = (
@@ -29,7 +29,7 @@ _REFUSED = (
 """Codes of credentials that are refused with another status than 403: sending the request again does not help."""
 
 
-class Moved(Exception):
+class ObjectMoved(Exception):
     """The object is not what the writer believes. Nothing was written; or it was, and just the answer got lost."""
 
 
@@ -81,7 +81,7 @@ class Bucket:
         """Make an object (*tag* None), or change the version of it that has *tag*. Durable on return.
 
         Raises:
-            Moved: there is one already, or it is not that version any more.
+            ObjectMoved: there is one already, or it is not that version any more.
         """
         with self._asking(f"writing {path}"):
             try:
@@ -89,10 +89,10 @@ class Bucket:
                 # One request or nothing: the parts of a multipart upload would not be conditional.
                 written = obstore.put(self._store, path, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
             except (refusals.AlreadyExistsError, refusals.PreconditionError) as error:
-                raise Moved(path) from error
+                raise ObjectMoved(path) from error
             except FileNotFoundError as error:
                 self._must_be_there(error)
-                raise Moved(path) from error  # Amazon says so of a version that is gone
+                raise ObjectMoved(path) from error  # Amazon says so of a version that is gone
             return self._tag_of(written)
 
     def _tag_of(self, about: Mapping[str, Any]) -> str:

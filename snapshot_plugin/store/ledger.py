@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["Gone", "Ledger", "Part"]
+__all__ = ["Gone", "Ledger", "LedgerPart"]
 
 _FORMAT = 1
 _REMEMBERED = 8
 
 
-class Part(NamedTuple):
+class LedgerPart(NamedTuple):
     """A run of frames: in an object of its own, which never changes, or (*object* empty) in the ledger itself."""
 
     name: str
@@ -42,13 +42,13 @@ class Gone(NamedTuple):
 
     token: str
     at: datetime
-    parts: tuple[Part, ...]
+    parts: tuple[LedgerPart, ...]
 
 
 class Ledger(NamedTuple):
     """All there is to say of a session. Without parts there is none (any more) of that name."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[LedgerPart, ...] = ()
     trash: tuple[Gone, ...] = ()
     ids: tuple[str, ...] = ()
     """The ids of this version and the last ones before it, so that a writer whose answer got lost finds his own."""
@@ -61,7 +61,7 @@ class Ledger(NamedTuple):
         """The objects it names; all others mean nothing."""
         return {part.object for part in self._all_parts() if part.object}
 
-    def _all_parts(self) -> Iterator[Part]:
+    def _all_parts(self) -> Iterator[LedgerPart]:
         return chain(self.parts, *(gone.parts for gone in self.trash))
 
     def encoded(self) -> bytes:
@@ -117,10 +117,10 @@ class _Reading:
             raise ValueError(self._at)
         return Ledger(parts, trash, tuple(self._raw["ids"]))
 
-    def _parts(self, rows: list[Any]) -> tuple[Part, ...]:
-        return tuple(self._part(Part(*row)) for row in rows)
+    def _parts(self, rows: list[Any]) -> tuple[LedgerPart, ...]:
+        return tuple(self._part(LedgerPart(*row)) for row in rows)
 
-    def _part(self, part: Part) -> Part:
+    def _part(self, part: LedgerPart) -> LedgerPart:
         if part.object:
             return part
         start, self._at = self._at, self._at + part.size

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.store.bucket import Bucket, Moved
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved
 
 __all__ = ["LARGEST_TAIL", "Indexed", "LedgerIndex"]
 
@@ -58,7 +58,7 @@ class LedgerIndex:
         """Keep *rows* for the next list, if enough of them *changed* to be worth it. May fail silently."""
         if changed > max(_FEW, len(rows) // 10):
             # Another list was faster, or these credentials may only read.
-            with contextlib.suppress(Moved, SnapshotError):
+            with contextlib.suppress(ObjectMoved, SnapshotError):
                 self._tag = self._bucket.put(_PATH, _encoded(rows), tag=self._tag)
 
 

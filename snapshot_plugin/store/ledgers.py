@@ -22,8 +22,8 @@ from snapshot_plugin.errors import (
     SnapshotError,
 )
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
-from snapshot_plugin.store.bucket import Bucket, Moved
-from snapshot_plugin.store.ledger import Ledger, Part
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved
+from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LedgerIndex
 from snapshot_plugin.store.log import Segment, Tip, tip_of
 from snapshot_plugin.store.marker import MARKER, without_marker
@@ -42,7 +42,7 @@ _TAG_ATTEMPTS = 6
 class PartReader:
     """Reads a part, as `Segment` wants it."""
 
-    def __init__(self, log: Ledgers, session_id: str, part: Part) -> None:
+    def __init__(self, log: Ledgers, session_id: str, part: LedgerPart) -> None:
         self._log, self._session_id, self.part = log, session_id, part
 
     def __call__(self) -> bytes:
@@ -122,14 +122,14 @@ class Ledgers:
         if session_id in self._pins:
             self._pins[session_id] = None
 
-    def as_segments(self, session_id: str, parts: Sequence[Part]) -> list[Segment]:
+    def as_segments(self, session_id: str, parts: Sequence[LedgerPart]) -> list[Segment]:
         """Parts as the store reads them."""
         return [
             Segment(part.name, part.first, part.last, part.rewritten, PartReader(self, session_id, part))
             for part in parts
         ]
 
-    def content(self, session_id: str, part: Part) -> bytes:
+    def content(self, session_id: str, part: LedgerPart) -> bytes:
         """The bytes of a part; `FileNotFoundError` if it was replaced since.
 
         Who works on the session exclusively sees one version of it to the end: what he decided about one that is
@@ -191,7 +191,7 @@ class Ledgers:
         """What is there now: *ledger*, if nobody was faster."""
         try:
             tag = self._bucket.put(f"sessions/{dirname_of(session_id)}", ledger.encoded(), tag=seen.tag)
-        except Moved:
+        except ObjectMoved:
             return self._fetch(session_id)
         return Seen(self, session_id, ledger, tag)
 
@@ -220,7 +220,7 @@ class Ledgers:
         for tag in (None, self._bucket.wrong_tag):
             try:
                 self._bucket.put(MARKER, marker.data, tag=tag)
-            except Moved:
+            except ObjectMoved:
                 continue
             raise unconditional(self._bucket.name, "ignores conditional writes")
         self._find_out_about_tags()
@@ -234,7 +234,7 @@ class Ledgers:
             if marker is None:
                 raise without_marker(self._bucket.name)
             self._bucket.bare_tags = attempt % 2 == 1
-            with contextlib.suppress(Moved):  # or another process was faster
+            with contextlib.suppress(ObjectMoved):  # or another process was faster
                 self._bucket.put(MARKER, marker.data, tag=marker.tag)
                 return
         raise unconditional(self._bucket.name, "refuses to change an object whose tag is right")
@@ -252,7 +252,7 @@ class Ledgers:
         def wins(number: str) -> bool:
             try:
                 self._bucket.put(path, number.encode(), tag=None)
-            except Moved:
+            except ObjectMoved:
                 return False
             return True
 
@@ -263,7 +263,7 @@ class Ledgers:
             raise unconditional(self._bucket.name, f"let {winners} writers of {_RACERS} make the same object")
         self._is_atomic = True
 
-    def _moved_out(self, session_id: str, parts: Sequence[Part]) -> list[Part]:
+    def _moved_out(self, session_id: str, parts: Sequence[LedgerPart]) -> list[LedgerPart]:
         """The same parts, each in an object of its own."""
         return [
             part._replace(object=self._put(session_id, part.first, part.data), data=b"") if part.data else part
@@ -278,7 +278,7 @@ class Ledgers:
     def _put_new(self, path: str, data: bytes) -> None:
         try:
             self._bucket.put(path, data, tag=None)
-        except Moved:  # nobody else has this name: an answer got lost
+        except ObjectMoved:  # nobody else has this name: an answer got lost
             stored = self._bucket.get(path)
             if stored is None:  # and `purge` took it for a leftover
                 raise FileNotFoundError(path) from None

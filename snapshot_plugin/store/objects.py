@@ -18,7 +18,7 @@ from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.bucket import Bucket
-from snapshot_plugin.store.ledger import Ledger, Part
+from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LARGEST_TAIL, Indexed
 from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, many_at_once, unique_name
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
@@ -136,7 +136,8 @@ class ObjectLog(TrashObjects):
             if last and not (fresh or last.object or last.rewritten):
                 parts[-1] = last._replace(size=last.size + len(frame), data=last.data + frame)
             else:
-                parts.append(Part(unique_name(header.hi), header.hi, header.hi, False, len(frame), data=frame))
+                name = unique_name(header.hi)
+                parts.append(LedgerPart(name, header.hi, header.hi, False, len(frame), data=frame))
             return seen.ledger._replace(parts=tuple(parts))
 
         try:
@@ -177,9 +178,9 @@ class ObjectLog(TrashObjects):
 
         self._change(session_id, edit)
 
-    def _rewritten(self, session_id: str, before: Sequence[Part], content: bytes, hi: int) -> Part:
+    def _rewritten(self, session_id: str, before: Sequence[LedgerPart], content: bytes, hi: int) -> LedgerPart:
         first = before[0].first if before else 1
-        part = Part(unique_name(first), first, hi, True, len(content), data=content)
+        part = LedgerPart(unique_name(first), first, hi, True, len(content), data=content)
         if len(content) <= _SMALL:
             return part
         (part,) = self._moved_out(session_id, [part])
@@ -230,6 +231,6 @@ def _entry_of(name: str, row: Indexed) -> SessionEntry | None:
     return SessionEntry(session_id, row.size, tail=row.tail) if session_id and row.size else None
 
 
-def _pieces(parts: Sequence[Part]) -> list[Part]:
+def _pieces(parts: Sequence[LedgerPart]) -> list[LedgerPart]:
     """The objects that hold frames as they were saved: a few each."""
     return [part for part in parts if part.object and not part.rewritten]

@@ -29,7 +29,7 @@ from snapshot_plugin.errors import (
 try:
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    from snapshot_plugin.store.bucket import Bucket, Moved, Stored
+    from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 except ImportError as error:
     raise MissingExtra(
         "object stores need the library obstore", hint="pip install 'snapshot-plugin[s3]'"
@@ -105,7 +105,7 @@ class KeyObject:
         data = json.dumps(files, indent=1, sort_keys=True).encode() + b"\n"
         try:
             self._seen = Stored(data, self._bucket.put(_KEYS, data, tag=seen.tag if seen else None))
-        except Moved:
+        except ObjectMoved:
             self._seen = self._bucket.get(_KEYS)
             if self._seen is None or self._seen.data != data:  # it is not that just an answer got lost
                 raise SessionLocked(
@@ -173,7 +173,7 @@ class ObjectStore(KeyedStore):
         is_new = not self._has_keys() and not self._bucket.names("sessions")
         if is_new:
             self._objects.race()
-            with contextlib.suppress(Moved):  # of several machines that try at once, one makes it
+            with contextlib.suppress(ObjectMoved):  # of several machines that try at once, one makes it
                 self._bucket.put(MARKER, self._new_marker(), tag=None)
         made = self._bucket.get(MARKER)
         if made is None and is_new:  # the service refused all who tried at once: then it is done over
@@ -216,7 +216,7 @@ class ObjectStore(KeyedStore):
 
     def put_note(self, path: str, data: bytes) -> None:
         """Write a small object, in the place of the one that is there."""
-        with contextlib.suppress(Moved):  # another process has just written a newer one
+        with contextlib.suppress(ObjectMoved):  # another process has just written a newer one
             present = self._bucket.get(path)
             self._bucket.put(path, data, tag=present.tag if present else None)
 

@@ -24,7 +24,7 @@ from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, St
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import ledgers, s3
-from snapshot_plugin.store.bucket import Bucket, Moved, Stored
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
 
@@ -49,7 +49,7 @@ class World:
 
     def arrives(self) -> None:
         """The oldest request under way gets there at last."""
-        with contextlib.suppress(Moved):
+        with contextlib.suppress(ObjectMoved):
             self.under_way.pop(0)()
 
 
@@ -92,7 +92,7 @@ class SlowBucket(Bucket):
         if fault.startswith("lost"):
             if fault == "lost in the middle":
                 self._pause()
-            raise Moved(path)  # the library sent it once more, and that one was refused
+            raise ObjectMoved(path)  # the library sent it once more, and that one was refused
         return written
 
 

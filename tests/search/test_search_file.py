@@ -14,7 +14,7 @@ from snapshot_plugin import FilesystemStore, MemoryStore
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.search.database import Database
+from snapshot_plugin.search.database import IndexDatabase
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing import make_message, make_snapshot
@@ -134,7 +134,7 @@ def _garbled(path: Path) -> None:
 
 def _of_another_store(path: Path) -> None:
     path.unlink()
-    Database(path, store_id="other").close()
+    IndexDatabase(path, store_id="other").close()
 
 
 def _of_another_version(path: Path) -> None:

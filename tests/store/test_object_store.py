@@ -29,7 +29,7 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import s3
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.store.bucket import Bucket, Moved, Stored
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.ledger import Ledger
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import StoreContract, make_snapshot
@@ -190,7 +190,7 @@ def objects() -> Any:
 
 
 def lose_the_answer() -> None:
-    raise Moved("the library sent it once more, and that one was refused")
+    raise ObjectMoved("the library sent it once more, and that one was refused")
 
 
 def fail() -> None:
