@@ -45,10 +45,7 @@ def take_lock(path: str | Path, *, session_id: str, timeout: float) -> int:
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                _wait(fd, session_id, deadline)
+            _wait(fd, session_id, deadline)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of every save
                     return fd
