@@ -106,7 +106,8 @@ def _signed() -> dict[str, str]:
 def _free_port() -> int:
     """A free port that the system gives to no client; SeaweedFS also uses the one 10,000 higher."""
     for port in random.sample(range(10_000, 22_000), 100):
-        with socket.socket() as free, contextlib.suppress(OSError):
+        with socket.socket() as free, socket.socket() as higher, contextlib.suppress(OSError):
             free.bind(("127.0.0.1", port))
+            higher.bind(("127.0.0.1", port + 10_000))
             return port
     raise TimeoutError("no port is free")
