@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import hmac
 import http.client
+import os
 import random
 import socket
 import subprocess
@@ -73,7 +74,10 @@ def azurite(program: Path) -> Iterator[ObjectServer]:
 
 @contextlib.contextmanager
 def _running(command: Sequence[str], port: int, make_bucket: Callable[[], bool]) -> Iterator[None]:
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    nowhere = subprocess.DEVNULL
+    # SeaweedFS takes credentials in its environment for those it has to ask for.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere, env=environment) as server:
         try:
             deadline = time.monotonic() + 100
             while not make_bucket():
