@@ -158,7 +158,7 @@ class LiveSession:
             raise InvalidInput("this session has no synchronous store", session_id=self.session_id)
         return self._context.store
 
-    # AcpReducer -------------------------------------------------------------------------------------------
+    # Recording --------------------------------------------------------------------------------------------
 
     def record(self, event: Mapping[str, Any], *, durable: bool = False) -> bool:
         """Spool one event, then reduce it; see `record_all`."""
