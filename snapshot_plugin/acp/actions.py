@@ -25,14 +25,14 @@ __all__ = [
     "Do",
     "EarlyAnswer",
     "GiveUp",
-    "Record",
+    "RecordEvent",
     "Restart",
+    "RunBlocking",
     "Say",
     "Steps",
     "ToAgent",
     "ToClient",
     "Wait",
-    "Work",
 ]
 
 _T = TypeVar("_T")
@@ -57,7 +57,7 @@ class ToAgent(NamedTuple):
     message: Message
 
 
-class Record(NamedTuple):
+class RecordEvent(NamedTuple):
     """Record an event of a live session before anything after it is sent; on disk if *durable*."""
 
     session_id: str
@@ -89,7 +89,7 @@ class GiveUp(NamedTuple):
     text: str
 
 
-class Work(NamedTuple):
+class RunBlocking(NamedTuple):
     """Run *run* with the live sessions where it may block, then call ``core.done(number, result or error)``."""
 
     number: int
@@ -122,9 +122,9 @@ class EarlyAnswer(NamedTuple):
     result: Message
 
 
-Action = _Pass | ToClient | ToAgent | Record | Checkpoint | Say | Restart | GiveUp | Work
+Action = _Pass | ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | GiveUp | RunBlocking
 Actions = list[Action]
-Step = ToClient | ToAgent | Record | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
+Step = ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
 Steps = Generator[Step, Any, _T]
 
 

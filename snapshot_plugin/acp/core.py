@@ -19,7 +19,7 @@ from snapshot_plugin.acp.actions import (
     Actions,
     AgentGone,
     Checkpoint,
-    Record,
+    RecordEvent,
     Steps,
     ToAgent,
     ToClient,
@@ -181,7 +181,7 @@ class Core:
         note = self.notes.pop(session_id, None)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         entry = prompted(pending.params)
-        return [Record(session_id, *entry), *_passed(message, self.ids.for_agent(passed))]
+        return [RecordEvent(session_id, *entry), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: closed, or an id by which it knows another session of ours."""
@@ -231,7 +231,7 @@ class Core:
             return []
         passed = PASS if session_id == agent_id else ToClient(self.ids.for_client(message))
         # That a tool starts has to be durable: its effects may outlive everything.
-        return [Record(session_id, {"update": update}, kind == "tool_call"), passed]
+        return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
 
     def _stray(self, message: Message, agent_id: str, session_id: str, update: Message) -> Actions:
         """An update of a session that is not open: one that is being made now, or one nobody recorded."""
@@ -282,7 +282,7 @@ class Core:
         return [*actions, PASS if passed is message else ToClient(passed)]
 
     def _recorded(self, session_id: str | None, entry: Any) -> Actions:
-        return [Record(session_id, *entry)] if entry is not None and session_id in self.open and session_id else []
+        return [RecordEvent(session_id, *entry)] if entry and session_id and session_id in self.open else []
 
     def introduced(self, result: Message) -> bool:
         """Take the agent's answer to ``initialize``; False for another version of the protocol."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from snapshot_plugin.acp.actions import AgentGone, Record, Steps, ToClient, Wait
+from snapshot_plugin.acp.actions import AgentGone, RecordEvent, Steps, ToClient, Wait
 from snapshot_plugin.acp.messages import Message, Pending, notification
 from snapshot_plugin.acp.notes import is_note
 from snapshot_plugin.acp.state import STATE_UPDATES
@@ -132,7 +132,7 @@ def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
     """Record updates and pass them on to the client."""
     for update in updates:
         if not is_withheld(update.get("sessionUpdate"), update):
-            yield Record(session_id, {"update": update})
+            yield RecordEvent(session_id, {"update": update})
             yield shown(session_id, update)
 
 

@@ -14,11 +14,11 @@ from snapshot_plugin.acp.actions import (
     Ask,
     Do,
     EarlyAnswer,
+    RunBlocking,
     Steps,
     ToAgent,
     ToClient,
     Wait,
-    Work,
 )
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
@@ -111,7 +111,7 @@ class Jobs:
         return self._advance(job, None, None)
 
     def done(self, number: int, result: Any = None, error: BaseException | None = None) -> Actions:
-        """Take the result of a `Work`."""
+        """Take the result of a `RunBlocking`."""
         job = self._works.pop(number, None)
         return self._advance(job, result, error) if job else []
 
@@ -159,7 +159,7 @@ class Jobs:
                 if isinstance(step, Do):
                     number = next(self._numbers)
                     self._works[number] = job
-                    actions.append(Work(number, step.run))
+                    actions.append(RunBlocking(number, step.run))
                     return actions
                 if isinstance(step, Wait):
                     self._waits.append(_Waiting(job, step, self._now() + step.at_most))

@@ -16,7 +16,7 @@ from snapshot_plugin.acp.actions import (
     Checkpoint,
     Do,
     EarlyAnswer,
-    Record,
+    RecordEvent,
     Say,
     Steps,
     ToAgent,
@@ -284,7 +284,7 @@ def told(restored: Restored) -> Steps[None]:
     """Record what the agent said by itself, and say how the session came back."""
     session_id = restored.session_id
     if restored.news:
-        yield Record(session_id, {"update": chunk(restored.news)})
+        yield RecordEvent(session_id, {"update": chunk(restored.news)})
     yield Checkpoint(session_id)
     yield Say(f"session {session_id} is back: {restored.grade}, {len(restored.record.messages)} messages")
 
@@ -319,7 +319,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
         yield from show(session_id, held)
         yield from core.bind(session_id, session_id, is_new=True)
     core.setups[session_id] = _setup(pending.params)
-    yield Record(session_id, {"stop": {}, "config": result}, durable=True)
+    yield RecordEvent(session_id, {"stop": {}, "config": result}, durable=True)
     yield Checkpoint(session_id)
     return dict(result)
 

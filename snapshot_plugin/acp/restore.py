@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, Record, Steps, Wait
+from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait
 from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.events import show_state, until_up
 from snapshot_plugin.acp.messages import Message
@@ -111,7 +111,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     core.expect_repetition(session_id, record)
     with core.making_sessions():
         restored = yield from _climb(core, record, wish)
-        yield Record(session_id, core.agent_event(restored.agent_session_id), durable=True)
+        yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
         yield from core.bind(session_id, restored.agent_session_id, is_new=False)
     restored = yield from _reapplied(restored)
     if restored.note:
@@ -119,7 +119,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     else:
         core.notes.pop(session_id, None)
     core.setups[session_id] = {key: wish.setup[key] for key in _SETUP if key in wish.setup}
-    yield Record(session_id, {"config": restored.result, "restored": restored.report()})
+    yield RecordEvent(session_id, {"config": restored.result, "restored": restored.report()})
     return restored
 
 

@@ -11,7 +11,7 @@ from snapshot_plugin.acp.actions import (
     Ask,
     Checkpoint,
     GiveUp,
-    Record,
+    RecordEvent,
     Restart,
     Say,
     Steps,
@@ -133,7 +133,7 @@ def _cut_off(session_id: str, snapshot: SessionSnapshot) -> Actions:
     """The turn is over: running tools are shown as failed, and the record says that it was interrupted."""
     return [
         *(shown(session_id, update) for update in _closed_tools(snapshot)),
-        Record(session_id, {"interrupted": "the agent died", "t": stamp()}, durable=True),
+        RecordEvent(session_id, {"interrupted": "the agent died", "t": stamp()}, durable=True),
         Checkpoint(session_id),
     ]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.operations.comparing import Compared
 
-__all__ = ["Choices", "Glimpse", "Place", "change_of", "glimpse_of"]
+__all__ = ["Choice", "Choices", "Glimpse", "change_of", "glimpse_of"]
 
 _WORDS = 400
 
@@ -33,7 +33,7 @@ class Glimpse(Part):
     """What happened since the snapshot before; of a snapshot only."""
 
 
-class Place(NamedTuple):
+class Choice(NamedTuple):
     """A session, or one of its snapshots."""
 
     session_id: str
@@ -61,7 +61,7 @@ class Choices:
     def __init__(self, rows: Sequence[SessionRow], below: str, *, everywhere: bool) -> None:
         self._rows = [row for row in rows if not row.is_memory]
         self._below = below
-        self._glimpses: dict[Place, Glimpse] = {}
+        self._glimpses: dict[Choice, Glimpse] = {}
         self._pasts: dict[str, Sequence[SnapshotRow]] = {}
         self._at: str | None = None
         self._seq: int | None = None
@@ -83,7 +83,7 @@ class Choices:
         return [row for row in select(self._rows, scope).shown if all(term in self._text(row) for term in terms)]
 
     def _text(self, row: SessionRow) -> str:
-        glimpse = self._glimpses.get(Place(row.session_id)) or Glimpse()
+        glimpse = self._glimpses.get(Choice(row.session_id)) or Glimpse()
         parts = (row.session_id, row.title, row.opening, row.agent, row.cwd, *row.tags, *row.snapshot_tags)
         return " ".join(part for part in (*parts, glimpse.first, glimpse.last) if part).casefold()
 
@@ -144,7 +144,7 @@ class Choices:
         """Take in a session's snapshots, newest first."""
         self._pasts[session_id] = past
 
-    def before(self, place: Place) -> int | None:
+    def before(self, place: Choice) -> int | None:
         """The number of the snapshot before one; None if it is the first."""
         earlier = (each.seq for each in self._pasts.get(place.session_id, ()) if each.state == "ok")
         return next((seq for seq in earlier if place.seq is not None and seq < place.seq), None)
@@ -152,23 +152,23 @@ class Choices:
     # What they are about -----------------------------------------------------------------------------------
 
     @property
-    def under_the_cursor(self) -> Place | None:
+    def under_the_cursor(self) -> Choice | None:
         """What the preview is about."""
         row, snapshot = self.chosen, self.snapshot
-        return Place(row.session_id, snapshot.seq if snapshot else None) if row else None
+        return Choice(row.session_id, snapshot.seq if snapshot else None) if row else None
 
-    def glimpse(self, place: Place) -> Glimpse | None:
+    def glimpse(self, place: Choice) -> Glimpse | None:
         """What was learned of a conversation."""
         return self._glimpses.get(place)
 
-    def learn(self, place: Place, glimpse: Glimpse) -> None:
+    def learn(self, place: Choice, glimpse: Glimpse) -> None:
         """Take in a session's first and last words; from now on they are found too."""
         self._glimpses[place] = glimpse
 
-    def to_learn(self, limit: int) -> Place | None:
+    def to_learn(self, limit: int) -> Choice | None:
         """What to look into next: what is under the cursor, then the newest *limit* sessions."""
         wanted = [place] if (place := self.under_the_cursor) else []
-        wanted += [Place(row.session_id) for row in self._rows[:limit]]
+        wanted += [Choice(row.session_id) for row in self._rows[:limit]]
         return next((place for place in wanted if place not in self._glimpses), None)
 
     @property

@@ -20,11 +20,11 @@ from snapshot_plugin.operations.text import long_ago, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.operations.session_rows import SessionRow
-    from snapshot_plugin.store.base import Finding as StoreFinding
+    from snapshot_plugin.store.base import Finding
 
 __all__ = [
     "AGENTS",
-    "Finding",
+    "Observation",
     "look_at_agents",
     "look_at_leftovers",
     "look_at_machine",
@@ -54,7 +54,7 @@ _CLOCK_MAY_DIFFER = timedelta(minutes=5)
 _LARGE_TRASH = 256 * 1024 * 1024
 
 
-class Finding(Part):
+class Observation(Part):
     """One thing that was looked at."""
 
     area: str
@@ -63,7 +63,7 @@ class Finding(Part):
     run: str | None = None
 
 
-def _foreign(path: Path) -> Iterator[Finding]:
+def _foreign(path: Path) -> Iterator[Observation]:
     """Parts of the store that belong to another user, who can read and replace what is in them."""
     for part in (path, path / "sessions", path / "trash", path / "keys"):
         try:
@@ -72,7 +72,7 @@ def _foreign(path: Path) -> Iterator[Finding]:
             continue
         if owner != os.getuid():
             what = f"{part} belongs to another user ({_user(owner)}), who can read and replace what is in it"
-            yield Finding(area="store", level="problem", what=what, run=f"ls -ld {part}")
+            yield Observation(area="store", level="problem", what=what, run=f"ls -ld {part}")
 
 
 def _user(uid: int) -> str:
@@ -84,78 +84,82 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-def look_at_place(path: Path) -> Iterator[Finding]:
+def look_at_place(path: Path) -> Iterator[Observation]:
     """The store's directory: is it there, private, writable, and is there room?"""
     from snapshot_plugin.store.marker import is_store
 
     if not is_store(path):
-        yield Finding(area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT")
+        yield Observation(
+            area="store", level="hint", what=f"there is no store at {path} yet", run="asnap run -- AGENT"
+        )
         return
     yield from _foreign(path)
     mode = path.stat().st_mode
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         what = f"others can look into {path} (mode {stat.S_IMODE(mode):o})"
-        yield Finding(area="store", level="warning", what=what, run=f"chmod 700 {path}")
+        yield Observation(area="store", level="warning", what=what, run=f"chmod 700 {path}")
     if not os.access(path, os.W_OK):
-        yield Finding(area="store", level="problem", what=f"{path} cannot be written to", run=f"ls -ld {path}")
+        yield Observation(area="store", level="problem", what=f"{path} cannot be written to", run=f"ls -ld {path}")
     free = shutil.disk_usage(path).free
     level: Level = "warning" if free < _LITTLE_SPACE else "ok"
     remedy = None if level == "ok" else "asnap forget --help"
-    yield Finding(area="store", level=level, what=f"{path}: {size(free)} free", run=remedy)
+    yield Observation(area="store", level=level, what=f"{path}: {size(free)} free", run=remedy)
 
 
 _UNREADABLE = {"damaged": "damaged", "encrypted": "locked", "too_new": "too new"}
 
 
-def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Finding]:
+def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observation]:
     """What the sessions themselves show: damage, dead owners, clocks."""
     unreadable = {state: [row for row in rows if row.state == state] for state in _UNREADABLE}
     for state, found in unreadable.items():
         if found:
             named = ", ".join(row.session_id for row in found[:3])
             what = f"{len(found)} {_UNREADABLE[state]} session(s): {named}"
-            yield Finding(area="sessions", level="problem", what=what, run=found[0].next)
+            yield Observation(area="sessions", level="problem", what=what, run=found[0].next)
     ended = [row for row in rows if row.ended_unexpectedly]
     if ended:
         when = f", the last one {long_ago(max(row.last_sign or row.saved_at for row in ended), call.now)}"
         what = f"{len(ended)} session(s) ended unexpectedly{when}"
-        yield Finding(area="sessions", level="warning", what=what, run="asnap recover")
+        yield Observation(area="sessions", level="warning", what=what, run="asnap recover")
     ahead = [row for row in rows if row.saved_at > call.now + _CLOCK_MAY_DIFFER]
     if ahead:
         what = f"{len(ahead)} session(s) were saved in the future: this clock is behind, or another one was ahead"
-        yield Finding(area="clock", level="warning", what=what, run="date")
+        yield Observation(area="clock", level="warning", what=what, run="date")
     live = sum(row.live is not None for row in rows)
     if not any(unreadable.values()):
-        yield Finding(area="sessions", level="ok", what=f"{len(rows)} session(s), {live} live")
+        yield Observation(area="sessions", level="ok", what=f"{len(rows)} session(s), {live} live")
 
 
-def look_at_quarantine(aside: Sequence[StoreFinding]) -> Iterator[Finding]:
+def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:
     """What repairs set aside: it is kept until somebody removes it."""
     sessions = sorted({each.session_id for each in aside})
     if sessions:
         what = f"damaged files of {len(sessions)} session(s) in quarantine: {', '.join(sessions[:3])}"
-        yield Finding(area="quarantine", level="hint", what=what, run=f"asnap check --salvage {sessions[0]}")
+        yield Observation(area="quarantine", level="hint", what=what, run=f"asnap check --salvage {sessions[0]}")
 
 
-def look_at_leftovers(path: Path, trashed: int) -> Iterator[Finding]:
+def look_at_leftovers(path: Path, trashed: int) -> Iterator[Observation]:
     """Temporary files of killed processes, and what lies in the trash."""
     found = sum(1 for _ in path.glob("sessions/*/*.tmp")) + sum(1 for _ in path.glob("*.tmp"))
     if found:
-        yield Finding(
+        yield Observation(
             area="leftovers", level="hint", what=f"{found} temporary file(s) of killed processes; harmless"
         )
     if trashed > _LARGE_TRASH:
-        yield Finding(area="trash", level="hint", what=f"{size(trashed)} in the trash", run="asnap purge")
+        yield Observation(area="trash", level="hint", what=f"{size(trashed)} in the trash", run="asnap purge")
 
 
-def look_at_agents(call: Call) -> Iterator[Finding]:
+def look_at_agents(call: Call) -> Iterator[Observation]:
     """Which ACP agents are installed."""
     path = call.environ.get("PATH")
     found = [command for program, command in AGENTS.items() if shutil.which(program, path=path)]
     if found:
-        yield Finding(area="agents", level="ok", what=f"found: {', '.join(found)}", run=f"asnap run -- {found[0]}")
+        yield Observation(
+            area="agents", level="ok", what=f"found: {', '.join(found)}", run=f"asnap run -- {found[0]}"
+        )
     else:
-        yield Finding(area="agents", level="hint", what="no ACP agent we know is on the PATH", run="asnap demo")
+        yield Observation(area="agents", level="hint", what="no ACP agent we know is on the PATH", run="asnap demo")
 
 
 def _extras() -> list[str]:
@@ -180,7 +184,7 @@ def _extras() -> list[str]:
     return sorted(name for name, is_there in found.items() if is_there)
 
 
-def look_at_machine(call: Call) -> Iterator[Finding]:
+def look_at_machine(call: Call) -> Iterator[Observation]:
     """Versions, extras and settings."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -190,6 +194,6 @@ def look_at_machine(call: Call) -> Iterator[Finding]:
         ours = "not installed"
     python = ".".join(map(str, sys.version_info[:3]))
     what = f"snapshot-plugin {ours}, Python {python}, extras: {', '.join(_extras()) or 'none'}"
-    yield Finding(area="version", level="ok", what=what)
+    yield Observation(area="version", level="ok", what=what)
     for notice in call.config.notices:
-        yield Finding(area="settings", level="warning", what=notice, run="asnap config show --origin")
+        yield Observation(area="settings", level="warning", what=notice, run="asnap config show --origin")

@@ -22,7 +22,7 @@ from prompt_toolkit.output import ColorDepth, create_output
 from prompt_toolkit.styles import Style
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.choices import Choices, Glimpse, Place, change_of, glimpse_of
+from snapshot_plugin.cli.choices import Choice, Choices, Glimpse, change_of, glimpse_of
 from snapshot_plugin.cli.picker_view import footer, list_of, past_of, preview_of
 from snapshot_plugin.cli.remembered import recall, remember
 from snapshot_plugin.errors import SnapshotError
@@ -108,7 +108,7 @@ async def _past(store: SnapshotStore, session_id: str) -> Sequence[SnapshotRow]:
         return ()
 
 
-async def _glimpse(store: SnapshotStore, choices: Choices, place: Place) -> Glimpse:
+async def _glimpse(store: SnapshotStore, choices: Choices, place: Choice) -> Glimpse:
     before = choices.before(place)
     try:
         if place.seq is not None and before is not None:

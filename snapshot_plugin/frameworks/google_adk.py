@@ -58,7 +58,7 @@ class SnapshotSessionService(BaseSessionService):
     """
 
     def __init__(self, place: Place, key: Key = None) -> None:
-        self._kept = _Work(OpenSessions(place, key))
+        self._kept = _KeptSessions(OpenSessions(place, key))
 
     async def create_session(
         self,
@@ -103,7 +103,7 @@ class SnapshotSessionService(BaseSessionService):
         return event
 
 
-class _Work:
+class _KeptSessions:
     """The work of the service, in a worker thread."""
 
     def __init__(self, sessions: OpenSessions) -> None:

@@ -23,7 +23,7 @@ from snapshot_plugin.frameworks.langchain_messages import Mapped, langchain_mess
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["CORE", "Codec", "Messages", "core_of", "writes_key", "writes_prefix"]
+__all__ = ["CORE", "Codec", "MessageMap", "core_of", "writes_key", "writes_prefix"]
 
 FRAMEWORK = "langgraph"
 CORE = FRAMEWORK
@@ -48,7 +48,7 @@ def writes_key(ns: str, checkpoint_id: str, task_id: str) -> str:
     return writes_prefix(ns, checkpoint_id) + task_id
 
 
-class Messages:
+class MessageMap:
     """The conversation as it was mapped or rebuilt last: what did not change is neither mapped nor built again."""
 
     def __init__(self, codec: Codec) -> None:
@@ -138,7 +138,7 @@ class Codec:
         about: Mapping[str, Any],
         *,
         new_versions: Mapping[str, Any],
-        messages: Messages,
+        messages: MessageMap,
     ) -> SessionSnapshot:
         """The snapshot of *checkpoint* on top of *base*; *about* has its namespace, parent and metadata."""
         values = dict(checkpoint["channel_values"])
@@ -211,7 +211,7 @@ class Codec:
 
     # Reading ---------------------------------------------------------------------------------------------
 
-    def checkpoint(self, snapshot: SessionSnapshot, messages: Messages) -> dict[str, Any]:
+    def checkpoint(self, snapshot: SessionSnapshot, messages: MessageMap) -> dict[str, Any]:
         """The checkpoint that *snapshot* holds; *messages* has what was rebuilt before."""
         core = core_of(snapshot) or {}
         checkpoint: dict[str, Any] = self.unpacked(core["checkpoint"])
@@ -234,7 +234,7 @@ class Codec:
         """The stored value of one channel."""
         if _CHANNEL + channel in snapshot.plugins:
             return self.unpacked(snapshot.plugins[_CHANNEL + channel])
-        return self.checkpoint(snapshot, Messages(self))["channel_values"][channel]
+        return self.checkpoint(snapshot, MessageMap(self))["channel_values"][channel]
 
     def pending(
         self, ns: str, checkpoint_id: str, *snapshots: SessionSnapshot, channels: frozenset[str] | None = None

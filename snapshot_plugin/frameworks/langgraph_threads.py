@@ -10,7 +10,7 @@ from snapshot_plugin.frameworks.checkpoints import CheckpointKey, Checkpoints, L
 from snapshot_plugin.frameworks.langgraph_checkpoints import (
     FRAMEWORK,
     Codec,
-    Messages,
+    MessageMap,
     core_of,
     writes_key,
     writes_prefix,
@@ -38,7 +38,7 @@ class Thread:
     def __init__(self, store: SyncStore, thread_id: str, codec: Codec, *, sub: bool) -> None:
         self.thread_id, self.sub = thread_id, sub
         self._session = shared_session(store, session_id_for(thread_id) + (COMPANION if sub else ""))
-        self._codec, self._messages = codec, Messages(codec)
+        self._codec, self._messages = codec, MessageMap(codec)
         self._checkpoints = Checkpoints(self._session, labels_of)
         self.index, self.load, self.delete = (
             self._checkpoints.index, self._checkpoints.load, self._checkpoints.delete,

@@ -206,7 +206,7 @@ class SnapshotSession(SessionABC):
         return replaced
 
 
-class _Conversation:
+class _SessionConversation:
     """The conversation of an agent in a `persistent_session`."""
 
     framework = FRAMEWORK
@@ -221,6 +221,6 @@ class _Conversation:
         return result
 
 
-def persistent_conversation(agent: object, session_id: str, place: Place) -> _Conversation | None:
+def persistent_conversation(agent: object, session_id: str, place: Place) -> _SessionConversation | None:
     """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
-    return _Conversation(agent, SnapshotSession(session_id, place)) if isinstance(agent, Agent) else None
+    return _SessionConversation(agent, SnapshotSession(session_id, place)) if isinstance(agent, Agent) else None

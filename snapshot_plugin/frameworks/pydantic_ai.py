@@ -279,7 +279,7 @@ def _updated(record: ConversationRecord) -> datetime:
     return updated
 
 
-class _Conversation:
+class _SavedConversation:
     """The conversation of an agent in a `persistent_session`."""
 
     framework = FRAMEWORK
@@ -295,8 +295,8 @@ class _Conversation:
         return result
 
 
-def persistent_conversation(agent: object, session_id: str, place: Place) -> _Conversation | None:
+def persistent_conversation(agent: object, session_id: str, place: Place) -> _SavedConversation | None:
     """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
     if not isinstance(agent, AbstractAgent):
         return None
-    return _Conversation(agent, session_id, SnapshotConversationStore(place))
+    return _SavedConversation(agent, session_id, SnapshotConversationStore(place))

@@ -145,16 +145,16 @@ def ended_without_stop(directory: Path) -> Owner | None:
     return None if found.is_held else found.name
 
 
-class _Found(NamedTuple):
+class _LeaseState(NamedTuple):
     name: Owner | None
     is_held: bool
 
 
-def _look(directory: Path) -> _Found:
+def _look(directory: Path) -> _LeaseState:
     if not (directory / _NAME).exists():
-        return _Found(None, is_held=False)
+        return _LeaseState(None, is_held=False)
     with _opened(directory) as fd:
-        return _Found(_read(fd), is_held=not _lock(fd, fcntl.LOCK_SH))
+        return _LeaseState(_read(fd), is_held=not _lock(fd, fcntl.LOCK_SH))
 
 
 @contextlib.contextmanager

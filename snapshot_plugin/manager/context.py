@@ -22,7 +22,7 @@ from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.model.withheld import is_credential
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["AgentContext", "AgentReader", "Conversation", "PersistentAgent", "Problem", "conversation_of"]
+__all__ = ["AgentContext", "AgentReader", "FrameworkConversation", "PersistentAgent", "Problem", "conversation_of"]
 
 
 class AgentContext(Value):
@@ -85,7 +85,7 @@ _ROLES: dict[str, Role] = {
 }
 
 
-class Conversation(Protocol):
+class FrameworkConversation(Protocol):
     """What an adapter keeps for an agent of its framework: each message is durable when it is there."""
 
     framework: str
@@ -96,7 +96,7 @@ class Conversation(Protocol):
         """Have the agent answer, as the framework does, and keep what was said."""
 
 
-def conversation_of(agent: object, session_id: str, store: SnapshotStore) -> Conversation | None:
+def conversation_of(agent: object, session_id: str, store: SnapshotStore) -> FrameworkConversation | None:
     """The conversation of an agent whose framework has an adapter; None for any other agent."""
     if isinstance(agent, PersistentAgent) or hasattr(agent, "history"):
         return None
@@ -106,7 +106,7 @@ def conversation_of(agent: object, session_id: str, store: SnapshotStore) -> Con
                 adapter = import_module(name)  # by name: adapters are above this layer
             except ImportError:  # a module of the user's own has the name of a framework
                 return None
-            made: Conversation | None = adapter.persistent_conversation(agent, session_id, store)
+            made: FrameworkConversation | None = adapter.persistent_conversation(agent, session_id, store)
             return made
     return None
 

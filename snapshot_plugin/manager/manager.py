@@ -28,7 +28,7 @@ from snapshot_plugin.manager.hosted import HostedSessions
 from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
-from snapshot_plugin.manager.predeploy import Asked, save_everyone, serve_sessions
+from snapshot_plugin.manager.predeploy import ReachableSession, save_everyone, serve_sessions
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
@@ -367,7 +367,7 @@ class SnapshotManager:
         """Keep others from a session for a while. Its lease is not taken before `ManagedSession.take`."""
         return self._sessions.holding(check_session_id(session_id))
 
-    def _asked(self, session_id: str) -> Asked | None:
+    def _asked(self, session_id: str) -> ReachableSession | None:
         return self._auto.get(session_id) or self._hosted.get(session_id)
 
     def _live_context(self) -> LiveContext:

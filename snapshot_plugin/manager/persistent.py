@@ -17,7 +17,7 @@ from snapshot_plugin.live.place import refuse_shared_without_leases
 from snapshot_plugin.manager.callable_store import CallableStore, Delete, Load, Save
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.context import AgentReader, Conversation, Problem, conversation_of
+from snapshot_plugin.manager.context import AgentReader, FrameworkConversation, Problem, conversation_of
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.plugin_states import PluginStates
@@ -365,7 +365,7 @@ class PersistentSession:
         return True
 
 
-def _types_of(agent: object, conversation: Conversation | None) -> tuple[str, ...]:
+def _types_of(agent: object, conversation: FrameworkConversation | None) -> tuple[str, ...]:
     names = tuple(each.__name__ for each in type(agent).__mro__)
     return tuple(f"{conversation.framework} {name}" for name in names) if conversation else names
 

@@ -27,7 +27,7 @@ from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Asked", "answer_request", "ask_everyone", "save_everyone", "serve_sessions"]
+__all__ = ["ReachableSession", "answer_request", "ask_everyone", "save_everyone", "serve_sessions"]
 
 _TRIGGER = "snapshot_all"
 
@@ -40,7 +40,7 @@ class _Work(NamedTuple):
 
 
 async def save_everyone(
-    own: Mapping[str, Asked], place: LivePlace | None, *, tag: str, within: float
+    own: Mapping[str, ReachableSession], place: LivePlace | None, *, tag: str, within: float
 ) -> list[Outcome]:
     """Save *own* sessions and those of other processes, all at once. In order of session ids.
 
@@ -94,7 +94,7 @@ async def _all_at_once(works: Mapping[str, _Work], within: float) -> list[Outcom
     return [outcomes[session_id] for session_id in sorted(outcomes)]
 
 
-class Asked(Protocol):
+class ReachableSession(Protocol):
     """A live session of this process, as others may ask about it."""
 
     def relabel(self, request: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Asked(Protocol):
         """Save it now, and say what became of it. Never raises."""
 
 
-async def answer_request(find: Callable[[str], Asked | None], request: dict[str, Any]) -> dict[str, Any]:
+async def answer_request(find: Callable[[str], ReachableSession | None], request: dict[str, Any]) -> dict[str, Any]:
     """The owner's side: do what is asked with the session that *find* returns, save it and tell its outcome.
 
     ``{"op": "snapshot", "session_id", "tag"}`` just saves it, under the tag; ``{"op": "label", "session_id"}`` with
@@ -123,7 +123,7 @@ async def answer_request(find: Callable[[str], Asked | None], request: dict[str,
 
 
 async def serve_sessions(
-    find: Callable[[str], Asked | None],
+    find: Callable[[str], ReachableSession | None],
     report: Reporter,
     *,
     task_status: TaskStatus[Path | None] = anyio.TASK_STATUS_IGNORED,

@@ -47,7 +47,7 @@ def owner_of(session_id: str) -> str | None:
     return owner if owner and owner != session_id else None
 
 
-class About(TypedDict, total=False):
+class EntryDetails(TypedDict, total=False):
     """What can be told about an entry."""
 
     description: str
@@ -141,7 +141,7 @@ class WorkingMemory:
                 return _ABSENT if found is None else found
         return (await self._loaded()).get(key, _ABSENT)
 
-    async def set(self, key: str, value: Any, **about: Unpack[About]) -> None:
+    async def set(self, key: str, value: Any, **about: Unpack[EntryDetails]) -> None:
         """Keep *value* under *key*, with what is told *about* it. `InvalidSnapshot` if it is not JSON.
 
         What is not told stays as it was. Values named like credentials are kept while the process lives, and are

@@ -67,7 +67,7 @@ def redact(value: T, *, rules: Sequence[Rule] = RULES) -> tuple[T, RedactionRepo
     Raises:
         InvalidSnapshot: *value* is nested too deeply.
     """
-    walk = _Walk(rules)
+    walk = _RedactionWalk(rules)
     try:
         redacted = walk.value(value, None)
     except RecursionError:
@@ -85,7 +85,7 @@ _Path = tuple[Any, str | int] | None
 """The way to a value, from its end: the path of what it is in, and its name or number there."""
 
 
-class _Walk:
+class _RedactionWalk:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
         self.redactions: list[Redaction] = []

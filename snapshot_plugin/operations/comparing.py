@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
 __all__ = [
+    "ChangedSetting",
     "Compared",
     "Edited",
-    "Setting",
     "Side",
     "Spent",
     "Step",
@@ -61,7 +61,7 @@ class Step(Part):
     after: str | None
 
 
-class Setting(Part):
+class ChangedSetting(Part):
     """A setting: what it was, what it is; null where it was not there."""
 
     path: str
@@ -96,7 +96,7 @@ class Compared(Document):
     tools: tuple[Tool, ...]
     files: tuple[str, ...]
     plan: tuple[Step, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[ChangedSetting, ...]
     spent: Spent
     other: tuple[str, ...]
     """Names of whatever else differs."""
@@ -158,7 +158,9 @@ def _compared(before: SessionSnapshot, old: int, after: SessionSnapshot, new: in
         tools=tuple(Tool(tool_call_id=t.tool_call_id, title=t.title, status=t.status) for t in found.tools_run),
         files=found.files,
         plan=tuple(_plan_step(change) for change in found.plan),
-        settings=tuple(Setting(path=each.path, before=each.before, after=each.after) for each in found.config),
+        settings=tuple(
+            ChangedSetting(path=each.path, before=each.before, after=each.after) for each in found.config
+        ),
         spent=Spent(**found.metrics.model_dump()),
         other=tuple(name for name in found.other if name != "session_id"),  # both are named already
     )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = [
-    "Asked",
     "MessageHit",
+    "SearchRequest",
     "Searched",
     "SessionHits",
     "at_snapshot",
@@ -98,7 +98,7 @@ class Searched(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SearchRequest:
     """What to look for, and where."""
 
     query: str
@@ -115,7 +115,7 @@ class Asked:
     """Also what the session said before it was shortened."""
 
 
-def search_ready(work: Work, asked: Asked) -> Searched | None:
+def search_ready(work: Work, asked: SearchRequest) -> Searched | None:
     """What the index answers as it is, without opening the store; None if the store has to be opened for it."""
     from snapshot_plugin.search.ready import answered
 
@@ -128,7 +128,7 @@ def search_ready(work: Work, asked: Asked) -> Searched | None:
 
 
 async def search(
-    work: Work, store: SnapshotStore, asked: Asked, *, rebuild: bool = False, at_once: bool = False
+    work: Work, store: SnapshotStore, asked: SearchRequest, *, rebuild: bool = False, at_once: bool = False
 ) -> Searched:
     """Bring the index up to date with the store, and search.
 
@@ -192,7 +192,7 @@ def jump_to(session: str, message: int | None) -> str:
     return f"asnap show {shlex.quote(plain(session))}" + (f" --message {message}" if message else "")
 
 
-def _question(asked: Asked) -> Question:
+def _question(asked: SearchRequest) -> Question:
     from snapshot_plugin.search.find import Question
     from snapshot_plugin.search.query import expression, narrowing
 
@@ -217,7 +217,7 @@ class _Chosen(NamedTuple):
     """Of all sessions."""
 
 
-def _chosen(asked: Asked, question: Question, sessions: Sequence[SnapshotMeta]) -> tuple[Question, _Chosen]:
+def _chosen(asked: SearchRequest, question: Question, sessions: Sequence[SnapshotMeta]) -> tuple[Question, _Chosen]:
     """What to ask, given all sessions of the store."""
     ids = [session.session_id for session in sessions]
     if asked.ref is not None:

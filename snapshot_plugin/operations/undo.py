@@ -39,7 +39,7 @@ class Done(Part):
     """done, undone, or purged: it cannot be taken back any more."""
 
 
-class Problem(Part):
+class UndoProblem(Part):
     """A part of it that could not be taken back."""
 
     session_id: str | None
@@ -56,7 +56,7 @@ class Undone(Document):
     """The operation that was taken back; or those there are, newest first."""
     told: tuple[str, ...] = ()
     """What was done, in words."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[UndoProblem, ...] = ()
     redo: str | None = None
     """The operation that brings it back again."""
     as_of: datetime
@@ -135,7 +135,7 @@ async def _undo(
         operations=(done,),
         told=(f"took back {chosen.kind}: {chosen.summary}", *(f"  {each.told}" for each in taken if each.is_done)),
         problems=tuple(
-            Problem(session_id=_session_of(each), code=each.code, problem=each.problem)
+            UndoProblem(session_id=_session_of(each), code=each.code, problem=each.problem)
             for each in taken
             if not each.is_done
         ),

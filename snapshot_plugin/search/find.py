@@ -69,7 +69,7 @@ class Question:
 
     def __call__(self, connection: sqlite3.Connection) -> Found:
         """Put the question."""
-        asked = _Asked(self, connection)
+        asked = _SearchTerms(self, connection)
         keys = dict(connection.execute("SELECT session_id, key FROM session"))
         wanted = {name: keys[name] for name in self.sessions if name in keys}
         everything = len(wanted) == len(keys)
@@ -83,7 +83,7 @@ class Question:
         return Found(tuple(hits), counts, total, len(having))
 
 
-class _Asked:
+class _SearchTerms:
     """A question while it is put."""
 
     def __init__(self, question: Question, connection: sqlite3.Connection) -> None:

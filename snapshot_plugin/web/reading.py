@@ -19,7 +19,7 @@ from snapshot_plugin.operations.messages import messages, whole_message
 from snapshot_plugin.operations.moments import moment
 from snapshot_plugin.operations.references import Target
 from snapshot_plugin.operations.scope import Selection
-from snapshot_plugin.operations.searching import Asked, search
+from snapshot_plugin.operations.searching import SearchRequest, search
 from snapshot_plugin.operations.showing import Shown, history
 from snapshot_plugin.operations.statistics import statistics
 from snapshot_plugin.operations.text import with_store
@@ -168,7 +168,7 @@ async def _diff(request: Request) -> Response:
 async def _search(request: Request) -> Response:
     site, asked = _site(request), request.query_params
     work = site.work
-    wanted = Asked(
+    wanted = SearchRequest(
         query=asked.get("q", ""),
         ref=asked.get("ref") or None,
         cwd=asked.get("project") or None,

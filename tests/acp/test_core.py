@@ -14,12 +14,12 @@ from snapshot_plugin.acp.actions import (
     Checkpoint,
     Do,
     GiveUp,
-    Record,
+    RecordEvent,
     Restart,
+    RunBlocking,
     Steps,
     ToAgent,
     ToClient,
-    Work,
 )
 from snapshot_plugin.acp.compare import compare
 from snapshot_plugin.acp.core import Core
@@ -69,8 +69,8 @@ def sent(actions: Actions) -> list[Message]:
     return [action.message for action in actions if isinstance(action, ToAgent)]
 
 
-def work(actions: Actions) -> Work:
-    (found,) = [action for action in actions if isinstance(action, Work)]
+def work(actions: Actions) -> RunBlocking:
+    (found,) = [action for action in actions if isinstance(action, RunBlocking)]
     return found
 
 
@@ -79,7 +79,7 @@ def work(actions: Actions) -> Work:
 
 def test_a_prompt_is_recorded_durably_before_it_is_passed_on() -> None:
     record, passed = started().from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text"}]))
-    assert isinstance(record, Record)
+    assert isinstance(record, RecordEvent)
     assert (record.session_id, record.event["prompt"], record.durable) == ("s", [{"type": "text"}], True)
     assert passed is PASS
 
@@ -89,7 +89,7 @@ def test_a_prompt_that_could_not_be_written_is_answered_and_not_told() -> None:
     prompt_ = asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "lost"}])
     sent_first = core.from_client(prompt_)
     record, answer = core.unsent(prompt_)
-    assert isinstance(record, Record)
+    assert isinstance(record, RecordEvent)
     assert answers([answer])[0]["error"]["data"]["asnap"]["sent"] is False
     assert Supervision(core, restarts=True).agent_ended()[-1] == Restart(0.0)
     after = reduce_events(RECORD, [sent_first[0].event, record.event], RECORD.updated_at)  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ def test_the_model_is_told_once_and_behind_the_users_own_words() -> None:
 @pytest.mark.parametrize(("kind", "durable"), [("tool_call", True), ("agent_message_chunk", False)])
 def test_an_update_is_recorded_before_it_is_passed_on(kind: str, durable: bool) -> None:
     record, passed = started().from_agent(update("s", kind))
-    assert record == Record("s", {"update": {"sessionUpdate": kind}}, durable)
+    assert record == RecordEvent("s", {"update": {"sessionUpdate": kind}}, durable)
     assert passed is PASS
 
 
@@ -119,7 +119,7 @@ def test_the_end_of_a_turn_is_durable_and_a_snapshot_follows() -> None:
     core = started()
     core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
     record, checkpoint, passed = core.from_agent({"id": 5, "result": {"stopReason": "end_turn"}})
-    assert isinstance(record, Record)
+    assert isinstance(record, RecordEvent)
     assert (record.event["stop"], record.durable) == ({"stopReason": "end_turn"}, True)
     assert (checkpoint, passed) == (Checkpoint("s"), PASS)
 
@@ -135,7 +135,7 @@ def test_settings_are_recorded_and_secrets_are_not() -> None:
     core = started()
     core.from_client(asked("session/set_model", 6, sessionId="s", modelId="deep"))
     record, _ = core.from_agent({"id": 6, "result": {}})
-    assert record == Record("s", {"config": {"models": {"currentModelId": "deep"}}}, durable=False)
+    assert record == RecordEvent("s", {"config": {"models": {"currentModelId": "deep"}}}, durable=False)
     read = {"id": "a", "method": "fs/read_text_file", "params": {"sessionId": "s", "path": "/x"}}
     assert core.from_agent(read) == [PASS]
     assert core.from_client({"id": "a", "result": {"content": "secret"}}) == [PASS]
@@ -186,7 +186,7 @@ def test_messages_about_a_session_wait_for_the_work_on_it() -> None:
 def test_a_session_that_is_open_is_replayed_and_the_agent_is_not_asked() -> None:
     actions = started().from_client(asked("session/load", 3, sessionId="s"))
     assert sent(actions) == []
-    assert not any(isinstance(action, Work | Record) for action in actions)
+    assert not any(isinstance(action, RunBlocking | RecordEvent) for action in actions)
     assert [a.message["params"]["update"]["content"]["text"] for a in actions[:2] if isinstance(a, ToClient)] == [
         "one",
         "ONE",
@@ -220,7 +220,7 @@ def test_what_waited_is_answered_once_and_before_the_restart() -> None:
     assert [answer["id"] for answer in answers(actions)] == [5]
     closed = [a.message["params"]["update"] for a in actions if isinstance(a, ToClient) and "method" in a.message]
     assert [(each["toolCallId"], each["status"]) for each in closed] == [("t", "failed")]
-    assert any(isinstance(a, Record) and "interrupted" in a.event and a.durable for a in actions)
+    assert any(isinstance(a, RecordEvent) and "interrupted" in a.event and a.durable for a in actions)
     assert isinstance(actions[-1], Restart)
     assert core.from_agent({"id": 5, "result": {}}) == []
 
@@ -234,7 +234,7 @@ def test_the_clients_login_is_repeated_before_any_session_is_touched() -> None:
     (hello,) = sent(supervision.agent_started())
     (login,) = sent(core.from_agent({"id": hello["id"], "result": {"protocolVersion": 1}}))
     assert (login["method"], login["params"]) == ("authenticate", {"methodId": "key", "_meta": {"token": "t"}})
-    assert isinstance(work(core.from_agent({"id": login["id"], "result": {}})), Work)
+    assert isinstance(work(core.from_agent({"id": login["id"], "result": {}})), RunBlocking)
 
 
 def test_an_agent_that_keeps_dying_is_given_up_and_everybody_is_told() -> None:

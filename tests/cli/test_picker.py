@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin import SnapshotMeta
-from snapshot_plugin.cli.choices import Choices, Glimpse, Place, glimpse_of
+from snapshot_plugin.cli.choices import Choice, Choices, Glimpse, glimpse_of
 from snapshot_plugin.cli.picker_view import footer, list_of
 from snapshot_plugin.operations.session_rows import SessionRow, row_of
 from snapshot_plugin.operations.text import width
@@ -64,7 +64,7 @@ def test_every_word_must_be_in_title_id_agent_place_tags_or_first_and_last_words
     query: str, found: list[str]
 ) -> None:
     choices = Choices(ROWS, "/p", everywhere=True)
-    choices.learn(Place("c3"), Glimpse(first="a Zebra", last="crossing"))
+    choices.learn(Choice("c3"), Glimpse(first="a Zebra", last="crossing"))
 
     choices.type(query)
 

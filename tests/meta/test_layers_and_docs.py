@@ -110,3 +110,12 @@ def test_imports_only_ever_point_one_way() -> None:
     command = [sys.executable, "-c", lint]
     linted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_a_class_name_exists_once_in_the_package() -> None:
+    places: dict[str, list[str]] = {}
+    for module in PACKAGE:
+        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(module))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -20,12 +20,12 @@ from snapshot_plugin.acp.actions import (
     Actions,
     Checkpoint,
     GiveUp,
-    Record,
+    RecordEvent,
     Restart,
+    RunBlocking,
     Say,
     ToAgent,
     ToClient,
-    Work,
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
@@ -56,14 +56,14 @@ class _Batch:
         self.durable: set[str] = set()
         self.to_client: list[bytes] = []
         self.to_agent: list[bytes] = []
-        self.later: list[Checkpoint | Say | Work | Restart | GiveUp] = []
+        self.later: list[Checkpoint | Say | RunBlocking | Restart | GiveUp] = []
 
     def add(self, actions: Actions, passed: list[bytes], line: bytes = b"") -> None:
         """Take actions in; *passed* is where a message goes on that does not change."""
         for action in actions:
             if action is PASS:
                 passed.append(line)
-            elif type(action) is Record:
+            elif type(action) is RecordEvent:
                 session_id, event, durable = action
                 events = self.records.get(session_id)
                 if events is None:
@@ -303,13 +303,13 @@ class Proxy:
         if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
             self._tick_due.set()
 
-    def _do(self, action: Checkpoint | Say | Work | Restart | GiveUp) -> None:
+    def _do(self, action: Checkpoint | Say | RunBlocking | Restart | GiveUp) -> None:
         if isinstance(action, Checkpoint):
             if live := self._sessions.open.get(action.session_id):
                 live.checkpoint()
         elif isinstance(action, Say):
             self._say(action.text)
-        elif isinstance(action, Work):
+        elif isinstance(action, RunBlocking):
             threading.Thread(target=self._work, args=action, daemon=True, name="asnap work").start()
         elif isinstance(action, Restart):
             self._restart = action.delay

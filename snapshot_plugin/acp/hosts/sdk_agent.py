@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from snapshot_plugin.acp.actions import Ask, Record, Steps
+from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.tasks import HostTransport, TaskHost, Transport
 from snapshot_plugin.acp.messages import Message, success
@@ -267,7 +267,7 @@ def _given_back(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restor
 
 
 def _with_memory(action: Any, memory: Message) -> Any:
-    if isinstance(action, Record) and "stop" in action.event:
+    if isinstance(action, RecordEvent) and "stop" in action.event:
         return action._replace(event={**action.event, **memory})
     return action
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.acp.actions import Ask, Record, Steps
+from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
 from snapshot_plugin.acp.hosts.sdk_client import ClientHost, Handshake, Require, Restoration, as_json, connect
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
@@ -364,7 +364,7 @@ def _begun(host: ClientHost, session_id: str, params: Message) -> Steps[None]:
             "new": stored_setup(params),
             "config": result,
         }
-        yield Record(session_id, first, durable=True)
+        yield RecordEvent(session_id, first, durable=True)
         yield from core.bind(session_id, agent_id, is_new=True)
     host.supervision.restarts = False
 

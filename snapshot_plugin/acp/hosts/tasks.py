@@ -15,13 +15,13 @@ from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
     Checkpoint,
-    Record,
+    RecordEvent,
     Restart,
+    RunBlocking,
     Say,
     Steps,
     ToAgent,
     ToClient,
-    Work,
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.jobs import Job
@@ -140,7 +140,7 @@ class TaskHost:
         for action in actions:
             if action is PASS and onward is not None and message is not None:
                 out.append((onward, message))
-            elif isinstance(action, Record):
+            elif isinstance(action, RecordEvent):
                 records.setdefault(action.session_id, []).append(action.event)
                 if action.durable:
                     durable.add(action.session_id)
@@ -194,14 +194,14 @@ class TaskHost:
             live = self.sessions.open.get(action.session_id) if self.sessions else None
             if live is not None:
                 live.checkpoint()
-        elif isinstance(action, Work):
+        elif isinstance(action, RunBlocking):
             _ = self.spawn(self._work(action))
         elif isinstance(action, Restart) and self.on_restart is not None:
             _ = self.spawn(self.on_restart(action.delay))
         elif isinstance(action, Say):
             log.info("%s", action.text)
 
-    async def _work(self, work: Work) -> None:
+    async def _work(self, work: RunBlocking) -> None:
         try:
             sessions = await self.opened()
             result = await self.in_thread(work.run, sessions)

@@ -30,7 +30,7 @@ class Refused(Exception):
         super().__init__(f"{told.get('message', 'refused')}" + (f": {detail}" if detail else ""))
 
 
-class _Waiting:
+class _AwaitedAnswer:
     def __init__(self) -> None:
         self.answered = anyio.Event()
         self.message: Json = {}
@@ -58,7 +58,7 @@ class Connection:
     ) -> None:
         self._command, self._environ = list(command), environ
         self._updated, self._asked, self._said = updated, asked, said
-        self._numbers, self._waiting = count(1), dict[int, _Waiting]()
+        self._numbers, self._waiting = count(1), dict[int, _AwaitedAnswer]()
         self._stack = AsyncExitStack()
         self.ended = anyio.Event()
 
@@ -92,7 +92,7 @@ class Connection:
             Refused: it answered with an error.
             AgentUnavailable: it is gone.
         """
-        number, waiting = next(self._numbers), _Waiting()
+        number, waiting = next(self._numbers), _AwaitedAnswer()
         self._waiting[number] = waiting
         await self._send({"id": number, "method": method, "params": params})
         await waiting.answered.wait()

@@ -37,7 +37,7 @@ _EXPLAINED = {
 }
 
 
-class Found(Part):
+class FoundProblem(Part):
     """One thing that is not as it should be."""
 
     session_id: str
@@ -58,7 +58,7 @@ class Checked(Document):
     sessions: int
     snapshots: int
     bytes_read: int
-    findings: tuple[Found, ...]
+    findings: tuple[FoundProblem, ...]
     repaired: tuple[str, ...]
 
     @property
@@ -126,7 +126,7 @@ async def command(call: Call, *, ref: str | None, subset: str | None, repair: bo
                 reports.append(await store.check(name, repair=repair))
     shown = [finding for finding in aside if not ref or finding.session_id in names]
     findings = [
-        Found(
+        FoundProblem(
             **{key: getattr(finding, key) for key in ("session_id", "kind", "seq", "file", "offset", "detail")},
             explanation=_EXPLAINED.get(finding.kind, ""),
             is_damage=finding.is_damage,

@@ -12,7 +12,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.transcript import Styler, lines_of
-from snapshot_plugin.operations.comparing import Compared, Setting, Side, Step, compare
+from snapshot_plugin.operations.comparing import ChangedSetting, Compared, Side, Step, compare
 from snapshot_plugin.operations.text import cut, money, plain
 from snapshot_plugin.operations.transcript import Said
 
@@ -21,7 +21,7 @@ __all__ = ["command"]
 _SHOWN = 60
 
 
-class _Told(Compared):
+class _ComparedText(Compared):
     """What happened from one to the other, as a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -109,7 +109,7 @@ def _step_line(step: Step, style: Styler) -> str:
     return style(f"{mark} {plain(step.content)} ({moved})", fg=colour)
 
 
-def _setting_line(setting: Setting) -> str:
+def _setting_line(setting: ChangedSetting) -> str:
     return f"{plain(setting.path)}: {_brief(setting.before)} → {_brief(setting.after)}"
 
 
@@ -150,4 +150,4 @@ async def command(call: Call, *, first: str, second: str | None, stat: bool) -> 
     snapshot before it.
     """
     async with call.store() as store:
-        return (_Stat if stat else _Told).of(await compare(store, first, second))
+        return (_Stat if stat else _ComparedText).of(await compare(store, first, second))

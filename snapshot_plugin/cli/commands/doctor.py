@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.diagnosis import (
-    Finding,
+    Observation,
     look_at_agents,
     look_at_leftovers,
     look_at_machine,
@@ -33,7 +33,7 @@ class Diagnosis(Document):
 
     kind: ClassVar[str] = "doctor"
     rows: ClassVar[str] = "findings"
-    findings: tuple[Finding, ...]
+    findings: tuple[Observation, ...]
     next: str
 
     @property
@@ -74,7 +74,7 @@ async def command(call: Call) -> Diagnosis:
     return Diagnosis(findings=tuple(findings), next=_next(call, findings))
 
 
-async def _look_at_store(call: Call) -> list[Finding]:
+async def _look_at_store(call: Call) -> list[Observation]:
     from snapshot_plugin.store import is_url
 
     where = call.config.storage_path
@@ -83,13 +83,13 @@ async def _look_at_store(call: Call) -> list[Finding]:
     return [*look_at_place(Path(where)), *await _inside(call, Path(where))]
 
 
-async def _look_elsewhere(call: Call) -> list[Finding]:
+async def _look_elsewhere(call: Call) -> list[Observation]:
     """A bucket or a database: can it be reached, is it what it should be, and what is in it?"""
     import anyio.to_thread
 
     from snapshot_plugin.operations.session_rows import session_rows
 
-    findings: list[Finding] = []
+    findings: list[Observation] = []
     try:
         async with call.opened() as store:
             examine = getattr(store, "examine", None)
@@ -97,7 +97,7 @@ async def _look_elsewhere(call: Call) -> list[Finding]:
                 await anyio.to_thread.run_sync(examine) if examine else [("ok", call.config.storage_path)]
             )
             for level, what in told:
-                findings.append(Finding(area="store", level=level, what=what))
+                findings.append(Observation(area="store", level=level, what=what))
             findings += look_at_sessions(call, await session_rows(store))
             findings += look_at_quarantine(await store.quarantined())
     except SnapshotError as error:
@@ -106,11 +106,11 @@ async def _look_elsewhere(call: Call) -> list[Finding]:
     return findings
 
 
-def _problem(area: str, error: SnapshotError, *, run: str) -> Finding:
-    return Finding(area=area, level="problem", what=f"{error.message}: {hint_of(error)}", run=run)
+def _problem(area: str, error: SnapshotError, *, run: str) -> Observation:
+    return Observation(area=area, level="problem", what=f"{error.message}: {hint_of(error)}", run=run)
 
 
-async def _inside(call: Call, place: Path) -> list[Finding]:
+async def _inside(call: Call, place: Path) -> list[Observation]:
     from snapshot_plugin.operations.session_rows import session_rows
     from snapshot_plugin.store.marker import is_store
 
@@ -127,7 +127,7 @@ async def _inside(call: Call, place: Path) -> list[Finding]:
     return [*look_at_sessions(call, rows), *look_at_quarantine(aside), *look_at_leftovers(place, trashed)]
 
 
-def _next(call: Call, findings: list[Finding]) -> str:
+def _next(call: Call, findings: list[Observation]) -> str:
     """The remedy of the worst finding; with nothing wrong, the thing people do here."""
     for level in _WORST_FIRST[:2]:
         for finding in findings:

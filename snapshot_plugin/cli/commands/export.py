@@ -26,7 +26,7 @@ _ENDINGS: dict[str, Form] = {
 }
 
 
-class _Told(Exported):
+class _ExportedText(Exported):
     """What was written, as a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -109,7 +109,7 @@ async def command(
             source=source,
         )
     await _write(call, output, made.data)
-    return _Told.of(made.about)
+    return _ExportedText.of(made.about)
 
 
 def form_of(output: str | None) -> Form:

@@ -15,7 +15,7 @@ from snapshot_plugin.operations.text import plain
 __all__ = ["command"]
 
 
-class _Told(Forked):
+class _ForkedText(Forked):
     """How a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -54,4 +54,4 @@ async def command(call: Call, *, ref: str, messages: int | None, at: int | None,
         done = await fork(call.work, store, ref, messages=at if messages is None else messages, title=title)
     if done.warning:
         call.out.warn(done.warning, fg="yellow")
-    return _Told.of(replace(done, resume=call.out.run(done.resume)))
+    return _ForkedText.of(replace(done, resume=call.out.run(done.resume)))

@@ -25,7 +25,7 @@ __all__ = ["Merging", "command"]
 _SHOWN = 60
 
 
-class Conflict(Part):
+class MergeConflict(Part):
     """Something both branches changed: `kept` is the first one's; `other` is in the metadata. Absent is null."""
 
     path: str
@@ -46,7 +46,7 @@ class Merging(Document):
     shared: int
     from_first: int
     from_second: int
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[MergeConflict, ...]
     resume: str | None
 
     def show(self, out: Output) -> None:
@@ -130,6 +130,8 @@ def _merging(out: Output, result: Merged, one: Target, other: Target, *, dry_run
         shared=result.shared,
         from_first=result.from_first,
         from_second=result.from_second,
-        conflicts=tuple(Conflict(path=clash.path, kept=clash.kept, other=clash.other) for clash in result.clashes),
+        conflicts=tuple(
+            MergeConflict(path=clash.path, kept=clash.kept, other=clash.other) for clash in result.clashes
+        ),
         resume=None if dry_run else out.run(f"asnap resume {shlex.quote(new.session_id)}"),
     )

@@ -12,7 +12,7 @@ from snapshot_plugin.operations.document import Document, Part
 __all__ = ["Paths", "command"]
 
 
-class Place(Part):
+class PathEntry(Part):
     """One place: what for, where, and whether there is anything yet."""
 
     name: str
@@ -26,7 +26,7 @@ class Paths(Document):
 
     kind: ClassVar[str] = "paths"
     rows: ClassVar[str] = "places"
-    places: tuple[Place, ...]
+    places: tuple[PathEntry, ...]
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -61,5 +61,5 @@ def command(call: Call) -> Paths:
         ("state", str(places.user_state_dir(call.environ)), "operation log, for undo"),
     )
     return Paths(
-        places=tuple(Place(name=n, path=p, exists=Path(p).exists(), purpose=purpose) for n, p, purpose in found)
+        places=tuple(PathEntry(name=n, path=p, exists=Path(p).exists(), purpose=purpose) for n, p, purpose in found)
     )

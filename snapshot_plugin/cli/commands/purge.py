@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _Told(Purged):
+class _PurgedText(Purged):
     """What was removed for ever, or would be, as a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -76,7 +76,7 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
             old = list(await store.purge(older_than=grace, now=call.now))
             await _forget_operations(call, store, {each.token for each in old})
             await forget_index(call.work, store)
-        return _Told.of(await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run))
+        return _PurgedText.of(await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run))
 
 
 async def _forget_operations(call: Call, store: SnapshotStore, tokens: set[str]) -> None:

@@ -13,7 +13,7 @@ from snapshot_plugin.cli.searched import ToldSearched
 from snapshot_plugin.cli.unreadable import tell_unreadable
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.moments import moment
-from snapshot_plugin.operations.searching import Asked, Searched, index_all, search, search_ready
+from snapshot_plugin.operations.searching import Searched, SearchRequest, index_all, search, search_ready
 
 __all__ = ["command"]
 
@@ -69,7 +69,7 @@ def command(
     if options["earlier"] and ref is None:
         raise InvalidInput("--earlier is about one session", hint="name it: asnap search QUERY REF --earlier")
     since, until = options.pop("since"), options.pop("until")
-    asked = Asked(
+    asked = SearchRequest(
         query=query,
         ref=ref,
         since=moment(since, call.now) if since else None,
@@ -93,7 +93,7 @@ def _bring_up_to_date(call: Call) -> None:
     anyio.run(index)
 
 
-def _searched(call: Call, asked: Asked, *, rebuild: bool) -> Searched:
+def _searched(call: Call, asked: SearchRequest, *, rebuild: bool) -> Searched:
     import anyio
 
     async def searched() -> Searched:
@@ -103,7 +103,7 @@ def _searched(call: Call, asked: Asked, *, rebuild: bool) -> Searched:
     return anyio.run(searched)
 
 
-def _may_wait(call: Call, asked: Asked) -> bool:
+def _may_wait(call: Call, asked: SearchRequest) -> bool:
     """Whether a person gets what is indexed now, and the rest later; a script always gets everything."""
     return asked.ref is None and call.out.is_text and call.out.is_terminal and call.may_ask
 

@@ -151,7 +151,7 @@ async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> S
         raise click.UsageError("Say what to fix: REF or --all.")
     async with call.store() as store:
         metas = [await _named(store, ref)] if ref else await store.list()
-        job = _Search(call, store)
+        job = _SecretSearch(call, store)
         with progress(call.out, "searching", len(metas)) as step:
             for meta in metas:
                 step(meta.session_id)
@@ -173,7 +173,7 @@ async def _named(store: SnapshotStore, ref: str) -> SnapshotMeta:
     return target.meta
 
 
-class _Search:
+class _SecretSearch:
     """What was found so far. A session that cannot be read costs the others nothing."""
 
     def __init__(self, call: Call, store: SnapshotStore) -> None:

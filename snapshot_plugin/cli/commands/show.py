@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _Told(Shown):
+class _ShownText(Shown):
     """A session as a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -121,7 +121,7 @@ async def command(
     async with call.store() as store:
         target = await find(store, ref)
         if past:
-            return _Told.of(await history(call.work, store, target))
+            return _ShownText.of(await history(call.work, store, target))
         stored, answer = await show(call.work, store, target)
     if raw:
         _print_raw(call, stored.snapshot)
@@ -129,7 +129,7 @@ async def command(
     if message is not None or first is not None:
         answer = replace(answer, about=None)
     said = () if summary else shown(stored, tools=tools, message=message, first=first)
-    return _Told.of(replace(answer, messages=said))
+    return _ShownText.of(replace(answer, messages=said))
 
 
 def _print_raw(call: Call, snapshot: SessionSnapshot) -> None:

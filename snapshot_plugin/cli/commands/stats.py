@@ -26,7 +26,7 @@ _BAR = 24
 _BUSIEST = 3
 
 
-class _Told(Statistics):
+class _StatisticsText(Statistics):
     """Where tokens and time went, as a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -128,7 +128,7 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     """
     start = moment(since, call.now) if since else None
     async with call.store() as store:
-        answer = _Told.of(await statistics(call.work, store, by=by, since=start, quick=quick))
+        answer = _StatisticsText.of(await statistics(call.work, store, by=by, since=start, quick=quick))
     tell_unreadable(call, answer.unreadable)
     if picture is None:
         return answer

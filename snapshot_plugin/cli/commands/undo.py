@@ -13,7 +13,7 @@ from snapshot_plugin.operations.undo import Undone, operations, undo
 __all__ = ["command"]
 
 
-class _Told(Undone):
+class _UndoneText(Undone):
     """What was taken back, or could be, as a person sees it."""
 
     def show(self, out: Output) -> None:
@@ -71,4 +71,6 @@ async def command(call: Call, *, operation: str | None, only_list: bool) -> Undo
     What asnap purge removed is gone; what was worked with since is left alone, and you are told.
     """
     async with call.store() as store:
-        return _Told.of(await (operations(call.work, store) if only_list else undo(call.work, store, operation)))
+        return _UndoneText.of(
+            await (operations(call.work, store) if only_list else undo(call.work, store, operation))
+        )

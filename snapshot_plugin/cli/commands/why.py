@@ -55,7 +55,7 @@ _REASONS = {
 }
 
 
-class Origin(Part):
+class ForkOrigin(Part):
     """The session and snapshot a fork came from."""
 
     session_id: str
@@ -82,7 +82,7 @@ class Why(Document):
     """The snapshot before it; null for the first one, or if those before it were dropped."""
     added_messages: int
     """How many messages it has more than that one."""
-    fork_of: Origin | None
+    fork_of: ForkOrigin | None
     size_bytes: int
     keep: bool
     reasons: tuple[str, ...]
@@ -188,10 +188,12 @@ def _found(target: Target, history: Sequence[SnapshotMeta]) -> tuple[SnapshotMet
     raise with_next(error, f"asnap show {target.session_id} --history")
 
 
-def _origin(meta: SnapshotMeta) -> Origin | None:
+def _origin(meta: SnapshotMeta) -> ForkOrigin | None:
     if meta.parent is None:
         return None
-    return Origin(session_id=meta.parent.session_id, snapshot=meta.parent.seq, messages=meta.parent.message_index)
+    return ForkOrigin(
+        session_id=meta.parent.session_id, snapshot=meta.parent.seq, messages=meta.parent.message_index
+    )
 
 
 def _reasons(history: Sequence[SnapshotMeta], seq: int, policy: RetentionPolicy, now: datetime) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def read_codex(lines: Sequence[Line]) -> Line:
     Raises:
         InvalidSnapshot: it does not say which session it is, or when it was.
     """
-    reading = _Reading()
+    reading = _RolloutReading()
     for number, line in enumerate(lines):
         reading.take(_enveloped(line, is_first=number == 0))
     return reading.document()
@@ -62,7 +62,7 @@ def _enveloped(line: Line, *, is_first: bool) -> Line:
     )
 
 
-class _Reading:
+class _RolloutReading:
     """The session as far as it was read."""
 
     def __init__(self) -> None:

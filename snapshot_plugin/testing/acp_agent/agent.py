@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from snapshot_plugin.testing.acp_agent.options import Options
-from snapshot_plugin.testing.acp_agent.sessions import Session, Sessions, Turn
+from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions
 from snapshot_plugin.testing.acp_agent.stdio import Peer, die
 from snapshot_plugin.testing.acp_agent.turn import Failed, Performance
 
@@ -25,7 +25,7 @@ _MODES = [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]
 _MODELS = [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}]
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that is answered with an error."""
 
     def __init__(self, code: int, text: str, data: Any = None) -> None:
@@ -99,11 +99,11 @@ class Agent:
             self._check_admission(message["method"])
             method(message["id"], message.get("params") or {})
         except KeyError as missing:
-            self._refuse(message["id"], Refused(_INVALID_PARAMS, f"{missing} is missing"))
-        except Refused as refused:
+            self._refuse(message["id"], RefusedRequest(_INVALID_PARAMS, f"{missing} is missing"))
+        except RefusedRequest as refused:
             self._refuse(message["id"], refused)
 
-    def _refuse(self, request_id: Any, refused: Refused) -> None:
+    def _refuse(self, request_id: Any, refused: RefusedRequest) -> None:
         if "string-errors" in self._options.misbehaves:
             self._peer.send({"id": request_id, "error": refused.text})
         elif "shapeless-errors" in self._options.misbehaves:
@@ -115,13 +115,13 @@ class Agent:
         if method not in _NEEDS_LOGIN:
             return
         if not self._logged_in:
-            raise Refused(_LOGIN, "log in first")
+            raise RefusedRequest(_LOGIN, "log in first")
         if self._options.refuse and self._options.refuse.exists():
-            raise Refused(_NOT_TODAY, "not today")
+            raise RefusedRequest(_NOT_TODAY, "not today")
 
     def _authenticate(self, request_id: Any, params: Params) -> None:
         if self._options.login and params["methodId"] != self._options.login.read_text().strip():
-            raise Refused(_LOGIN, "that login is not valid")
+            raise RefusedRequest(_LOGIN, "that login is not valid")
         self._logged_in = True
         self._peer.answer(request_id, {})
 
@@ -160,7 +160,7 @@ class Agent:
             return
         self._loads += 1
         if "session-active" in wrong and self._loads == 1:
-            raise Refused(_INTERNAL, "Session is active in another process")
+            raise RefusedRequest(_INTERNAL, "Session is active in another process")
         session = self._stored(params["sessionId"])
         if "blank-load" in wrong:
             session.turns = []
@@ -230,7 +230,7 @@ class Agent:
     def _set_option(self, request_id: Any, params: Params) -> None:
         live = self._at(params["sessionId"])
         if params["configId"] != "model":
-            raise Refused(_INVALID_PARAMS, f"no option {params['configId']}")
+            raise RefusedRequest(_INVALID_PARAMS, f"no option {params['configId']}")
         live.model = params["value"]
         self._peer.answer(request_id, {"configOptions": live.options()})
 
@@ -243,7 +243,7 @@ class Agent:
     def _prompt(self, request_id: Any, params: Params) -> None:
         live = self._at(params["sessionId"])
         if live.turn is not None:
-            raise Refused(_INVALID_REQUEST, "a turn is under way")
+            raise RefusedRequest(_INVALID_REQUEST, "a turn is under way")
         live.turn = Performance(self._peer, live.session, self._sessions, self._options.misbehaves)
         arguments = (request_id, live, live.turn, params["prompt"])
         threading.Thread(target=self._perform, args=arguments, daemon=True).start()
@@ -253,7 +253,7 @@ class Agent:
             stop = turn.run(prompt)
         except Failed as failed:
             live.turn = None
-            self._refuse(request_id, Refused(_INTERNAL, str(failed)))
+            self._refuse(request_id, RefusedRequest(_INTERNAL, str(failed)))
         else:
             live.turn = None
             self._peer.answer(request_id, {"stopReason": stop})
@@ -299,16 +299,16 @@ class Agent:
         self._peer.send({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
 
 
-def _unknown(session_id: Any) -> Refused:
-    return Refused(_NOT_FOUND, "no such session", {"sessionId": session_id})
+def _unknown(session_id: Any) -> RefusedRequest:
+    return RefusedRequest(_NOT_FOUND, "no such session", {"sessionId": session_id})
 
 
-def _foreign_turn() -> Turn:
+def _foreign_turn() -> ScriptedTurn:
     said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "An answer about cooking."}}
-    return Turn([{"type": "text", "text": "A question about cooking?"}], [said], "end_turn")
+    return ScriptedTurn([{"type": "text", "text": "A question about cooking?"}], [said], "end_turn")
 
 
-def _without_newest_answer(turns: list[Turn]) -> list[Turn]:
+def _without_newest_answer(turns: list[ScriptedTurn]) -> list[ScriptedTurn]:
     """The turns up to the newest finished one, which is not among them."""
     finished = [at for at, turn in enumerate(turns) if turn.stop is not None]
     return turns[: finished[-1]] if finished else turns

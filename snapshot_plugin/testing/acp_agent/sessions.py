@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Session", "Sessions", "Turn"]
+__all__ = ["ScriptedTurn", "Session", "Sessions"]
 
 _TEXT_OF_A_TURN = ("agent_message_chunk", "agent_thought_chunk")
 
 
-class Turn:
+class ScriptedTurn:
     """One prompt and what was done about it; `updates` are as a replay sends them."""
 
     def __init__(
@@ -21,18 +21,18 @@ class Turn:
     ) -> None:
         self.prompt, self.updates, self.stop = prompt, updates if updates is not None else [], stop
 
-    def on_disk(self, *, keep_words: bool = False) -> Turn:
+    def on_disk(self, *, keep_words: bool = False) -> ScriptedTurn:
         """The turn as far as an agent that is killed now would know it afterwards."""
         if self.stop is not None or keep_words:
             return self
         kept = [update for update in self.updates if update["sessionUpdate"] not in _TEXT_OF_A_TURN]
-        return Turn(self.prompt, kept)
+        return ScriptedTurn(self.prompt, kept)
 
 
 class Session:
     """One conversation."""
 
-    def __init__(self, session_id: str, cwd: str, turns: list[Turn]) -> None:
+    def __init__(self, session_id: str, cwd: str, turns: list[ScriptedTurn]) -> None:
         self.id, self.cwd, self.turns = session_id, cwd, turns
 
     def replay(self) -> list[dict[str, Any]]:
@@ -54,12 +54,12 @@ class Sessions:
         self.known: dict[str, Session] = {}
         if path is not None and path.exists():
             for raw in json.loads(path.read_text()):
-                turns = [Turn(**turn) for turn in raw["turns"]]
+                turns = [ScriptedTurn(**turn) for turn in raw["turns"]]
                 if forget_last_answer and turns:
                     turns[-1].updates = []
                 self.known[raw["id"]] = Session(raw["id"], raw["cwd"], turns)
 
-    def new(self, cwd: str, turns: list[Turn] | None = None) -> Session:
+    def new(self, cwd: str, turns: list[ScriptedTurn] | None = None) -> Session:
         """Begin a session, perhaps with turns of another."""
         name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else os.urandom(16).hex()
         session = Session(name, cwd, turns or [])

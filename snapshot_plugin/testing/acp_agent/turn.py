@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from snapshot_plugin.testing.acp_agent.sessions import Session, Sessions, Turn
+from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions
 from snapshot_plugin.testing.acp_agent.stdio import ClientRefused, Peer, die
 
 __all__ = ["Failed", "Performance"]
@@ -37,7 +37,7 @@ class Performance:
     def __init__(self, peer: Peer, session: Session, sessions: Sessions, misbehaves: frozenset[str]) -> None:
         self._peer, self._session, self._sessions = peer, session, sessions
         self._misbehaves = misbehaves
-        self._turn = Turn([])
+        self._turn = ScriptedTurn([])
         self.cancelled = threading.Event()
 
     def run(self, prompt: list[Any]) -> str:
@@ -46,7 +46,7 @@ class Performance:
         Raises:
             Failed: it says to fail, or makes no sense.
         """
-        self._turn = Turn(prompt)
+        self._turn = ScriptedTurn(prompt)
         self._session.turns.append(self._turn)
         self._sessions.save()
         self._misbehave_at_the_start()
@@ -70,7 +70,7 @@ class Performance:
         self._session.turns.remove(self._turn)
         if script.startswith("/compact"):
             words = {"type": "text", "text": "A summary of the conversation so far."}
-            self._session.turns[:] = [Turn([words], [], "end_turn")]
+            self._session.turns[:] = [ScriptedTurn([words], [], "end_turn")]
 
     def _carry_out(self, line: str) -> None:
         name, _, rest = line.strip().partition(" ")
@@ -167,7 +167,7 @@ class Performance:
         return self._turn.prompt
 
     @property
-    def earlier(self) -> list[Turn]:
+    def earlier(self) -> list[ScriptedTurn]:
         """The turns before this one."""
         return self._session.turns[:-1]
 
