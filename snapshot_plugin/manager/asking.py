@@ -20,7 +20,7 @@ def source_of(session: Snapshottable) -> object:
 
 
 async def ask(session: Snapshottable, *, timeout: float) -> SessionSnapshot:  # noqa: ASYNC109 — part of the promise
-    """The session as it is now.
+    """Ask the session for its current snapshot.
 
     Raises:
         InvalidSnapshot: it returned no snapshot, or the snapshot of another session.
