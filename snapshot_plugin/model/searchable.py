@@ -45,7 +45,7 @@ def passages(snapshot: SessionSnapshot) -> Iterator[Passage]:
 def _passage(number: int, message: Message, names: set[str]) -> Passage:
     tools = [block for block in message.content if isinstance(block, ToolCallBlock)]
     used = dict.fromkeys(name for tool in tools for name in (tool.title, tool.kind) if name)
-    # What a tool put out is often there twice, as content and raw: once is enough to be found.
+    # Tool output is often present twice, as content and raw; it is indexed once.
     said = dict.fromkeys(text for block in message.content for text in _texts(block.raw(), names))
     return Passage(number, message.role, "\n".join(used), "\n".join(said))
 

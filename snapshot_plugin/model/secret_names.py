@@ -1,7 +1,7 @@
 """Values that are secret because of the name before them: ``password=…``, ``x-api-key: …``, ``https://me:…@host``.
 
-What a name promises is checked on the value. A password may be any literal, but no sentence, label, variable or
-placeholder. A token or API key must look random: ``max_tokens=4096`` and ``api_key=settings.key`` are not secrets.
+The value must fit the name. A password may be any literal, but not a sentence, label, variable or placeholder. A
+token or API key must look random: ``max_tokens=4096`` and ``api_key=settings.key`` are not secrets.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _RANDOM_PIECE: Final = 3.4
 
 
 def _is_literal(value: str) -> bool:
-    """Whether a value without spaces can be a password itself: no label, and no stand-in for one."""
+    """Whether a value without spaces can be a password: not a label and not a placeholder."""
     return not _STAND_IN.fullmatch(value) and not _LABEL.fullmatch(value)
 
 
@@ -83,7 +83,10 @@ def _is_random(value: str) -> bool:
 
 
 class _Name(NamedTuple):
-    """A name that makes what is assigned to it a secret. Its pattern begins with *start*, which is fast to find."""
+    """A name that makes the value assigned to it a secret.
+
+    Its pattern begins with *start*, which is fast to find.
+    """
 
     start: str
     pattern: str
@@ -124,7 +127,7 @@ def _assigned(name: _Name) -> Rule:
 
     def find(text: str, folded: str) -> Iterator[Found]:
         for match in pattern.finditer(folded):
-            form = match.lastgroup or ""  # an open quote ends with "quoted", and is no value
+            form = match.lastgroup or ""  # an open quote is handled by "quoted" and is not a value
             start, end = match.span(_GROUPS.get(form, form))
             if form != "quoted" and end - start <= _LONGEST and _is_assigned(name, form, text[start:end], match):
                 yield start, end, name.kind
@@ -148,7 +151,7 @@ def _is_assigned(name: _Name, form: str, value: str, match: re.Match[str]) -> bo
 
 
 def _rule(kind: str, starts: str, pattern: str, is_secret: Callable[[str], bool], *, after: str = "") -> Rule:
-    """A pattern over folded text, whose group ``secret`` passes *is_secret*; *after* stands shortly before it."""
+    """A pattern over folded text, whose group ``secret`` passes *is_secret*; *after* occurs shortly before it."""
     compiled = re.compile(pattern)
 
     def find(text: str, folded: str) -> Iterator[Found]:

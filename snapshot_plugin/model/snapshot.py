@@ -37,7 +37,7 @@ Role = Literal["user", "assistant", "system", "tool"]
 
 
 class Message(Value):
-    """One message: who said it, and its blocks in order. `content` may be given as plain text.
+    """One message: its role, and its blocks in order. `content` may be given as plain text.
 
     Made in code, it also takes ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
     blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.
@@ -335,7 +335,7 @@ class SessionSnapshot(Value):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What its maker should know: the names of settings whose values are not kept."""
+        """Notices for the caller: the names of settings whose values are not stored."""
         names = ", ".join(self.config.withheld)
         return (f"not kept, as they may be secrets: {names}",) if names else ()
 

@@ -17,7 +17,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 
 class locked:  # noqa: N801 — used like the functions of contextlib
-    """A lock on the file at *path*, taken at once (see `take_lock`) and held to the end of the ``with`` block."""
+    """A lock on the file at *path*, taken immediately (see `take_lock`) and held for the ``with`` block."""
 
     __slots__ = ("_fd",)
 

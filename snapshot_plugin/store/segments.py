@@ -38,7 +38,7 @@ _KNOWN = 1024
 
 
 class _Tail(NamedTuple):
-    """Where this writer's last frame stands, to recognise it again without reading the segment."""
+    """The position of this writer's last frame, to recognise it without reading the segment."""
 
     name: str
     start: int
@@ -49,7 +49,7 @@ class _Tail(NamedTuple):
 
 
 class _Known:
-    """What this writer knows of one session's files. All of it can be found out again."""
+    """This writer's cache of one session's files; it can be rebuilt at any time."""
 
     __slots__ = ("listed", "ours", "path", "tail", "tip")
 
@@ -190,14 +190,14 @@ class SegmentFiles:
         return previous is not None and tail is None
 
     def _must_show(self, session_id: str, directory: str, new: SegmentFile) -> None:
-        """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""
+        """Raise if our failed save reached the disk and others rewrote it: it has the number of the new one."""
         if any(covers(file, new) for file in self._files(directory, session_id)):
             raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
 
     def _settle(self, known: _Known, session_id: str) -> None:
         """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
 
-        Otherwise an acknowledged frame could stand after a power cut without the one it continues, or its key.
+        Otherwise an acknowledged frame could survive a power cut without its base or its key.
         """
         directory, tip = known.path, known.tip
         end = tip.id if tip else None
@@ -217,7 +217,7 @@ class SegmentFiles:
         path = directory / name
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
-        except FileExistsError:  # what an interrupted save left: no frame in it was ever acknowledged
+        except FileExistsError:  # leftover of an interrupted save: no frame in it was acknowledged
             replace_file(path, frame)
             return
         try:
@@ -297,7 +297,7 @@ class SegmentFiles:
         return sorted(name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counted))
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. Directories without frames are not sessions yet; what systems hide is none of ours."""
+        """See `FrameLog`. Directories without frames are not sessions yet; hidden system files are ignored."""
         with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
             wanted = entries if only is None else _called(only, entries)
             return [found for each in wanted if (found := session_at(each))]
@@ -329,7 +329,7 @@ class _Reader:
 
 
 def _called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    """The session's directory, and what is called as the session is and is no session's directory."""
+    """The session's directory, and other entries of that name that are not session directories."""
     names = {session_id}
     with contextlib.suppress(InvalidSessionId):
         names.add(dirname_of(session_id))
@@ -352,7 +352,7 @@ def _ends_with(path: str, tail: _Tail) -> bool:
 
 
 def _extend(path: str, end: int, frame: bytes) -> None:
-    """Write *frame* at *end* and sync once. On an error, take back what was written as far as possible."""
+    """Write *frame* at *end* and sync once. On an error, roll back what was written as far as possible."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | _OPEN)
     try:
         try:
