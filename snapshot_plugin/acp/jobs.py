@@ -97,7 +97,7 @@ class Jobs:
         return self._advance(asked.job, *_outcome(message)) if asked is not None else None
 
     def agent_gone(self) -> Actions:
-        """Nobody will answer what was asked of the agent."""
+        """Fail the requests that the dead agent will not answer."""
         asked, self._asks = self._asks, {}
         actions: Actions = []
         for each in asked.values():

@@ -60,7 +60,7 @@ class Wish(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """How a session came back."""
+    """How a session was restored."""
 
     session_id: str
     grade: Grade

@@ -75,7 +75,7 @@ def was_cut_off(answer: Message) -> bool:
 
 
 def was_interrupted(message: Message) -> bool:
-    """Whether a crash ended it: nobody told the agent's model."""
+    """Whether a crash ended the turn, so that the model does not know of its end."""
     return "interrupted" in _acp(message)
 
 

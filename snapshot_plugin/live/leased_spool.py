@@ -1,7 +1,7 @@
-"""The lease and spool of one live session: taken when the disk lets us, and never with a gap.
+"""The lease and spool of one live session: acquired when the disk permits, and never with a gap.
 
-A spool with a gap would be recovered as a conversation that never was. So after a refused write nothing more is
-spooled until a snapshot holds what is missing.
+A spool with a gap would be recovered as a conversation that never happened. So after a failed write nothing more is
+spooled until a snapshot covers the missing records.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class LeasedSpool:
         return True
 
     def fence(self, error: Fenced) -> None:
-        """Another process has the session now: give it back as it is, and refuse to take it again."""
+        """Another process owns the session now: release it unchanged, and refuse to take it again."""
         self._fenced = error
         hold = self._swap_out()
         if hold is not None:

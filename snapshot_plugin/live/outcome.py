@@ -22,7 +22,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 class Outcome(Value):
-    """What became of one session.
+    """The outcome of saving or finishing one session.
 
     ``saved``: the session as it was is durable, under `seq`. ``failed`` and ``timeout``: it is not, see `problem`.
     ``not_reachable``: another process owns it and did not answer. ``not_asked``: the settings say not to save.

@@ -2,7 +2,7 @@
 
 The invariant: a snapshot says in ``metadata.spool.upto`` which records it contains, and is durable before they are
 dropped. So recovery may be killed anywhere and run any number of times: no record is lost, none is applied twice.
-A session with a living owner is left alone, and one that cannot be recovered does not keep others from it.
+A session with a living owner is left alone, and one that cannot be recovered does not stop the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOTE: Final = "spool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What was found of one session that ended without a proper stop.
+    """The result for one session that ended without a clean stop.
 
     `ref` is the snapshot made of `records` records; without it, `problem` says why there is none, or there was
     nothing to recover. With both, something was recovered and something could not be. `previous_owner` is the

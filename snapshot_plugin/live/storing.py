@@ -1,4 +1,4 @@
-"""Storing the snapshots of a live session, also after another process wrote, deleted or damaged what is there."""
+"""Storing the snapshots of a live session, even after another process wrote, deleted or damaged it."""
 
 from __future__ import annotations
 

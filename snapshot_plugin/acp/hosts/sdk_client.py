@@ -70,7 +70,7 @@ class Handshake:
 
 @dataclass(frozen=True)
 class Restoration:
-    """How a session came back, and what was said in it."""
+    """How a session was restored, and its transcript."""
 
     session_id: str
     """The id to prompt with, whatever the agent calls it now."""
