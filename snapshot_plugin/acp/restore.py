@@ -135,7 +135,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     if wish.require != "context":
         why = "; ".join(tried) or "another agent had it"
         raise FidelityNotMet(
-            f"session {record.session_id} is not back as {wish.require}: {why}", session_id=record.session_id
+            f"session {record.session_id} cannot be restored as {wish.require}: {why}", session_id=record.session_id
         )
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
     note = transcript_note(record, limit=core.note_limit) if record.messages else None

@@ -62,7 +62,7 @@ class ResumeReport(Value):
         what = {
             "native-load": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
             "native-resume": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
-            "context": f"started anew and told its {self.messages} messages",
+            "context": f"restarted and given its {self.messages} messages as context",
             "fresh": "started fresh",
         }[self.grade]
         reason = f" because {self.fell_back}" if self.fell_back else ""

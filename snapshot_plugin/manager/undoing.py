@@ -46,7 +46,7 @@ async def take_back(store: SnapshotStore, operation: Operation, *, clock: Clock 
 async def record_undo(log: OperationLog, operation: Operation, taken: Sequence[TakenBack]) -> Operation:
     """Write down that *operation* was taken back. What could not be taken back stays there to be tried again."""
     inverse = [each.inverse for each in reversed(taken) if each.inverse is not None]
-    again = "did again" if operation.undoes else "took back"
+    again = "redid" if operation.undoes else "undid"
     left = [each.step for each in taken if not each.is_done]
     if left:
         await log.record(kind=operation.kind, summary=f"the rest of: {operation.summary}", steps=left)
