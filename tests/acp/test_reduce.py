@@ -8,11 +8,9 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from snapshot_plugin.acp.notes import lost_note
-from snapshot_plugin.acp.reducer import AcpReducer, joined
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import (
@@ -536,40 +534,3 @@ def test_the_base_is_never_changed() -> None:
     recorded(tool("t", status="completed"), prompt("b"), base=base)
     assert json.dumps(base.raw()) == before
     assert BLANK.messages == ()
-
-
-_STREAMED = st.sampled_from(
-    [
-        said("one "),
-        said(""),
-        said("two ", messageId="m-1"),
-        said("three ", messageId=None),
-        said("hm ", "agent_thought_chunk"),
-        said("echo", "user_message_chunk"),
-        said("noted ", _meta={"a": 1}),
-        {**said("with a time "), "t": "2026-11-16T00:00:03Z"},
-        update("agent_message_chunk", content={"type": "text", "text": 5}),
-        update("agent_message_chunk", content={"type": "text", "text": "annotated", "annotations": {"a": 1}}),
-        update("agent_message_chunk", content="no block"),
-        update("agent_message_chunk"),
-        {"update": None},
-        tool("t", "tool_call", title="Read"),
-        prompt("echo"),
-        stop(),
-    ]
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(_STREAMED, max_size=12))
-def test_chunks_that_are_joined_before_recording_make_the_same_session(
-    events: list[dict[str, Any]],
-) -> None:
-    before = json.dumps(events)
-    assert recorded(*joined(events)) == recorded(*events)
-    assert json.dumps(events) == before
-
-
-def test_chunks_of_one_message_are_one_record_and_others_are_not() -> None:
-    run = [said("one "), said("two"), said("hm", "agent_thought_chunk"), said("three", messageId="m"), tool("t")]
-    assert joined(run) == [said("one two"), *run[2:]]

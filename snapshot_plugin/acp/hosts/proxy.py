@@ -30,9 +30,8 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import AgentProcess, Outbox, QueuedWrite
-from snapshot_plugin.acp.messages import Lines, Message, encode, notification, parse
+from snapshot_plugin.acp.messages import Lines, Message, TextRuns, encode, notification, parse
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.reducer import joined
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
@@ -179,12 +178,11 @@ class Proxy:
         self._agent_out.wait_for_room()
 
     def _pump_agent(self, agent: Agent) -> None:
-        lines = Lines()
+        runs = TextRuns(self._core.joins)
         while data := agent.read():
-            messages = [(parse(line), line) for line in lines.feed(data)]
             batch = _Batch()
             with self._lock:
-                for message, line in messages:
+                for message, line in runs.read(data):
                     if message is None:
                         self._say(f"the agent wrote something that is not ACP: {line[:200]!r}")
                     else:
@@ -273,7 +271,6 @@ class Proxy:
         return [side.add(b"".join(data), is_ready=is_ready) for side, data in sides if data]
 
     def _record(self, live: LiveSession, events: list[dict[str, Any]], batch: _Batch) -> None:
-        events = joined(events) if len(events) > 1 else events
         try:
             live.record_all(events)
         except InvalidInput:  # a number that JSON cannot carry
