@@ -67,6 +67,8 @@ class AcpReducer:
         self._asked: dict[str, str] = {}
         self.running = False
         """Whether a prompt waits for its answer."""
+        self.is_long = False
+        """Whether a part of a long message was finished since the last snapshot."""
         if isinstance(unfinished, dict) and unfinished.get("messages") == len(base.messages):
             self._reopen(unfinished)
 
@@ -80,6 +82,7 @@ class AcpReducer:
 
     def snapshot(self, now: datetime) -> SessionSnapshot:
         """The session as it is now."""
+        self.is_long = False
         messages = self._transcript.messages()
         snapshot = self._base.evolve(messages=messages, updated_at=now)
         unfinished = self._unfinished()
@@ -156,11 +159,20 @@ class AcpReducer:
         kind = update.get("sessionUpdate") if isinstance(update, dict) else None
         if kind == "agent_message_chunk":
             self._echoed = None
-            self._transcript.draft("assistant").chunk("text", update.get("content"), update.get("messageId"))
+            self._agent_chunk("text", update)
         elif kind == "agent_thought_chunk":
-            self._transcript.draft("assistant").chunk("thought", update.get("content"), update.get("messageId"))
+            self._agent_chunk("thought", update)
         elif isinstance(update, dict) and kind != "notice":  # notices are for the moment and not to be replayed
             self._other_update(kind, plain(update))
+
+    def _agent_chunk(self, kind: str, update: dict[str, Any]) -> None:
+        """A message is stored whole, so a very long one is recorded in parts, each a message of its own."""
+        draft = self._transcript.draft("assistant")
+        if draft.is_long:
+            self._transcript.finish()
+            self.is_long = True
+            draft = self._transcript.draft("assistant")
+        draft.chunk(kind, update.get("content"), update.get("messageId"))
 
     def _other_update(self, kind: Any, update: dict[str, Any]) -> None:
         if kind == "user_message_chunk":

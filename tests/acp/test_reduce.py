@@ -534,3 +534,28 @@ def test_the_base_is_never_changed() -> None:
     recorded(tool("t", status="completed"), prompt("b"), base=base)
     assert json.dumps(base.raw()) == before
     assert BLANK.messages == ()
+
+
+# Very long answers ----------------------------------------------------------------------------------------
+
+
+def test_a_very_long_answer_is_recorded_in_parts_that_can_be_saved_in_mid_turn() -> None:
+    piece = "0123456789abcdef" * 4096
+    live = recording(prompt("go"), *[said(piece)] * 16)
+    assert not live.is_long
+    live.apply(said("and "))
+    assert live.is_long
+    middle = live.snapshot(NOW)
+    assert not live.is_long
+    assert [message.text for message in middle.messages] == ["go", piece * 16, "and "]
+
+    whole = recorded(said("more"), stop(), base=middle)
+    assert [message.text for message in whole.messages] == ["go", piece * 16, "and more"]
+    assert whole == recorded(prompt("go"), *[said(piece)] * 16, said("and "), said("more"), stop())
+    assert ["acp" in message.metadata for message in whole.messages] == [False, False, True]
+
+
+def test_one_very_long_chunk_is_one_message() -> None:
+    snapshot = recorded(prompt("go"), said("x" * (3 << 20)), stop())
+    assert [len(message.text) for message in snapshot.messages] == [2, 3 << 20]
+    assert snapshot.messages[-1].metadata["acp"] == {"stopReason": "end_turn"}

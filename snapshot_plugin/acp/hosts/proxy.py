@@ -29,7 +29,7 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, Outbox, QueuedWrite
+from snapshot_plugin.acp.hosts.process import AgentProcess, Outbox, QueuedWrite, return_large_blocks
 from snapshot_plugin.acp.messages import Lines, Message, TextRuns, encode, notification, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.supervise import Supervision
@@ -130,6 +130,7 @@ class Proxy:
     def run(self, agent: Agent) -> int:
         """Relay until the client hangs up. Returns 0 unless the agent kept dying or a save failed."""
         self._agent = agent
+        return_large_blocks()
         if isinstance(agent, ChainLink):
             agent.to_conductor = lambda data: self._send(self._client_out, data)
         for name, work in (("client", self._pump_client), ("agent", self._keep_agent), ("clock", self._keep_time)):
