@@ -118,7 +118,7 @@ class Proxy:
         self._in, self._out = client_in, client_out
         self._agent: Agent | None = None
         self._restart: float | None = None
-        self._status = 0
+        self._status, self._is_over = 0, False
         self._lock, self._starting = threading.Lock(), threading.Lock()
         self._client_out = Outbox(self._write_client, "client")
         self._agent_out = Outbox(self._write_agent, "agent")
@@ -147,6 +147,8 @@ class Proxy:
         with self._starting:
             if self._agent is not None:
                 self._agent.end(patience=1.0)
+        with self._lock:
+            self._is_over = True  # what is still to be read of the agent can be neither recorded nor shown
         for outcome in self._sessions.close():
             if outcome.status == "failed":
                 self._say(f"session {outcome.session_id} is not saved: {outcome.problem}. Its spool is kept.")
@@ -263,6 +265,8 @@ class Proxy:
 
     def _commit(self, batch: _Batch) -> list[QueuedWrite]:
         """Spool and reduce, and take a place in the order of what is sent. Under the lock; does not block."""
+        if self._is_over:
+            return []
         for session_id, events in batch.records.items():
             live = self._sessions.open.get(session_id)
             if live is not None:
