@@ -455,7 +455,7 @@ def seconds(text: str) -> float:
     return min(timeit.repeat(lambda: redact(text), number=1, repeat=3, timer=time.process_time))
 
 
-@pytest.mark.parametrize("text", ["://:a@", "pwd:'x'", "machine a login b password c1d2", "sshpass -p c1d2 a"])
+@pytest.mark.parametrize("text", ["://:a@", "pwd:'q'", "machine a login b password c1d2", "sshpass -p c1d2 a"])
 def test_secrets_in_the_shortest_texts_are_found(text: str) -> None:
     assert "[redacted:" in redacted(text)
 
