@@ -59,6 +59,8 @@ class Node:
         """Listen until a line is what is waited for; returns the line, or nothing at the end."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith("\n"):  # it was killed while it said this
+                break
             kind, _, rest = line.strip().partition(" ")
             if kind in ("said", "acked"):
                 self.said.append(rest)
@@ -133,7 +135,7 @@ def killed_owner(server: Server, rounds: int) -> Count:
 
 
 def stopped_owner(server: Server, rounds: int, mutation: str = "", *, words: int = 30) -> Count:
-    """The owner is stopped, overtaken, and woken after the new owner was killed: it writes nothing and runs no tool.
+    """The owner is stopped, overtaken, and woken after the new owner was killed: it writes nothing, runs no tool.
 
     The new owner says *words* words. Without any, only the epoch tells the old owner that it was overtaken.
     """
