@@ -8,11 +8,9 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from snapshot_plugin.acp.notes import lost_note
-from snapshot_plugin.acp.reducer import AcpReducer, joined
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import (
@@ -538,38 +536,26 @@ def test_base_snapshot_is_never_mutated() -> None:
     assert BLANK.messages == ()
 
 
-_STREAMED = st.sampled_from(
-    [
-        said("one "),
-        said(""),
-        said("two ", messageId="m-1"),
-        said("three ", messageId=None),
-        said("hm ", "agent_thought_chunk"),
-        said("echo", "user_message_chunk"),
-        said("noted ", _meta={"a": 1}),
-        {**said("with a time "), "t": "2026-11-16T00:00:03Z"},
-        update("agent_message_chunk", content={"type": "text", "text": 5}),
-        update("agent_message_chunk", content={"type": "text", "text": "annotated", "annotations": {"a": 1}}),
-        update("agent_message_chunk", content="no block"),
-        update("agent_message_chunk"),
-        {"update": None},
-        tool("t", "tool_call", title="Read"),
-        prompt("echo"),
-        stop(),
-    ]
-)
+# Very long answers ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(_STREAMED, max_size=12))
-def test_chunks_joined_before_recording_give_the_same_session(
-    events: list[dict[str, Any]],
-) -> None:
-    before = json.dumps(events)
-    assert recorded(*joined(events)) == recorded(*events)
-    assert json.dumps(events) == before
+def test_a_very_long_answer_is_recorded_in_parts_that_can_be_saved_in_mid_turn() -> None:
+    piece = "0123456789abcdef" * 4096
+    live = recording(prompt("go"), *[said(piece)] * 16)
+    assert not live.is_long
+    live.apply(said("and "))
+    assert live.is_long
+    middle = live.snapshot(NOW)
+    assert not live.is_long
+    assert [message.text for message in middle.messages] == ["go", piece * 16, "and "]
+
+    whole = recorded(said("more"), stop(), base=middle)
+    assert [message.text for message in whole.messages] == ["go", piece * 16, "and more"]
+    assert whole == recorded(prompt("go"), *[said(piece)] * 16, said("and "), said("more"), stop())
+    assert ["acp" in message.metadata for message in whole.messages] == [False, False, True]
 
 
-def test_chunks_of_one_message_share_a_record_and_others_do_not() -> None:
-    run = [said("one "), said("two"), said("hm", "agent_thought_chunk"), said("three", messageId="m"), tool("t")]
-    assert joined(run) == [said("one two"), *run[2:]]
+def test_one_very_long_chunk_is_one_message() -> None:
+    snapshot = recorded(prompt("go"), said("x" * (3 << 20)), stop())
+    assert [len(message.text) for message in snapshot.messages] == [2, 3 << 20]
+    assert snapshot.messages[-1].metadata["acp"] == {"stopReason": "end_turn"}

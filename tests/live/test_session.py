@@ -20,7 +20,7 @@ from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from tests.live.events import NOW, PATIENCE, Said, blank, reduce_said, texts
+from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 
 KEY = "asnap-key-" + "A" * 43
 
@@ -281,6 +281,20 @@ def test_failed_write_triggers_a_background_save(
     assert asked == [live]
     assert live.save_scheduled()
     assert (stored(store), live.is_recorded) == (["one", "two", "three"], True)
+
+
+def test_a_long_turn_is_saved_in_parts(store: FilesystemStore, sessions: LiveSessions) -> None:
+    asked: list[LiveSession] = []
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save_scheduled()
+    sessions._context.touch = asked.append
+    live.record({"say": "two"})
+    assert asked == []
+    live.record({"say": "x" * (LONG + 1)})
+    live.record({"say": "three"})
+    assert asked == [live]
+    assert live.save_scheduled()
+    assert (stored(store)[-1], spooled(store)) == ("three", [])
 
 
 def test_durable_event_the_spool_refuses_is_saved_before_record_returns(
