@@ -98,7 +98,7 @@ class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # whoever read our output has enough; click would make it a failure
+        except BrokenPipeError:  # the reader closed the pipe; click would report a failure
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """A standard stream that whoever started us closed leads nowhere: else the next file would take its number."""
+    """Open /dev/null for closed standard streams; otherwise the next opened file would take their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))

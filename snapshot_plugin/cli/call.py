@@ -84,7 +84,7 @@ class Call:
         """Ask before something that cannot be taken back lightly. ``--yes`` answers; scripts must give it.
 
         Raises:
-            InvalidInput: nobody can be asked and ``--yes`` was not given.
+            InvalidInput: there is no terminal and ``--yes`` was not given.
             click.Abort: the answer is no.
         """
         if self.assume_yes:

@@ -132,7 +132,7 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observa
 
 
 def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:
-    """What repairs set aside: it is kept until somebody removes it."""
+    """Files in quarantine, which are kept until a person removes them."""
     sessions = sorted({each.session_id for each in aside})
     if sessions:
         what = f"damaged files of {len(sessions)} session(s) in quarantine: {', '.join(sessions[:3])}"

@@ -82,7 +82,7 @@ async def undo(work: Work, store: SnapshotStore, wanted: str | None = None) -> U
 
 
 async def _trashed(store: SnapshotStore, known: Sequence[Operation], wanted: str | None) -> Operation | None:
-    """What is in the trash under that id, if it is no operation: whoever forgot it may not have written it down."""
+    """The trash entry with that id, if it is not an operation: the forget may not have been logged."""
     from snapshot_plugin.manager.operations import Operation
 
     if not wanted or any(each.id.startswith(wanted.lower()) for each in known):

@@ -97,7 +97,7 @@ class Conversation:
         self._display.line(f"{self._agent} in {plain(cwd)} · /help for commands, Ctrl-D to end", dim=True)
 
     async def load(self, session_id: str, cwd: str) -> None:
-        """Go on with a stored session: show its last words, and have the agent take it up."""
+        """Resume a stored session: show its last messages, and let the agent load it."""
         params = {"sessionId": session_id, "cwd": cwd, "mcpServers": []}
         self._display.muted = True
         try:

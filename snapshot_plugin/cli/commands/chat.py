@@ -71,7 +71,7 @@ async def chat(
     cwd: str,
     require: str | None = None,
 ) -> None:
-    """Talk to *agent* in a new session, or go on with a stored one, until the person leaves."""
+    """Talk to *agent* in a new session, or continue a stored one, until the user leaves."""
     from snapshot_plugin.cli.chat.conversation import Conversation
     from snapshot_plugin.cli.chat.unfinished import remembered
     from snapshot_plugin.cli.ourselves import our_module

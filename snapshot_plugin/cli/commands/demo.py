@@ -70,7 +70,7 @@ class _Client:
         raise click.ClickException("the proxy ended before it answered")
 
     def kill(self) -> None:
-        """SIGKILL for the proxy and the agent: nobody gets to tidy up."""
+        """SIGKILL the proxy and the agent, without any cleanup."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         agents = children.read_text().split() if children.exists() else []
         self._process.kill()

@@ -215,7 +215,7 @@ def _paths(maps: Sequence[str]) -> dict[str, str]:
 
 @asynccontextmanager
 async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
-    """The store, made where there is none; for a dry run an empty one stands for that."""
+    """The store, created if missing; a dry run uses an empty store in memory instead."""
     if not dry_run:
         async with call.store(create=True) as store:
             yield store

@@ -1,4 +1,4 @@
-"""``asnap resume``: pick a session, see what will come back, go on with it."""
+"""``asnap resume``: pick a session, see what will be restored, continue it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _GRADES = {
 
 
 class Resume(Document):
-    """A session that can go on: what comes back, and the command that does it."""
+    """A session that can be resumed: what is restored, and the command for it."""
 
     kind: ClassVar[str] = "resume"
     session: SessionRow
@@ -193,7 +193,7 @@ def _can_chat(call: Call) -> bool:
 
 
 async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
-    """Show what comes back, and go on with the session in this terminal."""
+    """Show what will be restored, and continue the session in this terminal."""
     from snapshot_plugin.cli.commands.chat import chat
 
     _agreed(call, resume, agent)
@@ -254,7 +254,7 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
         raise with_next(error, f"asnap fork {row.session_id}")
 
 
-# How it goes on ------------------------------------------------------------------------------------------
+# How it is resumed ------------------------------------------------------------------------------------------
 
 
 def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:

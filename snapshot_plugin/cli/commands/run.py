@@ -81,7 +81,7 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
         process.end(patience=1.0)
         status = 128 + interrupted.number
     except BaseException:
-        process.end(patience=1.0)  # an agent that nobody can talk to must not stay
+        process.end(patience=1.0)  # an agent without a client must not keep running
         raise
     sys.stdout.flush()
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
@@ -222,7 +222,7 @@ def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]
     serve = functools.partial(serve_control, functools.partial(answer_request, sessions.asked), name=new_id())
     try:
         serving, path = portal.start_task(serve)
-    except SnapshotError as error:  # nobody can ask then; sessions are recorded all the same
+    except SnapshotError as error:  # requests cannot be served then; sessions are still recorded
         click.echo(f"asnap: {error.message}", err=True)
         yield
         return

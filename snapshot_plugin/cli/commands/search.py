@@ -110,7 +110,7 @@ def _may_wait(call: Call, asked: SearchRequest) -> bool:
 
 
 def _index_in_background(call: Call) -> None:
-    """Have another process bring the index up to date; it goes on when this one has ended."""
+    """Update the index in another process, which outlives this one."""
     import subprocess
 
     from snapshot_plugin.cli.ourselves import our_module

@@ -216,7 +216,7 @@ class _SecretSearch:
                 for session in todo:
                     step(session.session_id)
                     await self._fix(session, alone=len(todo) == 1)
-        finally:  # whoever interrupts this can still undo what was done
+        finally:  # after an interruption, undo still covers what was done
             with anyio.CancelScope(shield=True):
                 operation = await self._record()
                 await forget_index(self._call.work, self._store)
