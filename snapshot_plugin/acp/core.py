@@ -212,6 +212,11 @@ class Core:
             log.exception("a message of the agent could not be handled")
             return [PASS] if method is not None else []
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some work waits, so that `tick` has to be called after `next_tick` seconds."""
+        return bool(self._jobs.asks or self._jobs.waits)
+
     def joins(self, agent_id: str) -> bool:
         """Whether neighbouring text chunks of the session may come as one message: none of them is compared."""
         return agent_id not in self._held and (self.ids.ours(agent_id) or agent_id) not in self._repeating

@@ -82,9 +82,11 @@ class Jobs:
     ) -> None:
         self._now, self._patience, self._is_over, self._again = now, patience, is_over, again
         self._numbers = itertools.count(1)
-        self._asks: dict[str, _Asked] = {}
+        self.asks: dict[str, _Asked] = {}
+        """What the agent was asked by us and has not answered, by request id."""
         self._works: dict[int, Job] = {}
-        self._waits: list[_Waiting] = []
+        self.waits: list[_Waiting] = []
+        """What waits for something else to happen."""
         self._busy: dict[str, Job] = {}
 
     def at_work_on(self, session_id: str | None) -> Job | None:
@@ -93,12 +95,12 @@ class Jobs:
 
     def answered(self, number: Any, message: Message) -> Actions | None:
         """Take the agent's answer to a request of ours; None if it is not one."""
-        asked = self._asks.pop(number, None) if isinstance(number, str) else None
+        asked = self.asks.pop(number, None) if isinstance(number, str) else None
         return self._advance(asked.job, *_outcome(message)) if asked is not None else None
 
     def agent_gone(self) -> Actions:
         """Nobody will answer what was asked of the agent."""
-        asked, self._asks = self._asks, {}
+        asked, self.asks = self.asks, {}
         actions: Actions = []
         for each in asked.values():
             actions += self._advance(each.job, None, AgentGone("the agent ended"))
@@ -118,28 +120,28 @@ class Jobs:
     def tick(self, now: float) -> Actions:
         """End what has waited long enough. Call it again after `next_tick` seconds."""
         actions: Actions = []
-        for number in [number for number, asked in self._asks.items() if now >= asked.deadline]:
-            asked = self._asks.pop(number)
+        for number in [number for number, asked in self.asks.items() if now >= asked.deadline]:
+            asked = self.asks.pop(number)
             late = AgentRefused(f"no answer to {asked.method} in {self._patience:g} s")
             actions += self._advance(asked.job, None, late)
         return actions + self.checked_waits()
 
     def next_tick(self) -> float | None:
         """Seconds until `tick` is due; None while nothing waits."""
-        if self._waits:
+        if self.waits:
             return _TICK
-        if not self._asks:
+        if not self.asks:
             return None
-        return max(_TICK, min(asked.deadline for asked in self._asks.values()) - self._now())
+        return max(_TICK, min(asked.deadline for asked in self.asks.values()) - self._now())
 
     def checked_waits(self) -> Actions:
         """Continue what waited for something that has happened."""
         actions: Actions = []
         now = self._now()
-        for waiting in list(self._waits):
+        for waiting in list(self.waits):
             is_ready = waiting.wait.ready(now)
-            if (is_ready or now >= waiting.deadline) and waiting in self._waits:
-                self._waits.remove(waiting)
+            if (is_ready or now >= waiting.deadline) and waiting in self.waits:
+                self.waits.remove(waiting)
                 actions += self._advance(waiting.job, is_ready, None)
         return actions
 
@@ -162,7 +164,7 @@ class Jobs:
                     actions.append(RunBlocking(number, step.run))
                     return actions
                 if isinstance(step, Wait):
-                    self._waits.append(_Waiting(job, step, self._now() + step.at_most))
+                    self.waits.append(_Waiting(job, step, self._now() + step.at_most))
                     return actions
                 if isinstance(step, EarlyAnswer):
                     actions += self._answer(job, step.result)
@@ -175,7 +177,7 @@ class Jobs:
 
     def _ask(self, job: Job, step: Ask) -> Message:
         number = f"asnap-{next(self._numbers)}"
-        self._asks[number] = _Asked(job, step.method, self._now() + self._patience)
+        self.asks[number] = _Asked(job, step.method, self._now() + self._patience)
         return request(number, step.method, step.params)
 
     def _answer(self, job: Job, result: Any) -> Actions:

@@ -186,7 +186,8 @@ class LiveSession:
         if durable:
             return self._made_durable(is_spooled=is_spooled)
         if is_spooled:
-            self._context.recorded()
+            if not self._context.flush_due.is_set():
+                self._context.recorded()
         elif self._context.place is not None:
             self.checkpoint()
         return is_spooled

@@ -301,9 +301,10 @@ class Proxy:
             slot.is_ready = True
         for action in batch.later:
             self._do(action)
-        seconds = self._core.next_tick()
-        if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
-            self._tick_due.set()
+        if self._core.is_waiting:
+            seconds = self._core.next_tick()
+            if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
+                self._tick_due.set()
 
     def _do(self, action: Checkpoint | Say | RunBlocking | Restart | GiveUp) -> None:
         if isinstance(action, Checkpoint):
