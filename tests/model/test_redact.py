@@ -429,6 +429,10 @@ HOSTILE = [
     "1//0",
     "login a ",
     "curl -u a:",
+    "pwd=abcd ",
+    "://a:b@ ",
+    "a=",
+    "\"'\\",
     "a",
     "-",
     " ",
@@ -449,6 +453,11 @@ def test_hostile_text_is_searched_in_linear_time(unit: str, prefix: str) -> None
 
 def seconds(text: str) -> float:
     return min(timeit.repeat(lambda: redact(text), number=1, repeat=3, timer=time.process_time))
+
+
+@pytest.mark.parametrize("text", ["://:a@", "pwd:'q'", "machine a login b password c1d2", "sshpass -p c1d2 a"])
+def test_secrets_in_the_shortest_texts_are_found(text: str) -> None:
+    assert "[redacted:" in redacted(text)
 
 
 def test_at_most_25_of_the_published_shapes_are_missed() -> None:

@@ -4,7 +4,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from snapshot_plugin import MemoryStore
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
 from snapshot_plugin.model.statistics import TimeSlot
-from snapshot_plugin.search.content import all_facts
+from snapshot_plugin.search.content import indexed, put, read_entry
 from snapshot_plugin.search.facts import Facts, pack, unpack
 from snapshot_plugin.search.find import END, START
 from snapshot_plugin.search.index import opened_index
@@ -208,6 +208,22 @@ async def test_messages_whose_times_changed_are_found_by_their_new_ones(tmp_path
         assert ([hit.number for hit in result.hits], len(reads.names)) == ([2, 3], 1)
 
 
+async def test_of_a_session_that_grew_only_the_new_messages_are_read_and_written(tmp_path: Path) -> None:
+    session = make_snapshot(*(f"w{n}x" for n in range(100)), session_id="s")
+    async with stored(tmp_path, session) as store:
+        await places(store, tmp_path / "cache", "w1x")
+        await store.save(session.append(make_message("appended")))
+        (meta,) = await store.list()
+        with closing(sqlite3.connect(index_file(tmp_path / "cache"))) as connection:
+            before = indexed(connection, "s")
+            entry = await read_entry(store, meta, before)
+            assert [text.body for text in entry.texts[1:]] == ["appended"]
+            connection.execute("UPDATE session SET digest = 'of another process'")
+            assert not put(connection, entry)
+        assert await places(store, tmp_path / "cache", "appended") == [("s", 101)]
+        assert await places(store, tmp_path / "cache", "w99x") == [("s", 100)]
+
+
 async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path: Path) -> None:
     async with stored(
         tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
@@ -271,7 +287,7 @@ async def test_statistics_find_their_facts_in_the_index(tmp_path: Path) -> None:
     session = make_snapshot("fix the parser", "ok", "parser again", session_id="a", updated_at=NOON)
     async with stored(tmp_path, session.evolve(messages=session.messages[:1]), session) as store:
         async with opened_index(store, tmp_path / "cache", name="s") as index:
-            facts, _ = await index.ask(all_facts, await store.list())
+            facts, _ = await index.facts(await store.list(), Reads())
 
         assert facts["a"].topics[0] == "parser"
         assert sum(slot.messages for slot in facts["a"].slots) == 3
@@ -279,5 +295,5 @@ async def test_statistics_find_their_facts_in_the_index(tmp_path: Path) -> None:
 
 
 async def test_facts_survive_being_packed() -> None:
-    facts = Facts((TimeSlot(NOON, 1, 2, 3, 0.5),), ("parser",), 10, 20)
+    facts = Facts((TimeSlot(NOON, 1, 2, 3, 0.5),), 10, 20, ("parser",))
     assert unpack(pack(facts)) == facts
