@@ -19,10 +19,14 @@ from snapshot_plugin.acp.actions import (
     Actions,
     AgentGone,
     Checkpoint,
+    Job,
+    Jobs,
     RecordEvent,
     Steps,
     ToAgent,
     ToClient,
+    no_method,
+    refusal,
 )
 from snapshot_plugin.acp.events import (
     answered_by_agent,
@@ -36,7 +40,6 @@ from snapshot_plugin.acp.events import (
     show_state,
     with_note,
 )
-from snapshot_plugin.acp.jobs import Job, Jobs, no_method, refusal
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     RESOURCE_NOT_FOUND,

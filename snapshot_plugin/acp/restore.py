@@ -25,7 +25,7 @@ from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.events import show_state, until_up
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.notes import NOTE_LIMIT, fits, lost_note, transcript_note
-from snapshot_plugin.acp.turns import settled_tools, turns, was_interrupted
+from snapshot_plugin.acp.state import settled_tools, turns, was_interrupted
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said

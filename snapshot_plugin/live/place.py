@@ -10,8 +10,7 @@ from pathlib import Path
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.live.aside import set_aside
-from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
-from snapshot_plugin.live.owners import Ownership, sessions_of
+from snapshot_plugin.live.lease import Lease, Owner, Ownership, ended_without_stop, owner_of, sessions_of
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
 from snapshot_plugin.live.rows import RowPlace
 from snapshot_plugin.live.spool import Record, Spool, spool_has_records

@@ -15,6 +15,7 @@ from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
     Checkpoint,
+    Job,
     RecordEvent,
     Restart,
     RunBlocking,
@@ -24,7 +25,6 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import InvalidInput
