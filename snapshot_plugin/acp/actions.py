@@ -275,10 +275,14 @@ class Jobs:
         actions: Actions = []
         now = self._now()
         for waiting in list(self.waits):
-            is_ready = waiting.wait.ready(now)
-            if (is_ready or now >= waiting.deadline) and waiting in self.waits:
+            is_ready, problem = False, None
+            try:
+                is_ready = waiting.wait.ready(now)
+            except Exception as error:  # noqa: BLE001 — the job is told
+                problem = error
+            if (is_ready or problem or now >= waiting.deadline) and waiting in self.waits:
                 self.waits.remove(waiting)
-                actions += self._advance(waiting.job, is_ready, None)
+                actions += self._advance(waiting.job, is_ready, problem)
         return actions
 
     def _advance(self, job: Job, value: Any, error: BaseException | None) -> Actions:

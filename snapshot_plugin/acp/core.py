@@ -276,7 +276,11 @@ class Core:
         pending = self._from_client.pop(key_of(number), None)
         if pending is None:  # about a line that was no message; or a second answer, or one that came too late
             return [PASS] if number is None else []
-        actions = self._answered(pending, message)
+        try:
+            actions = self._answered(pending, message)
+        except Exception:
+            log.exception("the answer to %s could not be handled", pending.method)
+            actions = [PASS]  # the client waits for it
         return actions + self._jobs.checked_waits()
 
     def _answered(self, pending: Pending, message: Message) -> Actions:

@@ -20,6 +20,7 @@ from snapshot_plugin.acp.actions import (
     Steps,
     ToAgent,
     ToClient,
+    Wait,
 )
 from snapshot_plugin.acp.compare import compare
 from snapshot_plugin.acp.core import Core
@@ -152,6 +153,26 @@ def test_an_exception_in_a_handler_is_an_answer() -> None:
     core = Core(view=lambda _id: RECORD, methods={"session/load": broken})
     (answer,) = answers(core.from_client(asked("session/load", 9, sessionId="s")))
     assert (answer["id"], answer["error"]["code"]) == (9, -32603)
+
+
+def test_an_answer_of_the_agent_that_cannot_be_handled_reaches_the_client_as_it_is() -> None:
+    core = started()
+    core.from_client(asked("initialize", 9, clientCapabilities={}))
+    core.introduced = lambda _result: 1 / 0  # type: ignore[method-assign,assignment,return-value]  # whatever it is
+    assert core.from_agent({"id": 9, "result": {}}) == [PASS]
+    assert core.from_agent({"id": 9, "result": {}}) == [], "and only once"
+
+
+def test_a_wait_that_raises_is_an_answer_and_other_work_continues() -> None:
+    def waiting(_core: Core, _pending: Pending) -> Steps[Message]:
+        yield Wait(lambda _now: 1 / 0 > 0, 5.0)
+        return {}
+
+    core = Core(view=lambda _id: RECORD, methods={"session/load": waiting}, now=Clock())
+    assert core.from_client(asked("session/load", 9, sessionId="s")) == []
+    (answer,) = answers(core.tick(0.0))
+    assert (answer["id"], answer["error"]["code"]) == (9, -32603)
+    assert core.next_tick() is None
 
 
 def test_a_request_of_ours_that_is_not_answered_in_time_ends() -> None:
