@@ -60,7 +60,6 @@ __all__ = ["Core"]
 _PROTOCOL = 1
 log = logging.getLogger("snapshot_plugin.acp")
 
-
 Method = Callable[["Core", Pending], Steps[Message]]
 GivesBack = Callable[["Core", SessionSnapshot, Any], Steps[Any]]
 
@@ -118,8 +117,7 @@ class Core:
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
-        self._jobs = jobs
+        self.jobs = jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue, self._making = list[Message](), 0
         self._held: dict[str, list[Message]] = {}
@@ -149,8 +147,11 @@ class Core:
         pending = Pending.of(message)
         session_id = pending.session_id
         if not self.is_up:
-            return self._queued(message, pending)
-        job = self._jobs.at_work_on(session_id)
+            if self.is_over:
+                return [ToClient(refusal(pending, AgentGone("the agent ended")))]
+            self._queue.append(message)
+            return []
+        job = self.jobs.at_work_on(session_id)
         if job is not None:
             job.followers.append(message)
             return []
@@ -161,12 +162,6 @@ class Core:
             job.followers.append(message)
             return self.start(job)
         return self._forwarded(message, pending)
-
-    def _queued(self, message: Message, pending: Pending) -> Actions:
-        if self.is_over:
-            return [ToClient(refusal(pending, AgentGone("the agent ended")))]
-        self._queue.append(message)
-        return []
 
     def _forwarded(self, message: Message, pending: Pending) -> Actions:
         session_id = pending.session_id
@@ -214,11 +209,6 @@ class Core:
         except Exception:
             log.exception("a message of the agent could not be handled")
             return [PASS] if method is not None else []
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether some work waits, so that `tick` has to be called after `next_tick` seconds."""
-        return bool(self._jobs.asks or self._jobs.waits)
 
     def joins(self, agent_id: str) -> bool:
         """Whether neighbouring text chunks of the session may come as one message: none of them is compared."""
@@ -270,8 +260,7 @@ class Core:
 
     def _agent_answers(self, message: Message) -> Actions:
         number = message.get("id")
-        ours = self._jobs.answered(number, message)
-        if ours is not None:
+        if (ours := self.jobs.answered(number, message)) is not None:
             return ours
         pending = self._from_client.pop(key_of(number), None)
         if pending is None:  # about a line that was no message; or a second answer, or one that came too late
@@ -281,7 +270,7 @@ class Core:
         except Exception:
             log.exception("the answer to %s could not be handled", pending.method)
             actions = [PASS]  # the client waits for it
-        return actions + self._jobs.checked_waits()
+        return actions + self.jobs.checked_waits()
 
     def _answered(self, pending: Pending, message: Message) -> Actions:
         result, passed = message.get("result"), message
@@ -304,12 +293,12 @@ class Core:
         """Take the agent's answer to ``initialize``; False for another version of the protocol."""
         if result.get("protocolVersion") != _PROTOCOL:
             return False
-        capabilities, info = result.get("agentCapabilities"), result.get("agentInfo")
+        capabilities, info = result.get("agentCapabilities"), result.get("agentInfo") or {}
         self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
         if self.only_known:
             self.capabilities = {"loadSession": self._remembers, "sessionCapabilities": {"close": {}}}
-        names = info if isinstance(info, dict) else {}
-        known = {key: names[key] for key in ("name", "version") if isinstance(names.get(key), str)}
+        names = ("name", "version") if isinstance(info, dict) else ()
+        known = {key: info[key] for key in names if isinstance(info.get(key), str)}
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
         return True
 
@@ -322,10 +311,6 @@ class Core:
     def can(self, name: str) -> bool:
         """Whether the agent itself advertises a session method."""
         return can(self.capabilities, name)
-
-    def is_busy(self, session_id: str) -> bool:
-        """Whether a job is at work on the session."""
-        return self._jobs.at_work_on(session_id) is not None
 
     def agent_event(self, agent_id: str) -> Message:
         """The event that this agent has the session now, under this id, and how it can bring it back."""
@@ -383,9 +368,8 @@ class Core:
         """The session is not open here any more."""
         self.open.discard(session_id)
         self.lost.discard(session_id)
-        self.notes.pop(session_id, None)
-        self.setups.pop(session_id, None)
-        self._repeating.pop(session_id, None)
+        for kept in (self.notes, self.setups, self._repeating):
+            kept.pop(session_id, None)
 
     # For the supervisor -----------------------------------------------------------------------------------
 
@@ -393,7 +377,7 @@ class Core:
         """The agent is gone: what waited for it, and the actions of the jobs that did."""
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
-        return waiting, self._jobs.agent_gone()
+        return waiting, self.jobs.agent_gone()
 
     def unsent(self, message: Message) -> Actions:
         """Answer a request that could not be written to the agent. The model is not told of such a prompt."""

@@ -99,7 +99,7 @@ class Supervision:
                 return
         core.is_up = True
         for session_id in sorted(core.lost):
-            if not core.is_busy(session_id):
+            if core.jobs.at_work_on(session_id) is None:
                 yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
         yield from core.release_queue()  # type: ignore[misc]  # as above
 

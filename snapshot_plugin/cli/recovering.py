@@ -37,7 +37,7 @@ async def recover_first(call: Call, store: SnapshotStore) -> None:
 
 async def left_behind(store: SnapshotStore) -> Sequence[str]:
     """The sessions whose process was killed, and that were not recovered yet."""
-    from snapshot_plugin.live.lease import abandoned
+    from snapshot_plugin.live.owners import abandoned
 
     root = getattr(store, "path", None)
     return await anyio.to_thread.run_sync(lambda: abandoned(root) if root else _elsewhere(store))

@@ -2,8 +2,8 @@
 
 ============  =======================================================================================
 `ports`       what a place for live sessions promises (`LivePlace`, `Hold`), and what a `Reducer` does
-`lease`       the exclusive right to own a session, with its epoch (fencing number); `Owner`; which sessions are
-              live, and which lost their owner
+`lease`       the exclusive right to own a session, with its epoch (fencing number); `Owner`
+`owners`      which sessions are live, and which lost their owner: without what a lease needs
 `spool`       the records since the last snapshot, in one file (`spool_format`: its bytes)
 `place`       leases and spools of a store on a local disk
 `session`     `LiveSession`: leased, spooled, reduced, saved; says what happens in every kind of trouble

@@ -4,9 +4,6 @@
 content without a lock means that the owner died. ``.lease.gate`` is locked for an instant by every process that
 looks at the lease or takes it, so a look never blocks a take and no name is read half-written. The gate contains
 the **epoch**: a number that grows each time the session is taken.
-
-A lease that was released properly is empty, so to look at all sessions of a store (`ownerships`) costs one ``stat``
-for most of them, and creates or changes nothing.
 """
 
 from __future__ import annotations
@@ -17,31 +14,21 @@ import os
 import socket
 import sys
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from snapshot_plugin.errors import SessionLocked, SnapshotError
-from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin.model.ids import session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
 from snapshot_plugin.store.files import disk_errors, write_all
 from snapshot_plugin.store.lock import locked
 
-__all__ = [
-    "Lease",
-    "Owner",
-    "Ownership",
-    "abandoned",
-    "ended_without_stop",
-    "owner_of",
-    "ownerships",
-    "sessions_of",
-    "unsaved",
-]
+__all__ = ["Lease", "Owner", "ended_without_stop", "owner_of"]
 
 _NAME: Final = ".lease"
 _GATE: Final = ".lease.gate"
@@ -248,62 +235,3 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
-
-
-class Ownership(NamedTuple):
-    """A session's living `owner`, or the one that `died` without a proper stop and when it last wrote."""
-
-    owner: Owner | None = None
-    died: Owner | None = None
-    last_sign: datetime | None = None
-
-
-def ownerships(root: Path, session_ids: Iterable[str]) -> dict[str, Ownership]:
-    """The sessions of the store at *root* that are live, or ended without a proper stop; the rest are left out."""
-    found = {}
-    for session_id in session_ids:
-        try:
-            directory = f"{root}/sessions/{dirname_of(session_id)}"
-            if os.stat(f"{directory}/.lease").st_size:  # noqa: PTH116 — a list does this a thousand times
-                found[session_id] = _ownership(Path(directory))
-        except (OSError, SnapshotError):  # most have no lease; one may go away, or be no session, while we look
-            continue
-    return {session_id: ownership for session_id, ownership in found.items() if ownership != Ownership()}
-
-
-def sessions_of(root: Path) -> list[str]:
-    """Every session with a directory in the store at *root*, also those that died before their first save."""
-    try:
-        with os.scandir(root / "sessions") as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
-        return []
-    return [session_id for name in names if (session_id := session_id_of(name)) is not None]
-
-
-def abandoned(root: Path) -> list[str]:
-    """The sessions whose process died and whose spool was not recovered yet."""
-    return [session_id for session_id, ownership in ownerships(root, sessions_of(root)).items() if ownership.died]
-
-
-def unsaved(root: Path, saved: Collection[str]) -> dict[str, Ownership]:
-    """Sessions without any snapshot that are live or died: the store lists none of them, but they have records."""
-    known = frozenset(saved)
-    return ownerships(root, [session_id for session_id in sessions_of(root) if session_id not in known])
-
-
-def _ownership(directory: Path) -> Ownership:
-    from snapshot_plugin.live.lease import ended_without_stop, owner_of  # noqa: PLC0415 — most lists meet none
-
-    owner = owner_of(directory)
-    if owner is not None:
-        return Ownership(owner=owner)
-    died = ended_without_stop(directory)
-    return Ownership(died=died, last_sign=_last_sign(directory)) if died else Ownership()
-
-
-def _last_sign(directory: Path) -> datetime:
-    """When its owner last wrote to the spool, or else when it took the session."""
-    spool = directory / "live"
-    newest = max((directory / ".lease").stat().st_mtime, spool.stat().st_mtime if spool.exists() else 0)
-    return datetime.fromtimestamp(newest, UTC)

@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.live.aside import set_aside
-from snapshot_plugin.live.lease import Lease, Owner, Ownership, ended_without_stop, owner_of, sessions_of
+from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
 from snapshot_plugin.live.rows import RowPlace
 from snapshot_plugin.live.spool import Record, Spool, spool_has_records
@@ -146,15 +148,10 @@ class FileHold:
         self.damage = f"{spool.damage}; kept as {spool.set_aside}" if spool.damage else None
         self._session_id = session_id
         self._directory = directory
+        self._spool = spool
         self._place = place
-        self._use(spool)
         self._found, spool.found = spool.found, ()
         self._found_base = self._found[0].n - 1 if self._found else spool.last
-
-    def _use(self, spool: Spool) -> None:
-        self._spool = spool
-        self.append = spool.append_all
-        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
 
     @property
     def is_fenced(self) -> bool:
@@ -168,6 +165,10 @@ class FileHold:
     def last(self) -> int:
         """See `Hold`."""
         return self._spool.last
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> int:
+        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
+        return self._spool.append_all(records)
 
     def flush(self) -> None:
         """See `Hold`."""
@@ -200,7 +201,7 @@ class FileHold:
         after = max(after, self._spool.last)
         self._spool.close()
         aside = set_aside(self._directory)
-        self._use(self._place._open_spool(self._session_id, self._directory, after))  # noqa: SLF001 — of this module
+        self._spool = self._place._open_spool(self._session_id, self._directory, after)  # noqa: SLF001 — of this module
         self._found = ()
         return str(aside) if aside else None
 

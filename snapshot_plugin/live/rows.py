@@ -20,7 +20,8 @@ from snapshot_plugin.errors import (
     SnapshotError,
     StoreUnavailable,
 )
-from snapshot_plugin.live.lease import Owner, Ownership
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.owners import Ownership
 from snapshot_plugin.live.spool import Record
 from snapshot_plugin.live.spool_format import Bodies, RawRecord
 from snapshot_plugin.model.ids import short_id

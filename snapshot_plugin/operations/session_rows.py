@@ -12,7 +12,8 @@ from snapshot_plugin.operations.text import plain, several
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snapshot_plugin.live.lease import Owner, Ownership
+    from snapshot_plugin.live.lease import Owner
+    from snapshot_plugin.live.owners import Ownership
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
@@ -124,7 +125,7 @@ def rows_at(
     root: Path | None, metas: Sequence[SnapshotMeta], present: dict[str, Ownership] | None = None
 ) -> list[SessionRow]:
     """The same in this thread, for a store in the directory *root*, or *present* telling who has a session."""
-    from snapshot_plugin.live.lease import ownerships
+    from snapshot_plugin.live.owners import ownerships
     from snapshot_plugin.operations.references import short_ids
 
     ids = [meta.session_id for meta in metas]
@@ -135,7 +136,7 @@ def rows_at(
 
 def unsaved_rows(root: Path, saved: Sequence[SessionRow]) -> list[SessionRow]:
     """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
-    from snapshot_plugin.live.lease import unsaved
+    from snapshot_plugin.live.owners import unsaved
 
     return [_unsaved(name, presence) for name, presence in unsaved(root, [r.session_id for r in saved]).items()]
 

@@ -53,7 +53,7 @@ def _is_anybody_dead(root: str, leased: Sequence[str]) -> bool:
     """Whether one of those who had these sessions ended without a stop."""
     if not leased:
         return False
-    from snapshot_plugin.live.lease import ownerships  # noqa: PLC0415 — while nobody runs a session, not needed
+    from snapshot_plugin.live.owners import ownerships  # noqa: PLC0415 — while nobody runs a session, not needed
     from snapshot_plugin.model.ids import session_id_of  # noqa: PLC0415 — as above
 
     names = [name for directory in leased if (name := session_id_of(directory)) is not None]

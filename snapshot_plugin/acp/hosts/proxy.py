@@ -301,7 +301,7 @@ class Proxy:
             slot.is_ready = True
         for action in batch.later:
             self._do(action)
-        if self._core.is_waiting:
+        if self._core.jobs.asks or self._core.jobs.waits:
             seconds = self._core.next_tick()
             if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
                 self._tick_due.set()
