@@ -42,6 +42,7 @@ __all__ = [
     "GiveUp",
     "Job",
     "Jobs",
+    "PassAs",
     "RecordEvent",
     "Restart",
     "RunBlocking",
@@ -62,6 +63,12 @@ class _Pass(NamedTuple):
 
 
 PASS = _Pass()
+
+
+class PassAs(NamedTuple):
+    """Pass the message on to the client under our id of its session."""
+
+    session_id: str
 
 
 class ToClient(NamedTuple):
@@ -141,7 +148,7 @@ class EarlyAnswer(NamedTuple):
     result: Message
 
 
-Action = _Pass | ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | GiveUp | RunBlocking
+Action = _Pass | PassAs | ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | GiveUp | RunBlocking
 Actions = list[Action]
 Step = ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
 Steps = Generator[Step, Any, _T]

@@ -21,6 +21,7 @@ from snapshot_plugin.acp.actions import (
     Checkpoint,
     Job,
     Jobs,
+    PassAs,
     RecordEvent,
     Steps,
     ToAgent,
@@ -231,7 +232,7 @@ class Core:
             return []
         if self._repeating and (record := self._repeating.get(session_id)) and is_late_replay(record, update):
             return []
-        passed = PASS if session_id == agent_id else ToClient(self.ids.for_client(message))
+        passed = PASS if session_id == agent_id else PassAs(session_id)
         # That a tool starts has to be durable: its effects may outlive everything.
         return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
 
@@ -361,8 +362,7 @@ class Core:
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed.discard(session_id)
-        strays = self._strays.pop(agent_id, [])
-        yield from (show if is_new else show_state)(session_id, strays)
+        yield from (show if is_new else show_state)(session_id, self._strays.pop(agent_id, []))
 
     def drop(self, session_id: str) -> None:
         """The session is not open here any more."""

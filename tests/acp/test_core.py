@@ -14,6 +14,7 @@ from snapshot_plugin.acp.actions import (
     Checkpoint,
     Do,
     GiveUp,
+    PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
@@ -114,6 +115,14 @@ def test_an_update_is_recorded_before_it_is_passed_on(kind: str, durable: bool) 
     record, passed = started().from_agent(update("s", kind))
     assert record == RecordEvent("s", {"update": {"sessionUpdate": kind}}, durable)
     assert passed is PASS
+
+
+def test_an_update_is_passed_on_under_our_id_of_its_session() -> None:
+    core = started()
+    core.ids.bind("s", "the-agents")
+    record, passed = core.from_agent(update("the-agents"))
+    assert isinstance(record, RecordEvent)
+    assert (record.session_id, passed) == ("s", PassAs("s"))
 
 
 def test_the_end_of_a_turn_is_durable_and_a_snapshot_follows() -> None:

@@ -16,6 +16,7 @@ from snapshot_plugin.acp.actions import (
     Actions,
     Checkpoint,
     Job,
+    PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
@@ -140,6 +141,8 @@ class TaskHost:
         for action in actions:
             if action is PASS and onward is not None and message is not None:
                 out.append((onward, message))
+            elif isinstance(action, PassAs) and onward is not None and message is not None:
+                out.append((onward, self.core.ids.for_client(message)))
             elif isinstance(action, RecordEvent):
                 records.setdefault(action.session_id, []).append(action.event)
                 if action.durable:
