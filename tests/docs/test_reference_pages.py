@@ -16,12 +16,12 @@ def made() -> dict[str, str]:
 
 @pytest.mark.xdist_group("reference")
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_is_made_from_the_present_code(name: str, made: dict[str, str]) -> None:
+def test_generated_page_matches_the_code(name: str, made: dict[str, str]) -> None:
     assert (PLACE / name).read_text("utf-8") == made[name], STALE
 
 
 @pytest.mark.parametrize(
     "name", ["SnapshotManager", "open_store", "SessionSnapshot", "ToolCallBlock", "SnapshotCreated"]
 )
-def test_the_python_page_has_what_people_look_for(name: str) -> None:
+def test_python_page_documents_the_main_names(name: str) -> None:
     assert f"### {name}\n" in (PLACE / "python.md").read_text("utf-8")
