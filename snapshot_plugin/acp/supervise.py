@@ -11,6 +11,7 @@ from snapshot_plugin.acp.actions import (
     Ask,
     Checkpoint,
     GiveUp,
+    Job,
     RecordEvent,
     Restart,
     Say,
@@ -19,7 +20,6 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import chunk, shown, stamp
-from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
@@ -99,7 +99,7 @@ class Supervision:
                 return
         core.is_up = True
         for session_id in sorted(core.lost):
-            if not core.is_busy(session_id):
+            if core.jobs.at_work_on(session_id) is None:
                 yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
         yield from core.release_queue()  # type: ignore[misc]  # as above
 

@@ -23,9 +23,8 @@ from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.notes import NOTE_LIMIT, lost_note, transcript_note
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
-from snapshot_plugin.acp.state import HISTORY
+from snapshot_plugin.acp.state import HISTORY, turns
 from snapshot_plugin.acp.transcript import plain
-from snapshot_plugin.acp.turns import turns
 from snapshot_plugin.errors import InvalidSnapshot, MissingExtra, SnapshotError
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.live.recovery import recover

@@ -15,6 +15,8 @@ from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
     Checkpoint,
+    Job,
+    PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
@@ -24,7 +26,6 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import InvalidInput
@@ -140,6 +141,8 @@ class TaskHost:
         for action in actions:
             if action is PASS and onward is not None and message is not None:
                 out.append((onward, message))
+            elif isinstance(action, PassAs) and onward is not None and message is not None:
+                out.append((onward, self.core.ids.for_client(message)))
             elif isinstance(action, RecordEvent):
                 records.setdefault(action.session_id, []).append(action.event)
                 if action.durable:
