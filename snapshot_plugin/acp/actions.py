@@ -75,6 +75,8 @@ class Say(NamedTuple):
     """Tell the person who watches: one line, never on the protocol's stream."""
 
     text: str
+    words: str = ""
+    """What the agent said about it: for a person, not for a log."""
 
 
 class Restart(NamedTuple):

@@ -14,16 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from snapshot_plugin.acp.actions import (
-    PASS,
-    Actions,
-    AgentGone,
-    Checkpoint,
-    RecordEvent,
-    Steps,
-    ToAgent,
-    ToClient,
-)
+from snapshot_plugin.acp.actions import PASS, Actions, AgentGone, Checkpoint, RecordEvent, Steps, ToAgent, ToClient
 from snapshot_plugin.acp.events import (
     answered_by_agent,
     answered_by_client,
@@ -50,6 +41,7 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
 __all__ = ["Core"]
@@ -136,8 +128,8 @@ class Core:
             if "id" not in message:
                 return _passed(message, self.ids.for_agent(message)) if self.is_up else []
             return self._client_asks(message)
-        except Exception as error:
-            log.exception("a message of the client could not be handled")
+        except Exception as error:  # noqa: BLE001 — the client gets it as the answer
+            log_failure(log, "a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
                 return []
             return [ToClient(failure(message["id"], INTERNAL_ERROR, f"{type(error).__name__}: {error}"))]
@@ -208,8 +200,8 @@ class Core:
             if isinstance(method, str):
                 return self._agent_asks(message)
             return self._agent_answers(message)
-        except Exception:
-            log.exception("a message of the agent could not be handled")
+        except Exception as error:  # noqa: BLE001 — the client gets the message as it is
+            log_failure(log, "a message of the agent could not be handled", error)
             return [PASS] if method is not None else []
 
     def _agent_updates(self, message: Message) -> Actions:

@@ -32,6 +32,7 @@ from snapshot_plugin.acp.messages import (
     success,
 )
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.outcome import log_failure, loggable
 
 __all__ = ["Job", "Jobs", "no_method", "refusal"]
 
@@ -190,7 +191,7 @@ class Jobs:
             job.answered = True
             actions.append(ToClient(refusal(job.pending, problem)))
         elif not isinstance(problem, AgentRefused):
-            log.warning("session %s: %s", job.session_id, problem)
+            log.warning("session %s: %s", job.session_id, loggable(problem))
         return actions + self._finished(job, problem)
 
     def _finished(self, job: Job, problem: Exception | None) -> Actions:
@@ -228,7 +229,7 @@ def refusal(pending: Pending, problem: BaseException) -> Message:
         return failure(pending.id, INVALID_PARAMS, problem.message, about)
     if isinstance(problem, SnapshotError):
         return failure(pending.id, INTERNAL_ERROR, str(problem), {**about, "reason": problem.code})
-    log.error("%s failed", pending.method, exc_info=problem)
+    log_failure(log, f"{pending.method} failed", problem)
     return failure(pending.id, INTERNAL_ERROR, f"{type(problem).__name__}: {problem}", about)
 
 
