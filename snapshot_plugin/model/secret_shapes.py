@@ -66,16 +66,14 @@ def _no_run(text: str) -> tuple[str, ...]:
 
 
 def _replaced(text: str, found: Sequence[tuple[int, int, str]], counts: Counter[str]) -> str:
-    number_of = Counter(kind for _, _, kind in found)
-    counts.update(number_of)
-    marks = {kind: _mark(kind) for kind in number_of}
-    parts: list[str] = []
-    done = 0
-    for start, end, kind in found:
-        parts.append(text[done:start])
-        parts.append(marks[kind])
-        done = end
-    return "".join(parts) + text[done:]
+    kinds = [kind for _, _, kind in found]
+    counts.update(kinds)
+    ends = [0, *(end for _, end, _ in found)]
+    between = [text[end:start] for end, (start, _, _) in zip(ends, found)]  # noqa: B905 — one end is left
+    rest = text[ends[-1] :]
+    if kinds.count(kinds[0]) == len(kinds):  # as of each of our own rules
+        return _mark(kinds[0]).join([*between, rest])
+    return "".join(part + _mark(kind) for part, kind in zip(between, kinds, strict=True)) + rest
 
 
 def _mark(kind: str) -> str:
