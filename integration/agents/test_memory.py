@@ -20,7 +20,7 @@ from integration.agents.scripted_model import ScriptedModel
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _AGENT = AGENTS["opencode"]
-_PATIENCE = 90.0
+_PATIENCE = 240.0
 _HELLO = {"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}}}
 _MOST_HELLOS = 30
 _FACT = "the flux capacitor needs 1.21 gigawatts"

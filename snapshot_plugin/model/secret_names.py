@@ -231,8 +231,8 @@ NAME_RULES: Final = (
     _rule("url-password", "://", _USERINFO, _is_literal),
     *map(_assigned, _NAMES),
     _rule("password", "login", _NETRC, _of_value(lambda value: not value.isalpha()), after="machine "),
-    _rule("password", "-u -user", _CURL, _is_literal, after="curl"),
+    _rule("password", "curl", _CURL, _is_literal, after="curl"),
     _rule("password", "sshpass", _SSHPASS, _is_literal),
     _rule("docker-auth", '"auth"', _DOCKER, _of_value(_is_basic)),
-    _rule("cookie", "id= .sid=", _COOKIE, _of_value(_is_random), after="cookie"),
+    _rule("cookie", "cookie", _COOKIE, _of_value(_is_random), after="cookie"),
 )
