@@ -25,6 +25,7 @@ from snapshot_plugin.acp.messages import (
     success,
 )
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.outcome import log_failure, loggable
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.sessions import LiveSessions
@@ -101,6 +102,8 @@ class Say(NamedTuple):
     """Tell the person who watches: one line, never on the protocol's stream."""
 
     text: str
+    words: str = ""
+    """What the agent said about it: for a person, not for a log."""
 
 
 class Restart(NamedTuple):
@@ -339,7 +342,7 @@ class Jobs:
             job.answered = True
             actions.append(ToClient(refusal(job.pending, problem)))
         elif not isinstance(problem, AgentRefused):
-            log.warning("session %s: %s", job.session_id, problem)
+            log.warning("session %s: %s", job.session_id, loggable(problem))
         return actions + self._finished(job, problem)
 
     def _finished(self, job: Job, problem: Exception | None) -> Actions:
@@ -377,7 +380,7 @@ def refusal(pending: Pending, problem: BaseException) -> Message:
         return failure(pending.id, INVALID_PARAMS, problem.message, about)
     if isinstance(problem, SnapshotError):
         return failure(pending.id, INTERNAL_ERROR, str(problem), {**about, "reason": problem.code})
-    log.error("%s failed", pending.method, exc_info=problem)
+    log_failure(log, f"{pending.method} failed", problem)
     return failure(pending.id, INTERNAL_ERROR, f"{type(problem).__name__}: {problem}", about)
 
 

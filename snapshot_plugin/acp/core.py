@@ -54,6 +54,7 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
 __all__ = ["Core"]
@@ -138,8 +139,8 @@ class Core:
             if "id" not in message:
                 return _passed(message, self.ids.for_agent(message)) if self.is_up else []
             return self._client_asks(message)
-        except Exception as error:
-            log.exception("a message of the client could not be handled")
+        except Exception as error:  # noqa: BLE001 — the client gets it as the answer
+            log_failure(log, "a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
                 return []
             return [ToClient(failure(message["id"], INTERNAL_ERROR, f"{type(error).__name__}: {error}"))]
@@ -207,8 +208,8 @@ class Core:
             if isinstance(method, str):
                 return self._agent_asks(message)
             return self._agent_answers(message)
-        except Exception:
-            log.exception("a message of the agent could not be handled")
+        except Exception as error:  # noqa: BLE001 — the client gets the message as it is
+            log_failure(log, "a message of the agent could not be handled", error)
             return [PASS] if method is not None else []
 
     def joins(self, agent_id: str) -> bool:
@@ -268,8 +269,8 @@ class Core:
             return [PASS] if number is None else []
         try:
             actions = self._answered(pending, message)
-        except Exception:
-            log.exception("the answer to %s could not be handled", pending.method)
+        except Exception as error:  # noqa: BLE001 — the client waits for the answer
+            log_failure(log, f"the answer to {pending.method} could not be handled", error)
             actions = [PASS]  # the client waits for it
         return actions + self.jobs.checked_waits()
 

@@ -94,7 +94,7 @@ class Supervision:
             except AgentGone:
                 return  # it ended again: `agent_ended` was called
             except AgentRefused as refused:
-                yield Say(f"the restarted agent cannot be used: {refused}")
+                yield Say("the restarted agent cannot be used", str(refused))
                 yield from self.agent_ended(" (it was not usable)")  # type: ignore[misc]  # actions are steps too
                 return
         core.is_up = True
@@ -113,7 +113,7 @@ def _logged_in(core: Core) -> Steps[None]:
     except AgentGone:
         raise
     except AgentRefused as refused:
-        yield Say(f"the login is not accepted any more: {refused}")
+        yield Say("the login is not accepted any more", str(refused))
 
 
 def bring(core: Core, session_id: str) -> Steps[None]:
@@ -122,7 +122,7 @@ def bring(core: Core, session_id: str) -> Steps[None]:
         restored = yield from restore(core, Wish(session_id, core.setups.get(session_id, {}), core.require))
     except Exception as error:
         core.lost.add(session_id)
-        yield Say(f"session {session_id} is not back: {error}")
+        yield Say(f"session {session_id} is not back", str(error))
         raise
     yield from told(restored)
     if restored.news:

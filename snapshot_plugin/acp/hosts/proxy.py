@@ -321,7 +321,7 @@ class Proxy:
             if live := self._sessions.open.get(action.session_id):
                 live.checkpoint()
         elif isinstance(action, Say):
-            self._say(action.text)
+            self._say(f"{action.text}: {action.words}" if action.words else action.text)
         elif isinstance(action, RunBlocking):
             threading.Thread(target=self._work, args=action, daemon=True, name="asnap work").start()
         elif isinstance(action, Restart):
