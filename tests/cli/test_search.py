@@ -404,5 +404,6 @@ def test_on_a_terminal_the_first_search_of_many_sessions_answers_at_once(asnap: 
     saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
     with Terminal("search", "needle") as terminal:
         assert terminal.end() == 0
-    assert b"40 of them are being indexed in the background" in terminal.received
+    assert b"of 0 searched" in terminal.received
+    assert b"40 more are being indexed in the background" in terminal.received
     assert asnap("search", "needle", "--json").json["total_hits"] == 40
