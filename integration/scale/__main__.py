@@ -51,15 +51,21 @@ class Node:
         env = {**os.environ, "HOME": tempfile.mkdtemp(prefix="home-", dir=HOMES.name)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
         self.said: list[str] = []
+        self.tools: list[float] = []
+        """When each tool was asked for, by the clock that all processes of the machine share."""
         self.has: list[str] | None = None
 
     def hear(self, is_enough: Callable[[str], bool]) -> str:
         """Listen until a line is what is waited for; returns the line, or nothing at the end."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith("\n"):  # it was killed while it said this
+                break
             kind, _, rest = line.strip().partition(" ")
             if kind in ("said", "acked"):
                 self.said.append(rest)
+            if kind == "tool":
+                self.tools.append(float(rest))
             if kind == "has":
                 self.has = json.loads(rest)
             if is_enough(kind):
@@ -129,7 +135,7 @@ def killed_owner(server: Server, rounds: int) -> Count:
 
 
 def stopped_owner(server: Server, rounds: int, mutation: str = "", *, words: int = 30) -> Count:
-    """The owner is stopped, overtaken, and woken after the new owner was killed: it must write nothing more.
+    """The owner is stopped, overtaken, and woken after the new owner was killed: it writes nothing, runs no tool.
 
     The new owner says *words* words. Without any, only the epoch tells the old owner that it was overtaken.
     """
@@ -140,6 +146,7 @@ def stopped_owner(server: Server, rounds: int, mutation: str = "", *, words: int
         first.hear_words(30)
         first.process.send_signal(signal.SIGSTOP)
         second = took_over(url, mode="stream" if words else "hold")
+        fenced = time.monotonic()
         if words:
             second.hear_words(words)
         second.kill()
@@ -150,7 +157,8 @@ def stopped_owner(server: Server, rounds: int, mutation: str = "", *, words: int
         third = took_over(url)
         third.kill()
         has = third.has or []
-        total += compared(before, has) + Count(wrong=len(set(has) - set(before) - _unheard(second)))
+        tools = sum(asked > fenced for asked in first.tools)
+        total += compared(before, has) + Count(wrong=tools + len(set(has) - set(before) - _unheard(second)))
     return total
 
 
@@ -212,20 +220,22 @@ def url_without_line(server: Server, url: str) -> str:
     return f"{server.url}&schema={url.partition('schema=')[2].partition('&')[0]}&lease={LEASE}"
 
 
+def racing_writers(url: str, words: int, mutation: str = "") -> Count:
+    """Eight writers of one session."""
+    nodes = [Node(url, "save", mutation) for _ in range(8)]
+    nodes[0].hear_words(words)
+    for node in nodes:
+        node.kill()
+    has = stored(url)
+    total = sum((compared(node.said, has)._replace(wrong=0) for node in nodes), Count())
+    return total._replace(wrong=len(has) - len(set(has)))
+
+
 def bucket_writers(words: int, mutation: str = "") -> Count:
     """Eight writers of one session in a bucket on SeaweedFS."""
     with tempfile.TemporaryDirectory(prefix="asnap-weed-") as directory, seaweedfs(Path(directory)) as server:
         os.environ.update(server.environment)
-        url = f"{server.url}/{new_id()}"
-        nodes = [Node(url, "save", mutation) for _ in range(8)]
-        nodes[0].hear_words(words)
-        for node in nodes:
-            node.kill()
-        has = stored(url)
-    total = Count()
-    for node in nodes:
-        total += compared(node.said, has)._replace(wrong=0)
-    return total._replace(wrong=len(has) - len(set(has)))
+        return racing_writers(f"{server.url}/{new_id()}", words, mutation)
 
 
 def killed_server(server: Server, rounds: int) -> Count:
@@ -273,20 +283,6 @@ def resumed_at_once(server: Server, rounds: int) -> Count:
     return total
 
 
-def racing_writers(server: Server, words: int) -> Count:
-    """Eight writers of one session."""
-    url = place(server)
-    nodes = [Node(url, "save") for _ in range(8)]
-    nodes[0].hear_words(words)
-    for node in nodes:
-        node.kill()
-    has = stored(url)
-    total = Count()
-    for node in nodes:
-        total += compared(node.said, has)._replace(wrong=0)
-    return total._replace(wrong=len(has) - len(set(has)))
-
-
 @contextlib.contextmanager
 def timed(name: str) -> Iterator[list[Count]]:
     began, counts = time.monotonic(), list[Count]()
@@ -315,7 +311,7 @@ def main() -> int:
             "server killed while nodes save": lambda: killed_server(server, rounds),
             "server killed while a node streams": lambda: killed_server_in_mid_stream(server, rounds),
             "two nodes resume at once": lambda: resumed_at_once(server, max(1, rounds // 2)),
-            "eight writers of one session": lambda: racing_writers(server, 8 * rounds),
+            "eight writers of one session": lambda: racing_writers(place(server), 8 * rounds),
             "clocks an hour ahead and behind": lambda: wrong_clocks(server, max(2, rounds // 2)),
             "saves over a line that loses answers": lambda: bad_line_to_saves(server, 40 * rounds),
             "streams over a line that loses answers": lambda: bad_line_to_stream(server, rounds),

@@ -1,8 +1,9 @@
 """One node: ``python -m integration.scale.node URL MODE [MUTATION [SKEW]]``. It prints what it was promised.
 
 ``hold``: take the session, print ``has`` and its words. ``stream``: the same, then record a word after the other;
-``said`` once a word is recorded, ``refused`` if it is not, ``fenced`` when another node has the session. ``save``:
-save snapshots; ``acked`` once a word is durable. A mutation takes one protection away: the proof must notice.
+``said`` once a word is recorded, ``refused`` if it is not, ``fenced`` when another node has the session. Every
+seventh word asks for a tool: ``tool`` and when it was asked for, once the record is durable. ``save``: save
+snapshots; ``acked`` once a word is durable. A mutation takes one protection away: the proof must notice.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Words:
     """A reducer whose messages are the words of its events."""
 
     running = False
+    is_long = False
 
     def __init__(self, snapshot: SessionSnapshot) -> None:
         self._snapshot = snapshot
@@ -124,8 +126,11 @@ def stream(store: KeyedStore, *, is_silent: bool = False) -> None:
         threading.Event().wait()
     for number in range(1_000_000):
         word = f"{os.getpid()}-{number}"
-        is_recorded = live.record({"word": word}, durable=number % 7 == 0) and not fenced.is_set()
+        is_tool, asked = number % 7 == 0, time.monotonic()
+        is_recorded = live.record({"word": word}, durable=is_tool) and not fenced.is_set()
         say("said" if is_recorded else "refused", word)
+        if is_recorded and is_tool:
+            say("tool", str(asked))
         if number % SAVES_AFTER == SAVES_AFTER - 1:
             live.save()
         if fenced.is_set():

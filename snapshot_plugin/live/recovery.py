@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import methodcaller
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from snapshot_plugin.errors import Damaged, InvalidSnapshot, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
@@ -20,13 +20,11 @@ from snapshot_plugin.live.ports import Hold, LivePlace, Record, Reduce
 from snapshot_plugin.live.reducers import reduced
 from snapshot_plugin.live.steps import Blocking, Steps, StoreCall, run_async
 from snapshot_plugin.model.meta import SnapshotRef
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.snapshot import SessionSnapshot, upto_of, with_upto
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
 
 __all__ = ["Recovered", "recover", "recover_hold", "recover_if_abandoned", "upto_of", "with_upto"]
-
-_NOTE: Final = "spool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,15 +171,3 @@ def _drop(hold: Hold, upto: int) -> str | None:
     except SnapshotError as error:
         return f"the spool could not be emptied: {error.message}"
     return None
-
-
-def upto_of(snapshot: SessionSnapshot | None) -> int:
-    """The number of the newest spool record that *snapshot* contains; 0 if it contains none."""
-    note = snapshot.metadata.get(_NOTE) if snapshot else None
-    upto = note.get("upto") if isinstance(note, dict) else None
-    return upto if isinstance(upto, int) else 0
-
-
-def with_upto(snapshot: SessionSnapshot, upto: int) -> SessionSnapshot:
-    """*snapshot*, saying that it contains the spool records up to *upto*."""
-    return snapshot.evolve(metadata={**snapshot.metadata, _NOTE: {"upto": upto}})

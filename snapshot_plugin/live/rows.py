@@ -219,7 +219,8 @@ class RowHold:
     def truncate(self, upto: int) -> None:
         """See `Hold`."""
         with self._lock, self._telling():
-            self._rows.truncate(self._sid, self.epoch, upto)
+            if upto > self._last or not self._rows.are_dropped(self._sid, self.epoch, upto):
+                self._rows.truncate(self._sid, self.epoch, upto)
             self._last = max(self._last, upto)
             self._found = ()
 

@@ -30,8 +30,12 @@ __all__ = [
     "SessionConfig",
     "SessionSnapshot",
     "origin_of",
+    "upto_of",
     "with_origin",
+    "with_upto",
 ]
+
+_SPOOL = "spool"
 
 Role = Literal["user", "assistant", "system", "tool"]
 
@@ -349,3 +353,15 @@ def with_origin(snapshot: SessionSnapshot, origin: LoadedFrom) -> SessionSnapsho
     """Note where *snapshot* was loaded from; returns it."""
     snapshot._origin = origin  # noqa: SLF001 — as above
     return snapshot
+
+
+def upto_of(snapshot: SessionSnapshot | None) -> int:
+    """The number of the newest spool record that *snapshot* contains; 0 if it contains none."""
+    note = snapshot.metadata.get(_SPOOL) if snapshot else None
+    upto = note.get("upto") if isinstance(note, dict) else None
+    return upto if isinstance(upto, int) else 0
+
+
+def with_upto(snapshot: SessionSnapshot, upto: int) -> SessionSnapshot:
+    """*snapshot*, saying that it contains the spool records up to *upto*."""
+    return snapshot.evolve(metadata={**snapshot.metadata, _SPOOL: {"upto": upto}})

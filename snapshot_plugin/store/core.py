@@ -25,12 +25,12 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
-from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, with_origin
+from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upto_of, with_origin
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
-from snapshot_plugin.store.log import SessionEntry, Tip
+from snapshot_plugin.store.log import SessionEntry, SwiftLog, Tip
 from snapshot_plugin.store.replay import items_in, replay
 from snapshot_plugin.store.salvage import SALVAGED, salvage
 from snapshot_plugin.store.transfer import Copied
@@ -60,6 +60,7 @@ class StoreCore:
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._log = store.frames
+        self._swift = store.frames if isinstance(store.frames, SwiftLog) else None
         self._author = new_id()
         self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
@@ -99,18 +100,30 @@ class StoreCore:
             return _ref(writer, session_id, written=False)
         header = self._header(writer, step, session_id, about)
         frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
-        with self._log.exclusively(session_id):
-            self._confirm(writer, session_id)
-            fresh = writer.after_damage or bool(writer.refused)
-            writer.refused.add(header.id)
-            finished = self._log.append(session_id, frame, header, fresh=fresh)
-            if tags or snapshot.pinned:
-                self._read_back(session_id, frame)
+        finished = self._append(writer, snapshot, header, frame)
         writer.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
         self._writers.accepted(session_id, writer)
         if finished:
             self._store.segment_finished(session_id)
         return _ref(writer, session_id, notices=(*self._store.limits.notices(step), *snapshot.notices))
+
+    def _append(self, writer: SessionWriter, snapshot: SessionSnapshot, header: Header, frame: bytes) -> bool:
+        """Append *frame* where *writer* expects the end of the log; whether that finished a segment."""
+        session_id, fresh = snapshot.session_id, writer.after_damage or bool(writer.refused)
+        is_read_back = bool(header.tags or snapshot.pinned)
+        if self._swift:
+            writer.refused.add(header.id)
+            after = None if fresh or is_read_back else writer.tip
+            if self._swift.extend(session_id, frame, header, after=after, covered=upto_of(snapshot)):
+                return False
+            writer.refused.remove(header.id)
+        with self._log.exclusively(session_id):
+            self._confirm(writer, session_id)
+            writer.refused.add(header.id)
+            finished = self._log.append(session_id, frame, header, fresh=fresh)
+            if is_read_back:
+                self._read_back(session_id, frame)
+        return finished
 
     def _read_back(self, session_id: str, frame: bytes) -> None:
         """What people pin or tag (before a deploy) must be there: look at once, not when it is needed."""

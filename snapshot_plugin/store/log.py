@@ -25,6 +25,7 @@ __all__ = [
     "LabelledLog",
     "Segment",
     "SessionEntry",
+    "SwiftLog",
     "Tip",
     "TipSeeker",
     "pieces_of",
@@ -150,6 +151,18 @@ class FrameLog(FrameReader, Protocol):
 
     def close(self) -> None:
         """Let go of everything."""
+
+
+@runtime_checkable
+class SwiftLog(Protocol):
+    """A log that can compare its end and append in one step."""
+
+    def extend(self, session_id: str, frame: bytes, header: Header, *, after: Tip | None, covered: int) -> bool:
+        """Append *frame* if the log ends with *after*, and drop the spool records numbered up to *covered*.
+
+        Called before `exclusively`. False: nothing has changed, and the caller takes the long way; an `append` of
+        the same frame then drops these records too.
+        """
 
 
 def undisturbed(session_id: str, read: Callable[[], T]) -> T:

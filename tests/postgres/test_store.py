@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 
 from snapshot_plugin import open_store
 from snapshot_plugin.errors import (
+    Conflict,
     InvalidInput,
     InvalidSnapshotVersion,
     SnapshotNotFound,
@@ -22,11 +24,13 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.snapshot import with_upto
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.outcomes import LostConnection
 from snapshot_plugin.store.postgres.pool import Pool
 from snapshot_plugin.store.postgres.store import PostgresStore
-from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from snapshot_plugin.testing.clock import FixedClock
 
 
@@ -59,7 +63,7 @@ class TestAddress:
         with pytest.raises(InvalidInput):
             Address.parse(f"postgresql://host/db?{options}")
 
-    def test_what_is_not_ours_goes_to_libpq_and_the_user_is_not_shown(self) -> None:
+    def test_unknown_options_go_to_libpq_and_the_user_name_is_hidden(self) -> None:
         address = Address.parse("postgresql://someone@host:6000/db?sslmode=require&schema=mine&prefix=p_&lease=3")
         assert "sslmode=require" in address.conninfo
         assert "schema" not in address.conninfo
@@ -76,7 +80,7 @@ class TestAddress:
 
 
 class TestOpening:
-    def test_a_store_that_is_not_there_is_made_only_where_that_is_wanted(self, postgres_url: str) -> None:
+    def test_missing_store_is_created_only_on_request(self, postgres_url: str) -> None:
         with pytest.raises(StoreNotFound):
             sync_face(open_store(postgres_url, create=False)).list()
         assert sync_face(open_store(postgres_url)).list() == []
@@ -100,16 +104,16 @@ class TestOpening:
 
 
 class TestRefusals:
-    def test_a_server_that_is_not_there_may_be_tried_again(self, tmp_path: Path) -> None:
+    def test_unreachable_server_is_retryable(self, tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable) as caught:
             sync_face(open_store(f"postgresql:///db?host={tmp_path}")).list()
         assert caught.value.retryable
 
-    def test_a_database_that_is_not_there_is_named(self, postgres_url: str) -> None:
+    def test_missing_database_is_named(self, postgres_url: str) -> None:
         with pytest.raises(StoreNotFound, match="nosuch"):
             sync_face(open_store(postgres_url.replace("/postgres?", "/nosuch?"))).list()
 
-    def test_a_user_without_rights_is_told_so(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_missing_privileges_are_reported(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.save(make_snapshot("a"))
         user = f"reader_{new_id()}"
         statement(postgres_url, f"CREATE ROLE {user} LOGIN")
@@ -118,7 +122,7 @@ class TestRefusals:
             theirs.save(make_snapshot("a", "b"))
         assert not caught.value.retryable
 
-    def test_a_read_only_server_can_be_read(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_read_only_server_can_be_read(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.save(make_snapshot("a"))
         standby = PostgresStore(f"{postgres_url}&options=-c%20default_transaction_read_only%3Don").sync
         loaded = standby.load("session")
@@ -126,7 +130,7 @@ class TestRefusals:
             standby.save(loaded.evolve(title="new"))
         assert caught.value.retryable
 
-    def test_a_full_disk_costs_nothing_and_the_save_can_be_repeated(
+    def test_full_disk_loses_nothing_and_the_save_can_be_retried(
         self, store: PostgresStore, postgres_url: str
     ) -> None:
         store.sync.save(make_snapshot("a"))
@@ -144,7 +148,7 @@ class TestRefusals:
         statement(postgres_url, f"DROP TRIGGER full_disk ON {table}")
         assert store.sync.save(make_snapshot("a", "b")).seq == 2
 
-    def test_connections_that_the_server_ended_are_replaced(self, postgres_url: str) -> None:
+    def test_connections_ended_by_the_server_are_replaced(self, postgres_url: str) -> None:
         name = f"asnap {new_id()}"
         store = PostgresStore(f"{postgres_url}&application_name={quote(name)}", background=False)
         store.sync.save(make_snapshot("a"))
@@ -156,7 +160,7 @@ class TestRefusals:
         assert store.sync.save(make_snapshot("a", "b")).seq == 2
         store.close()
 
-    def test_a_connection_that_breaks_during_a_save_leaves_it_whole_or_not_there(
+    def test_connection_lost_during_a_save_leaves_it_whole_or_absent(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The server ends the connection before the commit; the same save is then repeated."""
@@ -176,19 +180,117 @@ class TestRefusals:
         assert store.sync.load("session", strict=True) == make_snapshot("a", "b")
 
 
-class TestQueries:
-    @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        statements: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    statements: list[str] = []
+    rows = Database.rows
+
+    def counted(database: Database, text: str, *values: object) -> list[tuple[object, ...]]:
+        statements.append(text)
+        return rows(database, text, *values)
+
+    monkeypatch.setattr(Database, "rows", counted)
+    return statements
+
+
+class TestWarmSave:
+    """A save by a store that knows the end of the log: one statement, which compares and appends."""
+
+    def warm(self, store: PostgresStore, **options: Any) -> None:
+        for words in ("a", "ab"):
+            store.sync.save(make_snapshot(*words), **options)
+
+    def test_it_is_one_statement(self, store: PostgresStore, asked: list[str]) -> None:
+        self.warm(store)
+        for words in ("abc", "abcd", "abcde"):
+            asked.clear()
+            store.sync.save(make_snapshot(*words))
+            assert len(asked) == 1
+        assert store.sync.load("session", strict=True) == make_snapshot(*"abcde")
+        assert store.sync.check().ok
+
+    def test_what_another_node_saved_meanwhile_is_a_conflict(self, store: PostgresStore, postgres_url: str) -> None:
+        self.warm(store)
+        other = PostgresStore(postgres_url, background=False, segment_frames=1)
+        saved = other.sync.load("session").append(make_message("by the other"))
+        other.sync.save(saved)  # in a new segment: the one that the first store knows has not changed
+        with pytest.raises(Conflict):
+            store.sync.save(make_snapshot("a", "b", "c"))
+        assert store.sync.load("session") == saved
+        other.close()
+
+    @pytest.mark.parametrize("purge", [True, False])
+    def test_a_session_that_was_deleted_meanwhile_is_a_conflict(
+        self, store: PostgresStore, postgres_url: str, *, purge: bool
+    ) -> None:
+        self.warm(store)
+        other = PostgresStore(postgres_url, background=False)
+        other.sync.delete("session", purge=purge)
+        with pytest.raises(Conflict):
+            store.sync.save(make_snapshot("a", "b", "c"))
+        assert not store.sync.list()
+        other.close()
+
+    def test_segments_that_were_packed_meanwhile_are_none(self, store: PostgresStore, postgres_url: str) -> None:
+        self.warm(store)
+        other = PostgresStore(postgres_url, background=False)
+        other.core.compact("session")
+        other.close()
+        assert store.sync.save(make_snapshot("a", "b", "c")).seq == 3
+        assert store.sync.load("session", strict=True) == make_snapshot("a", "b", "c")
+
+    def test_a_save_whose_answer_got_lost_can_be_repeated(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.warm(store)
         rows = Database.rows
 
-        def counted(database: Database, text: str, *values: object) -> list[tuple[object, ...]]:
-            statements.append(text)
-            return rows(database, text, *values)
+        def lost(database: Database, text: str, *values: object) -> object:
+            found = rows(database, text, *values)
+            if "{extend}" in text:
+                raise LostConnection("the answer got lost")
+            return found
 
-        monkeypatch.setattr(Database, "rows", counted)
-        return statements
+        monkeypatch.setattr(Database, "rows", lost)
+        with pytest.raises(StoreUnavailable):
+            store.sync.save(make_snapshot("a", "b", "c"))
+        monkeypatch.undo()
+        store.sync.save(make_snapshot("a", "b", "c"))
+        store.sync.save(make_snapshot("a", "b", "c", "d"))
+        assert store.sync.load("session", strict=True) == make_snapshot("a", "b", "c", "d")
+        assert store.sync.check().ok
 
+    def test_labels_follow(self, store: PostgresStore) -> None:
+        self.warm(store, labels={"n": "1"})
+        store.sync.save(make_snapshot("a", "b", "c"), labels={"n": "2"})
+        assert not store.sync.list(labels={"n": "1"})
+        assert store.sync.list(labels={"n": "2"})
+        store.sync.save(make_snapshot("a", "b", "c", "d"))
+        assert not store.sync.list(labels={"n": "2"})
+
+    def test_records_that_a_snapshot_contains_are_dropped_in_its_own_transaction(
+        self, store: PostgresStore, asked: list[str]
+    ) -> None:
+        place = place_of(store)
+        assert place is not None
+        hold = place.take("session", Owner.this_process(since=FixedClock()()))
+        for upto, words in enumerate(("a", "ab", "abc"), 1):
+            hold.append([{"n": upto}])
+            asked.clear()
+            store.sync.save(with_upto(make_snapshot(*words), upto))
+            assert store.live_rows.count("session") == 0
+        assert len([text for text in asked if "{extend}" in text]) == 1
+        asked.clear()
+        hold.truncate(3)
+        assert not asked
+        hold.append([{"n": 4}])
+        with pytest.raises(Conflict):
+            store.sync.save(with_upto(make_snapshot("x"), 4), base=1)
+        assert store.live_rows.count("session") == 1
+        hold.release()
+
+
+class TestQueries:
     def test_a_list_and_the_trash_are_one_query_each(self, store: PostgresStore, asked: list[str]) -> None:
         for number in range(5):
             store.sync.save(make_snapshot("a", session_id=f"s{number}"))
@@ -200,7 +302,7 @@ class TestQueries:
         assert len(store.sync.trash()) == 5
         assert len(asked) == 2
 
-    def test_labels_are_found_by_index_and_are_those_of_the_newest_snapshot(
+    def test_labels_are_indexed_and_come_from_the_newest_snapshot(
         self, store: PostgresStore, asked: list[str]
     ) -> None:
         odd = {"thread": "\0 \ud800 ü"}
@@ -217,9 +319,7 @@ class TestQueries:
         store.sync.forget("s2", seqs=[1])
         assert [meta.session_id for meta in store.sync.list(labels={"n": "2"})] == ["s2"]
 
-    def test_nothing_relies_on_the_state_of_a_connection(
-        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_query_relies_on_connection_state(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """As behind pgbouncer in transaction mode: each transaction gets a connection without a past."""
         idle = Pool._idle_one
 

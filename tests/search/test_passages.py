@@ -36,7 +36,7 @@ _json = st.recursive(
 
 @given(_texts, _texts, _texts, _json, _json)
 @settings(max_examples=300, deadline=None)
-def test_what_is_searched_is_what_a_close_look_at_everything_leaves(
+def test_searchable_text_equals_the_text_after_full_redaction(
     title: str, kind: str, text: str, given_: Any, output: Any
 ) -> None:
     call = ToolCallBlock(tool_call_id="c", title=title, kind=kind, raw_input=given_, raw_output=output)
@@ -51,7 +51,7 @@ def test_what_is_searched_is_what_a_close_look_at_everything_leaves(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_a_secret_by_its_name_alone_is_left_out(name: str) -> None:
+def test_values_secret_only_by_name_are_left_out(name: str) -> None:
     value = "Bearer abcdefgh1234" if "uthorization" in name else "tr0ub4dor"
     message = Message(role="assistant", content=(ToolCallBlock(tool_call_id="c", raw_input={name: value}),))
     (found,) = passages([message.raw()])

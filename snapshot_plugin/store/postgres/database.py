@@ -29,7 +29,7 @@ _LOCK_SECONDS = 30
 IDLE_SECONDS = 60.0
 """How long a transaction may wait for its process, which may have much to compress."""
 _LONGEST = 300
-_TABLES = ("meta", "sessions", "segments", "frames", "quarantine", "keys", "operations", "live", "spool")
+_NAMES = ("meta", "sessions", "segments", "frames", "quarantine", "keys", "operations", "live", "spool", "extend")
 
 
 class Database:
@@ -41,7 +41,7 @@ class Database:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._pool = shared_pool(address.conninfo, address.connections)
-        self._tables = {name: address.table(name) for name in _TABLES}
+        self._tables = {name: address.table(name) for name in _NAMES}
         self._statements: dict[str, bytes] = {}
         self._thread = threading.local()
         self._is_closed = False
@@ -130,15 +130,15 @@ class Database:
             f" set_config('idle_in_transaction_session_timeout', '{int(idle * 1000)}', true)"
         )
         if lock and wait:
-            settings += f", pg_advisory_xact_lock({self._number(lock)})"
+            settings += f", pg_advisory_xact_lock({self.number(lock)})"
         return [b"BEGIN", settings.encode()]
 
     def _try(self, lock: str) -> None:
-        ((is_ours,),) = self.rows(f"SELECT pg_try_advisory_xact_lock({self._number(lock)})")
+        ((is_ours,),) = self.rows(f"SELECT pg_try_advisory_xact_lock({self.number(lock)})")
         if not is_ours:
             raise SessionLocked(f"another process is changing {lock}", hint="try again in a moment")
 
-    def _number(self, lock: str) -> int:
+    def number(self, lock: str) -> int:
         """A lock's number: different for each store of a database."""
         name = f"{self.address.schema}.{self.address.prefix} {lock}"
         return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)

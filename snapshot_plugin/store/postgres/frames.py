@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,13 +20,17 @@ from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.live_rows import LiveRows
 from snapshot_plugin.store.postgres.trash import TrashRows
+from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.writer import overtaken
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "RowLog"]
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
+_REMEMBERED = 1 << 12
+"""Of how many sessions the end of the log is remembered, for the next save."""
 _HEADER_BYTES = 8 << 10
 """The header of nearly every frame fits into this."""
 _LISTED_BYTES = 64 << 10
@@ -91,36 +95,45 @@ class _End(NamedTuple):
     head: bytes | None
 
 
+class _Written(NamedTuple):
+    """The newest segment of a session after this object appended to it the frame with that id."""
+
+    id: str
+    segment: int
+    frames: int
+    size: int
+    has_labels: bool
+
+
 class RowLog(TrashRows):
     """Frames in a database. Rows name a session by its `short_id`: an index takes no long text.
 
     Args:
         database: where the tables are.
-        fence: called inside the transaction of every append; raises `Fenced` if this process owned the live session
-            and another owner has taken it over.
-        idle: how many seconds a transaction about a session may wait for this process. A stopped process then does
-            not keep the session locked.
+        live: the leases. If this process owned the live session and another owner has taken it over, appends raise
+            `Fenced`. Appends drop the spool records that their snapshot contains.
     """
 
     def __init__(
         self,
         database: Database,
+        live: LiveRows,
         *,
-        fence: Callable[[str], None],
-        idle: Callable[[str], float],
         segment_bytes: int = SEGMENT_BYTES,
         segment_frames: int = SEGMENT_FRAMES,
     ) -> None:
         super().__init__(database, self._segments_at)
-        self._fence, self._idle = fence, idle
+        self._live = live
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._grown: dict[str, int] = {}
         self._ends = threading.local()
+        self._written: Recent[_Written] = Recent(_REMEMBERED)
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """See `FrameLog`. What happens inside is one transaction, committed when it is left."""
         self._ends.session_id = None
-        return self._database.transaction(f"session {short_id(session_id)}", idle=self._idle(session_id))
+        idle = self._live.idle_seconds(session_id)
+        return self._database.transaction(f"session {short_id(session_id)}", idle=idle)
 
     # Looking ---------------------------------------------------------------------------------------------
 
@@ -197,9 +210,35 @@ class RowLog(TrashRows):
 
     # Writing ---------------------------------------------------------------------------------------------
 
+    def extend(self, session_id: str, frame: bytes, header: Header, *, after: Tip | None, covered: int) -> bool:
+        """See `SwiftLog`. One statement, once this object has appended to the segment that is the newest."""
+        self._ends.covered = header.id, covered
+        known = self._written.pop(session_id)
+        if known is None or after is None or known.id != after.id or self._is_full(known, frame):
+            return False
+        labels, sid = header.other.get("labels"), short_id(session_id)
+        lock, epoch = self._database.number(f"session {sid}"), self._live.epoch(sid)
+        ((is_done,),) = self._database.rows(
+            "SELECT {extend}(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            lock, sid, epoch, covered, known.segment, known.frames, frame,
+            bool(labels or known.has_labels), _marks(labels) if labels else None,
+        )  # fmt: skip
+        if is_done:
+            size = known.size + len(frame)
+            self._grown[session_id] = size
+            self._live.dropped(sid, epoch, covered)
+            self._written.put(
+                session_id, _Written(header.id, known.segment, known.frames + 1, size, has_labels=bool(labels))
+            )
+        return bool(is_done)
+
+    def _is_full(self, end: _Written | _End, frame: bytes) -> bool:
+        return end.frames >= self._segment_frames or end.size + len(frame) > self._segment_bytes
+
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
-        self._fence(session_id)
+        self._live.must_not_be_fenced(session_id)
+        self._written.pop(session_id)
         end = self._seen_end(session_id)
         labels = header.other.get("labels")
         finished = False
@@ -208,17 +247,28 @@ class RowLog(TrashRows):
             self._put(place, header.hi, header.hi, [frame], rewritten=False)
         else:
             self._must_show(session_id, end, header)
-            full = end.frames >= self._segment_frames or end.size + len(frame) > self._segment_bytes
-            if fresh or end.rewritten or full:
+            if fresh or end.rewritten or self._is_full(end, frame):
                 finished = not end.rewritten
                 self._put(end.place, header.hi, header.hi, [frame], rewritten=False)
             else:
                 self._database.later(_EXTEND, len(frame), end.segment, frame)
+                grown = _Written(
+                    header.id, end.segment, end.frames + 1, end.size + len(frame), has_labels=bool(labels)
+                )
+                self._written.put(session_id, grown)
         if labels or (end and end.has_labels):
             self._label(session_id, labels)
+        self._drop_covered(session_id, header)
         is_extended = end is not None and not finished and not end.rewritten
         self._grown[session_id] = len(frame) + (end.size if end and is_extended else 0)
         return finished
+
+    def _drop_covered(self, session_id: str, header: Header) -> None:
+        frame_id, covered = getattr(self._ends, "covered", ("", 0))
+        if frame_id == header.id and self._live.epoch(short_id(session_id)) is not None:
+            self._database.later(
+                "DELETE FROM {spool} WHERE sid = %s AND token = '' AND n <= %s", short_id(session_id), covered
+            )
 
     def _must_show(self, session_id: str, end: _End, header: Header) -> None:
         """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""

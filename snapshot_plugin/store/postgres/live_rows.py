@@ -89,6 +89,7 @@ class LiveRows:
         self._database, self._prepare = database, prepare
         self.lease = database.address.lease
         self._held: dict[str, _Held] = {}
+        self._dropped: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
         self._changed = threading.Event()
         self._renewing: threading.Thread | None = None
@@ -136,6 +137,7 @@ class LiveRows:
             held = self._held.get(session_id)
             if held is not None and held.epoch == epoch:
                 del self._held[session_id]
+                self._dropped.pop(session_id, None)
             if not self._held:
                 self._changed.set()
 
@@ -194,6 +196,20 @@ class LiveRows:
     def idle_seconds(self, session_id: str) -> float:
         """How long a transaction about the session may wait for this process: an owner that stops loses it."""
         return self.lease if short_id(session_id) in self._held else IDLE_SECONDS
+
+    def epoch(self, session_id: str) -> int | None:
+        """The epoch under which this process holds the session; None if it does not."""
+        held = self._held.get(session_id)
+        return None if held is None else held.epoch
+
+    def dropped(self, session_id: str, epoch: int | None, upto: int) -> None:
+        """A save has just dropped the records up to *upto*, in its own transaction."""
+        if epoch is not None:
+            self._dropped[session_id] = epoch, upto
+
+    def are_dropped(self, session_id: str, epoch: int, upto: int) -> bool:
+        """Whether the last save has dropped the records up to *upto*."""
+        return self._dropped.get(session_id) == (epoch, upto)
 
     def must_not_be_fenced(self, session_id: str) -> None:
         """Called in the transaction of every save. Until that ends, no other process can take the session.

@@ -75,7 +75,37 @@ _REQUESTS = """
 ALTER TABLE {live} ADD COLUMN asked text, ADD COLUMN answer text;
 """
 
-MIGRATIONS = (_TABLES, _REQUESTS)
+_EXTEND = """
+CREATE FUNCTION {extend}(
+    lock bigint, session text, owned bigint, covered bigint,
+    newest bigint, present integer, frame bytea, relabels boolean, marks text[]
+) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '30s' AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(lock);
+    IF owned IS NOT NULL THEN
+        PERFORM FROM {live} l WHERE l.sid = session AND l.epoch = owned FOR KEY SHARE;
+        IF NOT FOUND THEN RETURN false; END IF;
+    END IF;
+    UPDATE {segments} g SET frames = g.frames + 1, size = g.size + octet_length(frame)
+    FROM {sessions} s
+    WHERE g.segment = newest AND g.frames = present
+      AND s.place = g.place AND s.sid = session AND s.token = ''
+      AND NOT EXISTS (
+          SELECT FROM {segments} n WHERE n.place = g.place AND (n.first, n.segment) > (g.first, g.segment));
+    IF NOT FOUND THEN RETURN false; END IF;
+    INSERT INTO {frames} VALUES (newest, present + 1, frame);
+    IF relabels THEN
+        UPDATE {sessions} s SET labels = marks WHERE s.sid = session AND s.token = '';
+    END IF;
+    IF owned IS NOT NULL THEN
+        DELETE FROM {spool} r WHERE r.sid = session AND r.token = '' AND r.n <= covered;
+    END IF;
+    RETURN true;
+END $$
+"""
+"""A save in one statement, for a writer that knows the newest segment. Its plans are kept by the connection."""
+
+MIGRATIONS = (_TABLES, _REQUESTS, _EXTEND)
 
 
 def read_marker_row(database: Database, *, create: bool, new_marker: Callable[[], bytes]) -> bytes:

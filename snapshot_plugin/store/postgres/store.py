@@ -63,8 +63,7 @@ class PostgresStore(KeyedStore):
         """What commands did to the store, for undo."""
         frames = RowLog(
             self._database,
-            fence=self.live_rows.must_not_be_fenced,
-            idle=self.live_rows.idle_seconds,
+            self.live_rows,
             segment_bytes=segment_bytes,
             segment_frames=segment_frames,
         )
