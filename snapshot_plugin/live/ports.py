@@ -138,6 +138,16 @@ class LivePlace(Protocol):
     def is_abandoned(self, session_id: str) -> bool:
         """The same for one session."""
 
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """Differs whenever the session's spool does; empty if it has none. Changes nothing."""
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """What the session's spool holds, without owning it. Changes nothing.
+
+        Raises:
+            SnapshotError: it cannot be read.
+        """
+
 
 class Reducer(Protocol):
     """A session as it is being recorded: events in, snapshot out. Pure: no I/O, no clock.
