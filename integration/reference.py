@@ -23,10 +23,11 @@ from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_layers import PROJECT_MAY
 from snapshot_plugin.operations.failures import next_command
 
-__all__ = ["pages"]
+__all__ = ["NAMES", "PLACE", "pages"]
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "docs" / "reference"
+NAMES = ("python.md", "configuration.md", "errors.md")
 _MADE = "Made from the code by `python -m integration.reference`; do not edit."
 
 _PUBLIC = {
@@ -82,12 +83,8 @@ def pages() -> dict[str, str]:
     """The text of each page, by its file name."""
     package = griffe.load("snapshot_plugin", search_paths=[ROOT], resolve_aliases=True)
     assert isinstance(package, griffe.Module)
-    made = {
-        "python.md": _python(package),
-        "configuration.md": _configuration(package),
-        "errors.md": _errors(package),
-    }
-    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made.items()}
+    made = zip(NAMES, (_python(package), _configuration(package), _errors(package)), strict=True)
+    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made}
 
 
 # The Python API --------------------------------------------------------------------------------------------------

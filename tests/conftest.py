@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +25,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes the tests start.
+    """Let Ctrl-C reach the processes the tests start, and let them keep their bytecode.
 
-    A shell that starts the suite in the background makes it ignore SIGINT, and every child inherits that.
+    A shell that starts the suite in the background makes it ignore SIGINT, and every child inherits that. Without
+    bytecode each of the thousand commands that the tests start compiles the whole package again.
     """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

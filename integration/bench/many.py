@@ -2,144 +2,36 @@
 
 ::
 
-    python -m integration.bench.many [--sessions 1 8 64] [--saves 30] [--rounds 3]
+    python -m integration.bench.many [--sessions 1 8 64] [--saves 30] [--rounds 3] [--place DIR]
 
-Every session saves turn after turn, each save durable before the next; the contenders take turns within one run, so
-that ratios mean something. CPU is that of the whole process, all threads.
+Every session saves turn after turn, each save durable before the next; the contenders take turns within one run,
+so that ratios mean something. CPU is that of the whole process, all threads. Like `integration.bench.store`, it
+runs in the benchmark's own environment, which is made on first use.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
-from importlib import import_module
+import asyncio
+import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import anyio
-import anyio.to_thread
-
-from integration.bench.contenders import State, states
-from integration.bench.measure import quantile
-from integration.bench.sessions import turns
-from snapshot_plugin import FilesystemStore
-
-__all__ = ["main"]
-
-Save = Callable[[str, State], Coroutine[Any, Any, None]]
-
-
-class Measured(NamedTuple):
-    """One contender at one number of sessions."""
-
-    rate: float
-    p99: float
-    cpu: float
-
-
-@asynccontextmanager
-async def _ours(path: Path) -> Any:
-    async with FilesystemStore(path) as store:
-
-        async def save(session_id: str, state: State) -> None:
-            await store.save(state.snapshot.evolve(session_id=session_id))
-
-        yield save
-
-
-def _sqlite(*, files: bool) -> Any:
-    @asynccontextmanager
-    async def contender(path: Path) -> Any:
-        made: dict[str, Any] = {}
-
-        async def save(session_id: str, state: State) -> None:
-            if session_id not in made:
-                name = f"{session_id}.db" if files else "sessions.db"
-                made[session_id] = import_module("agents").SQLiteSession(session_id, path / name)
-            await made[session_id].add_items(state.items)
-
-        yield save
-        for session in made.values():
-            session.close()
-
-    return contender
-
-
-@asynccontextmanager
-async def _append(path: Path) -> Any:
-    def write(session_id: str, items: list[Any]) -> None:
-        fd = os.open(path / session_id, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(fd, json.dumps(items).encode() + b"\n")
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
-
-    async def save(session_id: str, state: State) -> None:
-        await anyio.to_thread.run_sync(write, session_id, state.items)
-
-    yield save
-
-
-_CONTENDERS: dict[str, Any] = {
-    "ours": _ours,
-    "SQLiteSession, one file": _sqlite(files=False),
-    "SQLiteSession, a file each": _sqlite(files=True),
-    "bare append": _append,
-}
-
-
-async def _run(save: Save, sessions: int, material: list[State]) -> Measured:
-    took: list[float] = []
-
-    async def live(session_id: str) -> None:
-        for state in material:
-            start = time.perf_counter()
-            await save(session_id, state)
-            took.append(time.perf_counter() - start)
-
-    async with anyio.create_task_group() as tasks:  # first saves make files: not what is measured
-        for number in range(sessions):
-            tasks.start_soon(save, f"session-{number}", material[0])
-    cpu, start = time.process_time(), time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for number in range(sessions):
-            tasks.start_soon(live, f"session-{number}")
-    seconds = time.perf_counter() - start
-    return Measured(len(took) / seconds, quantile(took, 0.99), (time.process_time() - cpu) / len(took))
-
-
-async def _measure(counts: list[int], saves: int, rounds: int) -> Iterator[tuple[int, str, Measured]]:
-    rows = []
-    material = list(states(turns(saves + 1)))
-    for count in counts:
-        found: dict[str, list[Measured]] = {name: [] for name in _CONTENDERS}
-        for _ in range(rounds):
-            for name, contender in _CONTENDERS.items():
-                with tempfile.TemporaryDirectory() as place:
-                    async with contender(Path(place)) as save:
-                        found[name].append(await _run(save, count, material))
-        rows += [
-            (count, name, Measured(*map(statistics.median, zip(*runs, strict=True))))
-            for name, runs in found.items()
-        ]
-    return iter(rows)
+from integration.bench.environment import CACHE, enter
 
 
 def main() -> None:
     """Print a table in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m integration.bench.many", description=__doc__)
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--saves", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--place", type=Path, default=CACHE, help="a directory on the disk to measure")
     options = parser.parse_args()
-    rows = list(anyio.run(_measure, options.sessions, options.saves, options.rounds))
+    enter("integration.bench.many", sys.argv[1:])
+    from integration.bench.many_runs import measure  # noqa: PLC0415 — needs the benchmark's environment
+
+    options.place.mkdir(parents=True, exist_ok=True)
+    rows = asyncio.run(measure(options.sessions, options.saves, options.rounds, options.place))
     ours = {count: found for count, name, found in rows if name == "ours"}
     print("| sessions | contender | saves/s | p99 ms | CPU µs/save | ours / it: rate, CPU |")
     print("|---|---|---|---|---|---|")

@@ -36,6 +36,7 @@ class Words:
     """A reducer whose messages are the words of its events."""
 
     running = False
+    is_long = False
 
     def __init__(self, snapshot: SessionSnapshot) -> None:
         self._snapshot = snapshot

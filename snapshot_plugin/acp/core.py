@@ -212,6 +212,10 @@ class Core:
             log.exception("a message of the agent could not be handled")
             return [PASS] if method is not None else []
 
+    def joins(self, agent_id: str) -> bool:
+        """Whether neighbouring text chunks of the session may come as one message: none of them is compared."""
+        return agent_id not in self._held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
+
     def _agent_updates(self, message: Message) -> Actions:
         params = message.get("params")
         agent_id = params.get("sessionId") if isinstance(params, dict) else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
@@ -19,6 +21,7 @@ __all__ = [
     "Lines",
     "Message",
     "Pending",
+    "TextRuns",
     "encode",
     "failure",
     "key_of",
@@ -87,6 +90,94 @@ class Lines:
 def _at_newlines(whole: bytes) -> list[bytes]:
     # splitlines would also cut at a lone carriage return
     return [line + b"\n" for line in whole.split(b"\n")[:-1]]
+
+
+_TEXT = re.compile(rb'"text"[ \t]*:[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"')
+_INSIDE = re.compile(rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
+_PROBE = "a text that only this module says"
+_OF_A_CHUNK = frozenset({"sessionUpdate", "content", "messageId"})
+_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
+
+
+class TextRuns:
+    """Reads the messages of an agent. Neighbouring chunks that differ in nothing but their text are one message.
+
+    Agents stream text in chunks of a few bytes. A run of them is parsed, recorded and reduced once; its bytes are
+    those of all its lines. Only chunks that came in one read are joined, so no chunk waits for another.
+
+    Args:
+        joins: whether chunks of the session, under the agent's id, may be joined.
+    """
+
+    def __init__(self, joins: Callable[[str], bool]) -> None:
+        self._joins = joins
+        self._lines = Lines()
+        self._before = self._behind = b""
+        """What surrounds the text in a line like the last chunk; empty if that was none."""
+        self._session_id = ""
+
+    def read(self, data: bytes) -> Iterator[tuple[Message | None, bytes]]:
+        """The messages that *data* completes, each with its bytes; None for a line that is not a JSON object."""
+        lines = self._lines.feed(data)
+        at = 0
+        while at < len(lines):
+            end = self._end_of_run(lines, at)
+            if end > at + 1:
+                yield from self._joined(lines[at:end])
+            else:
+                message = parse(lines[at])
+                if end == at and at + 1 < len(lines) and message is not None and _is_chunk(message):
+                    self._remember(message, lines[at], lines[at + 1])
+                yield message, lines[at]
+            at = max(end, at + 1)
+
+    def _end_of_run(self, lines: list[bytes], at: int) -> int:
+        """Where the run ends that begins at *at*; *at* if the line there is not like the last chunk."""
+        before, behind = self._before, self._behind
+        if not before or not self._joins(self._session_id):
+            return at
+        start, tail = len(before), len(behind)
+        for end in range(at, len(lines)):
+            line = lines[end]
+            if not (line.startswith(before) and line.endswith(behind)):
+                return end
+            if not _INSIDE.fullmatch(line, start, len(line) - tail):
+                return end
+        return len(lines)
+
+    def _joined(self, lines: list[bytes]) -> Iterator[tuple[Message | None, bytes]]:
+        whole = b"".join(lines)
+        message = parse(whole.replace(self._behind + self._before, b""))
+        if message is not None:
+            yield message, whole
+        else:  # not UTF-8
+            yield from ((parse(line), line) for line in lines)
+
+    def _remember(self, message: Message, line: bytes, following: bytes) -> None:
+        """Cut *line* around its text, if *following* may be like it and nothing else than the text can be meant."""
+        found = _TEXT.search(line)
+        if found is None or not following.startswith(line[: found.start(1)]):
+            return
+        before, behind = line[: found.start(1)], line[found.end(1) :]
+        params = message["params"]
+        content = {"type": "text", "text": _PROBE}
+        expected = {**message, "params": {**params, "update": {**params["update"], "content": content}}}
+        if parse(before + _PROBE.encode() + behind) == expected:
+            self._before, self._behind, self._session_id = before, behind, params["sessionId"]
+
+
+def _is_chunk(message: Message) -> bool:
+    """Whether it is a chunk of text and no more: one with annotations stands for itself."""
+    try:
+        if message["method"] != "session/update" or "id" in message:
+            return False
+        params = message["params"]
+        update, content = params["update"], params["update"]["content"]
+        is_text = content.keys() == {"type", "text"} and content["type"] == "text" and type(content["text"]) is str
+        is_plain = params.keys() == {"sessionId", "update"} and update.keys() <= _OF_A_CHUNK
+        return is_text and is_plain and update["sessionUpdate"] in _CHUNKS and type(params["sessionId"]) is str
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def parse(line: bytes) -> Message | None:

@@ -201,8 +201,8 @@ class SessionMethods:
                 if not is_ours:
                     raise
                 yield Say(f"the agent did not close {session_id}: {refused}")
+        _forget(core, session_id)  # first: what the agent says from now on is not shown, because nobody records it
         outcome: Outcome = yield Do(lambda sessions: sessions.finish(session_id))
-        _forget(core, session_id)
         if outcome.status == "failed":
             yield Say(f"session {session_id} is not saved: {outcome.problem}. Its spool is kept.")
             return {"_meta": {"asnap": {"saved": False, "problem": outcome.problem}}}
@@ -216,8 +216,10 @@ class SessionMethods:
         if session_id in core.open and session_id not in core.lost and core.can("close"):
             with suppress(AgentRefused):  # some agents do not delete what is open
                 yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
+        if session_id in core.open:
+            _forget(core, session_id)
         trashed = yield Do(lambda sessions: deleted(sessions, session_id, names))
-        _forget(core, session_id)
+        core.closed.add(session_id)
         if trashed is not None:
             yield Do(lambda _sessions: self._on_deleted(trashed))
         for name in names if core.can("delete") else ():

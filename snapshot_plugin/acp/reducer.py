@@ -47,51 +47,10 @@ from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = ["AcpReducer", "joined", "reduce_events", "reduce_spool"]
+__all__ = ["AcpReducer", "reduce_events", "reduce_spool"]
 
 _OF_A_TERMINAL = ("command", "args", "cwd", "output", "truncated", "exitStatus", "exitCode", "signal")
 """What is kept of a terminal; its environment is not."""
-
-
-_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
-_TEXT = frozenset({"type", "text"})
-
-
-def joined(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """*events* with runs of text chunks as one chunk each; the snapshot after them is the same."""
-    found: list[dict[str, Any]] = []
-    texts: list[str] = []
-    before: Any = None
-    for event in events:
-        update = event.get("update")
-        kind = _joinable(update) if len(event) == 1 else None
-        if kind is not None and kind == before:
-            texts.append(update["content"]["text"])  # type: ignore[index]  # it is a chunk
-            continue
-        _close(found, texts)
-        before = kind
-        found.append(event)
-        texts = [update["content"]["text"]] if kind is not None else []  # type: ignore[index]  # as above
-    _close(found, texts)
-    return found
-
-
-def _close(found: list[dict[str, Any]], texts: list[str]) -> None:
-    if len(texts) > 1:
-        content = {"type": "text", "text": "".join(texts)}
-        found[-1] = {"update": {**found[-1]["update"], "content": content}}
-
-
-def _joinable(update: Any) -> tuple[str, Any] | None:
-    """What two chunks of text must have in common to be one: kind and message; None for anything else."""
-    try:
-        kind, content = update["sessionUpdate"], update["content"]
-        if kind in _CHUNKS and content.keys() == _TEXT and content["type"] == "text":
-            is_whole = len(update) == 2 + ("messageId" in update) and type(content["text"]) is str
-            return (kind, update.get("messageId")) if is_whole else None
-    except (AttributeError, KeyError, TypeError):
-        pass
-    return None
 
 
 class AcpReducer:
@@ -108,6 +67,8 @@ class AcpReducer:
         self._asked: dict[str, str] = {}
         self.running = False
         """Whether a prompt waits for its answer."""
+        self.is_long = False
+        """Whether a part of a long message was finished since the last snapshot."""
         if isinstance(unfinished, dict) and unfinished.get("messages") == len(base.messages):
             self._reopen(unfinished)
 
@@ -121,6 +82,7 @@ class AcpReducer:
 
     def snapshot(self, now: datetime) -> SessionSnapshot:
         """The session as it is now."""
+        self.is_long = False
         messages = self._transcript.messages()
         snapshot = self._base.evolve(messages=messages, updated_at=now)
         unfinished = self._unfinished()
@@ -197,11 +159,20 @@ class AcpReducer:
         kind = update.get("sessionUpdate") if isinstance(update, dict) else None
         if kind == "agent_message_chunk":
             self._echoed = None
-            self._transcript.draft("assistant").chunk("text", update.get("content"), update.get("messageId"))
+            self._agent_chunk("text", update)
         elif kind == "agent_thought_chunk":
-            self._transcript.draft("assistant").chunk("thought", update.get("content"), update.get("messageId"))
+            self._agent_chunk("thought", update)
         elif isinstance(update, dict) and kind != "notice":  # notices are for the moment and not to be replayed
             self._other_update(kind, plain(update))
+
+    def _agent_chunk(self, kind: str, update: dict[str, Any]) -> None:
+        """A message is stored whole, so a very long one is recorded in parts, each a message of its own."""
+        draft = self._transcript.draft("assistant")
+        if draft.is_long:
+            self._transcript.finish()
+            self.is_long = True
+            draft = self._transcript.draft("assistant")
+        draft.chunk(kind, update.get("content"), update.get("messageId"))
 
     def _other_update(self, kind: Any, update: dict[str, Any]) -> None:
         if kind == "user_message_chunk":

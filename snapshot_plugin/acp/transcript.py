@@ -26,6 +26,7 @@ _NOT_THE_AGENTS = frozenset(
 """Names an update may not set: who the call is, our names for fields, and what we add to it."""
 _OUR_KINDS = frozenset({"thought", "tool_call", "acp_update", "acp_content"})
 _JOIN_AT = 1024
+_PART = 1 << 20
 _DEPTH = 100
 
 
@@ -57,9 +58,11 @@ class _Stream:
         self.kind = kind
         self._joined: list[str] = [text]
         self._pieces: list[str] = []
+        self.length = len(text)
 
     def add(self, text: str) -> None:
         self._pieces.append(text)
+        self.length += len(text)
         if len(self._pieces) == _JOIN_AT:
             self._joined.append("".join(self._pieces))
             self._pieces.clear()
@@ -92,6 +95,12 @@ class Draft:
             kind = "thought" if isinstance(last, ThoughtBlock) else "text"
             draft._blocks[-1] = _Stream(kind, last.text)
         return draft
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it ends in so much streamed text that what follows should be another message."""
+        last = self._blocks[-1] if self._blocks else None
+        return isinstance(last, _Stream) and last.length >= _PART
 
     def chunk(self, kind: str, content: Any, message_id: Any) -> None:
         """Take in a piece of text or thought; neighbours of one kind and one message are one block."""

@@ -10,7 +10,17 @@ from typing import Any, Literal
 
 from snapshot_plugin.errors import SnapshotCorrupted
 
-__all__ = ["Effort", "accelerated", "deflate", "inflate", "inflate_start", "stored", "stored_size", "stream_length"]
+__all__ = [
+    "Effort",
+    "accelerated",
+    "deflate",
+    "inflate",
+    "inflate_start",
+    "quick_zlib",
+    "stored",
+    "stored_size",
+    "stream_length",
+]
 
 Effort = Literal["hot", "best"]
 _RAW = -15
@@ -47,6 +57,11 @@ def deflate(data: bytes, effort: Effort = "hot") -> bytes:
     else:
         packer = _library().compressobj(2 if accelerated() else 1, zlib.DEFLATED, _RAW)
     return bytes(packer.compress(data) + packer.flush())
+
+
+def quick_zlib(data: bytes) -> bytes:
+    """*data* as a zlib stream, made at the fastest level."""
+    return bytes(_library().compress(data, 1))
 
 
 def stored(data: bytes) -> bytes:

@@ -150,6 +150,10 @@ class Reducer(Protocol):
     def running(self) -> bool:
         """Whether a turn is under way."""
 
+    @property
+    def is_long(self) -> bool:
+        """Whether so much was added since the last `snapshot` that one should be saved soon, also in mid-turn."""
+
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
 

@@ -181,6 +181,8 @@ class LiveSession:
             if self._reducer is not None:
                 for event in batch:
                     self._reducer.apply(event)
+                if self._reducer.is_long:
+                    self.checkpoint()
         if durable:
             return self._made_durable(is_spooled=is_spooled)
         if is_spooled:

@@ -11,7 +11,7 @@
 `repair`                   an interrupted session made fit to resume; the stored one is not changed
 `redact`                   removing secrets; `secret_shapes`, `secret_tokens`, `secret_names`: finding them
 `withheld`, `tool_calls`   credentials that are never stored; tool calls of other libraries
-`searchable`, `topics`     text to search; words that stand out; `suggest`: tags; `statistics`: counts
+`topics`                   words that stand out; `suggest`: tags; `statistics`: counts
 =========================  =================================================================================
 
 Promises: a value never changes, compares by content, and survives a round trip through JSON. Names are imported on

@@ -7,9 +7,9 @@ on. A block of a kind we do not know is an `UnknownBlock` and is written back ex
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Tag, TypeAdapter, ValidationError, WrapValidator
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError, WrapValidator
 from pydantic import ValidatorFunctionWrapHandler as Reader
 from pydantic.alias_generators import to_camel
 from pydantic.config import ConfigDict
@@ -133,7 +133,7 @@ _KNOWN = frozenset({"text", "thought", "image", "audio", "resource", "resource_l
 
 def _kind(block: Any) -> str:
     kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-    return kind if isinstance(kind, str) and kind in _KNOWN else "unknown"
+    return "known" if isinstance(kind, str) and kind in _KNOWN else "unknown"
 
 
 def _or_verbatim(block: Any, read: Reader) -> Any:
@@ -147,26 +147,33 @@ def _or_verbatim(block: Any, read: Reader) -> Any:
         raise
 
 
+_Known = TextBlock | ThoughtBlock | ImageBlock | AudioBlock | ResourceBlock | ResourceLinkBlock | ToolCallBlock
 Block = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[ThoughtBlock, Tag("thought")]
-    | Annotated[ImageBlock, Tag("image")]
-    | Annotated[AudioBlock, Tag("audio")]
-    | Annotated[ResourceBlock, Tag("resource")]
-    | Annotated[ResourceLinkBlock, Tag("resource_link")]
-    | Annotated[ToolCallBlock, Tag("tool_call")]
-    | Annotated[UnknownBlock, Tag("unknown")],
+    Annotated[_Known, Field(discriminator="type"), Tag("known")] | Annotated[UnknownBlock, Tag("unknown")],
     Discriminator(_kind),
     WrapValidator(_or_verbatim),
 ]
 
 
-def _several(content: Any) -> Any:
-    return ({"type": "text", "text": content},) if isinstance(content, str) else content
+def _several(content: Any, read: Reader) -> Any:
+    """Blocks of known kinds are read at once; only if one does not fit is each looked at by itself."""
+    content = ({"type": "text", "text": content},) if isinstance(content, str) else content
+    try:
+        return read(content)
+    except ValidationError:
+        return _any_blocks().validate_python(content)
 
 
-Blocks = Annotated[tuple[Block, ...], BeforeValidator(_several)]
+if TYPE_CHECKING:
+    Blocks = tuple[Block, ...]
+else:
+    Blocks = Annotated[tuple[Annotated[_Known, Field(discriminator="type")], ...], WrapValidator(_several)]
 """Blocks in order; plain text is taken as one text block."""
+
+
+@cache
+def _any_blocks() -> TypeAdapter[tuple[Block, ...]]:
+    return TypeAdapter(tuple[Block, ...])
 
 
 @cache

@@ -91,7 +91,10 @@ def _freeze(value: Any, path: str) -> Any:
         return value
     if isinstance(value, dict):
         return FrozenDict(
-            {_key(k, path): v if type(v) in _SAFE else _freeze(v, f"{path}.{k}") for k, v in value.items()}
+            {
+                (k if type(k) is str else _key(k, path)): v if type(v) in _SAFE else _freeze(v, f"{path}.{k}")
+                for k, v in value.items()
+            }
         )
     if isinstance(value, list | tuple):
         return FrozenList([v if type(v) in _SAFE else _freeze(v, f"{path}[{i}]") for i, v in enumerate(value)])

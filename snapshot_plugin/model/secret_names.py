@@ -10,6 +10,8 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Final, NamedTuple
 
 from snapshot_plugin.model.secret_rule import Found, Rule
@@ -19,64 +21,70 @@ __all__ = ["NAME_RULES", "assigned_kind", "may_assign"]
 
 def assigned_kind(name: str, value: str) -> str | None:
     """The kind of secret that *value* is because of its *name*, as ``password`` or ``dbPassword``; else None."""
-    folded = name.lower()
-    for known, pattern in _AT_END:
-        match = pattern.search(folded)
-        if match and _is_one_word(value) and (known.any_literal or _is_key(value, folded[: match.start()])):
-            return known.kind
-    return None
+    known = _known(name[-_LONGEST_NAME:])
+    if known is None or not 0 < len(value) <= _LONGEST or _SPACE.search(value):
+        return None
+    if not _is_literal(value, value.lower(), 0, len(value)):
+        return None
+    return known.kind if known.any_literal or _is_key(value, known.before) else None
 
 
 def may_assign(name: str) -> bool:
     """Return False only if `assigned_kind` finds no value of that *name* secret."""
-    folded = name.lower()
-    return any(pattern.search(folded) for _, pattern in _AT_END)
-
-
-def _is_one_word(value: str) -> bool:
-    return 0 < len(value) <= _LONGEST and not re.search(r"\s", value) and _is_literal(value)
+    return _known(name[-_LONGEST_NAME:]) is not None
 
 
 # Which values can be secrets --------------------------------------------------------------------------------------
 
 _LONGEST: Final = 256
-_STAND_IN: Final = re.compile(
-    r"\[redacted:[a-z-]+\]"  # what we wrote ourselves
-    r"|\$\w+|.*\$[{(].*|\{.*\}|<.*>|%\w|%\(\w+\)\w|%\w+%"  # variables and templates
-    r"|[*xX.•:$_-]+|(?i:(?:my|your)[_-].*|example|sample|redacted|hidden|masked|pass(?:word|wd|phrase)?|secret"
-    r"|string|str|text|none|null|nil|true|false|undefined|required|optional)",
-    re.DOTALL,
+_SHORTEST_KEY: Final = 12
+_SPACE: Final = re.compile(r"\s")
+_STAND_IN: Final = (  # in lower case, as all patterns here that are not compiled by themselves
+    r"[*x.•:$_-]++|\$\w++|%\w|%\w++%"
+    r"|(?:pass(?:word|wd|phrase)?|secret|string|str|text|example|sample|redacted|hidden|masked"
+    r"|none|null|nil|true|false|undefined|required|optional)"
 )
-_REFERENCE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z]+(?:_[A-Za-z]+)+")
+_REFERENCE: Final = r"[a-z_]\w*+(?:\.[a-z_]\w*+)++|[a-z]++(?:_[a-z]++)++"
+_TEMPLATE: Final = r"\[redacted:[a-z-]+\]|\{.*\}|<.*>|%\(\w+\)\w|.*\$[{(].*|(?:my|your)[_-].*"
+_NO_LITERAL: Final = re.compile(f"{_STAND_IN}|{_TEMPLATE}", re.DOTALL)
 _LABEL: Final = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]*[?!.:…]*")
-_PIECES: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
-_KEY: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[\w.~+/=%@!&-]{12,}")
+_KEY: Final = re.compile(
+    r"(?=[^0-9]*+[0-9])(?=[^A-Za-z]*+[A-Za-z])(?!/|\./|https?:|[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\Z)"
+    r"[\w.~+/=%@!&-]{12,}+"
+)
 _CURSORS: Final = ("page", "next", "continuation", "cancel", "cancellation", "sync", "cursor")
+_LOWER, _UPPER, _DIGIT = 1, 2, 16
+_CLASSES: Final = bytes(
+    _LOWER * (char in ascii_lowercase) | _UPPER * (char in ascii_uppercase) | _DIGIT * (char in digits)
+    for char in map(chr, range(256))
+)
 _RANDOM_PIECE: Final = 3.4
 """Random letters and digits change their class after about two characters, words and numbers after more."""
 
 
-def _is_literal(value: str) -> bool:
+def _is_literal(text: str, folded: str, start: int, end: int) -> bool:
     """Whether a value without spaces can be a password itself: no label, and no stand-in for one."""
-    return not _STAND_IN.fullmatch(value) and not _LABEL.fullmatch(value)
+    return not _NO_LITERAL.fullmatch(folded, start, end) and not _is_label(text, start, end)
 
 
-def _is_bare_literal(value: str, after: str) -> bool:
-    """Without quotes, code looks much the same: ``connect(password=password)``, ``password=self.password``."""
-    in_a_call = after in (",", ")")
-    return _is_literal(value) and not _REFERENCE.fullmatch(value) and not (in_a_call and value.isidentifier())
+def _is_label(text: str, start: int, end: int) -> bool:
+    return not "a" <= text[start] <= "z" and bool(_LABEL.fullmatch(text, start, end))
 
 
 def _is_key(value: str, before: str) -> bool:
-    """Whether this can be a token or a key: random, and no page cursor."""
-    if before.rstrip("_-").endswith(_CURSORS) or value.startswith(("/", "./", "http:", "https:")):
-        return False
-    return bool(_KEY.fullmatch(value)) and not _REFERENCE.fullmatch(value) and _is_random(value)
+    """Whether this can be a token or a key: random, no reference, and no page cursor."""
+    return bool(_KEY.fullmatch(value)) and _is_random(value) and not before.rstrip("_-").endswith(_CURSORS)
 
 
 def _is_random(value: str) -> bool:
-    pieces = _PIECES.findall(value)
-    return sum(map(len, pieces)) <= _RANDOM_PIECE * len(pieces)
+    """Whether its pieces are short: words (``abc``, ``Abc``, ``ABC``) and numbers.
+
+    A large integer holds one byte per character, so that a few operations compare each with the one before.
+    """
+    classes = int.from_bytes(value.encode("ascii", "replace").translate(_CLASSES), "big")
+    starts = classes & ~(classes >> 8)
+    capitals = starts & (starts >> 9)  # a lower-case piece behind one upper-case letter is one piece with it
+    return classes.bit_count() <= _RANDOM_PIECE * (starts.bit_count() - capitals.bit_count())
 
 
 # Names ------------------------------------------------------------------------------------------------------------
@@ -90,8 +98,11 @@ class _Name(NamedTuple):
     kind: str
     any_literal: bool = False
     """Whether a value need not look random."""
+    before: str = ""
+    """What stands before it in a longer name."""
 
 
+_LONGEST_NAME: Final = 64
 _BEFORE_KEY: Final = "|".join(
     f"(?<={word}[_-]key)|(?<={word}key)"
     for word in ("api", "access", "account", "auth", "encryption", "signing", "secret")
@@ -99,7 +110,7 @@ _BEFORE_KEY: Final = "|".join(
 _NAMES: Final = (
     _Name("passw", "passw(?:or)?d", "password", any_literal=True),
     _Name("passphrase", "passphrase", "password", any_literal=True),
-    _Name("pwd", "pwd", "password", any_literal=True),
+    _Name("pwd", r"pwd(?![\\\"' \t:=>]{1,12}/)", "password", any_literal=True),
     _Name("secret", r"secret(?:(?<=client[_-]secret)|(?<=clientsecret))", "secret", any_literal=True),
     _Name("secret", r"secret[_-]?access[_-]?key", "secret", any_literal=True),
     _Name("secret", "secret", "secret"),
@@ -107,47 +118,64 @@ _NAMES: Final = (
     _Name("_pat", "_pat", "token"),
     _Name("key", f"key(?:{_BEFORE_KEY})", "api-key"),
 )
-_VALUE: Final = (
-    # Each form always matches once it has begun, so the search never begins again inside of a value.
-    r"(?:=(?P<bare>(?!=)[^\s\"'&;,()\[\]{}<>\\|`]{4,}+)"
-    r"|\\{0,4}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
-    r"(?:(?P<quote>\\{0,4}[\"'])(?P<quoted>(?:(?!(?P=quote))\S)++)(?P<closed>(?P=quote))?"
-    r"|(?P<line>[^\s\"'`(){}\[\]<>$,;|\\]{4,}+)))"
-)
-_AFTER: Final = {"bare": " \t\r\n\"'&;,)\\|`", "line": "\"'\r\n\\"}
-_GROUPS: Final = {"closed": "quoted"}
 _AT_END: Final = tuple((name, re.compile(rf"{name.pattern}\Z")) for name in _NAMES)
+
+
+@lru_cache(maxsize=4096)
+def _known(name: str) -> _Name | None:
+    """The known name that *name* ends with, if there is one."""
+    folded = name.lower()
+    matches = ((known, pattern.search(folded)) for known, pattern in _AT_END)
+    return next((known._replace(before=folded[: match.start()]) for known, match in matches if match), None)
+
+
+# The patterns run on lower case and decide as much as they can, as Python code is slower. An unnamed group at the
+# end marks what is no value. Each form always matches once it has begun: no search begins again inside of a value.
+
+
+def _unquoted(form: str, chars: str, after: str, no_value: str) -> str:
+    """A value of *chars* before one of *after*. Code looks much the same: ``password=self.password``."""
+    no_value = rf"(?:{_STAND_IN}|{_REFERENCE}|{no_value})(?!{chars})|(?:my|your)[_-]{chars}*+"
+    return rf"(?:{no_value})()|(?P<{form}>{chars}{{4,}}+)(?:(?=[{after}]|\Z)|())"
+
+
+_BARE: Final = _unquoted("bare", r"[^\s\"'&;,()\[\]{}<>\\|`]", r" \t\r\n\"'&;,)\\|`", r"[^\W\d]\w*+(?=[,)])")
+_LINE: Final = _unquoted("line", r"[^\s\"'`(){}\[\]<>$,;|\\]", r"\"'\r\n\\", r"[^\W\d_]++")
+_QUOTED: Final = r"(?P<quote>\\{0,4}[\"'])(?P<quoted>(?:(?!(?P=quote))\S)++)(?:(?=(?P=quote))|())"
+_VALUE: Final = rf"(?:=(?!=)(?:{_BARE})|\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ \t]{{0,4}}(?:{_QUOTED}|{_LINE}))"
 
 
 def _assigned(name: _Name) -> Rule:
     pattern = re.compile(name.pattern + _VALUE)
+    shortest = 1 if name.any_literal else _SHORTEST_KEY
 
     def find(text: str, folded: str) -> Iterator[Found]:
         for match in pattern.finditer(folded):
-            form = match.lastgroup or ""  # an open quote ends with "quoted", and is no value
-            start, end = match.span(_GROUPS.get(form, form))
-            if form != "quoted" and end - start <= _LONGEST and _is_assigned(name, form, text[start:end], match):
+            form = match.lastgroup
+            if form is None:
+                continue
+            start, end = match.span(form)
+            if not shortest <= end - start <= _LONGEST:
+                continue
+            if form == "quoted" and _NO_LITERAL.fullmatch(folded, start, end):
+                continue
+            if name.any_literal:
+                if not _is_label(text, start, end):
+                    yield start, end, name.kind
+            elif _is_key(text[start:end], folded[max(0, match.start() - 16) : match.start()]):
                 yield start, end, name.kind
 
     return Rule((name.start,), find)
 
 
-def _is_assigned(name: _Name, form: str, value: str, match: re.Match[str]) -> bool:
-    if form != "closed":
-        after = match.string[match.end() : match.end() + 1]
-        if after not in _AFTER[form] or not _is_bare_literal(value, after):
-            return False
-    elif not _is_literal(value):
-        return False
-    if not name.any_literal:
-        return _is_key(value, match.string[max(0, match.start() - 16) : match.start()])
-    return not (form == "line" and value.isalpha()) and not (name.start == "pwd" and value.startswith("/"))
-
-
 # Further forms ----------------------------------------------------------------------------------------------------
 
 
-def _rule(kind: str, starts: str, pattern: str, is_secret: Callable[[str], bool], *, after: str = "") -> Rule:
+_IsSecret = Callable[[str, str, int, int], bool]
+"""Called with the text, the same in lower case, and where the value starts and ends."""
+
+
+def _rule(kind: str, starts: str, pattern: str, is_secret: _IsSecret, *, after: str = "") -> Rule:
     """A pattern over folded text, whose group ``secret`` passes *is_secret*; *after* stands shortly before it."""
     compiled = re.compile(pattern)
 
@@ -157,10 +185,14 @@ def _rule(kind: str, starts: str, pattern: str, is_secret: Callable[[str], bool]
             if after and folded.rfind(after, max(0, at - _NEAR), at) < 0:
                 continue
             start, end = match.span("secret")
-            if is_secret(text[start:end]):
+            if is_secret(text, folded, start, end):
                 yield start, end, kind
 
     return Rule(tuple(starts.split()), find)
+
+
+def _of_value(is_secret: Callable[[str], bool]) -> _IsSecret:
+    return lambda text, _folded, start, end: is_secret(text[start:end])
 
 
 _NEAR: Final = 100
@@ -200,9 +232,9 @@ NAME_RULES: Final = (
     Rule(("authorization",), _find_authorization),
     _rule("url-password", "://", _USERINFO, _is_literal),
     *map(_assigned, _NAMES),
-    _rule("password", "login", _NETRC, lambda value: not value.isalpha(), after="machine "),
+    _rule("password", "login", _NETRC, _of_value(lambda value: not value.isalpha()), after="machine "),
     _rule("password", "-u -user", _CURL, _is_literal, after="curl"),
     _rule("password", "sshpass", _SSHPASS, _is_literal),
-    _rule("docker-auth", '"auth"', _DOCKER, _is_basic),
-    _rule("cookie", "id= .sid=", _COOKIE, _is_random, after="cookie"),
+    _rule("docker-auth", '"auth"', _DOCKER, _of_value(_is_basic)),
+    _rule("cookie", "id= .sid=", _COOKIE, _of_value(_is_random), after="cookie"),
 )

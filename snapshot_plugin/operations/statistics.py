@@ -88,11 +88,9 @@ async def _indexed(
     work: Work, store: SnapshotStore
 ) -> tuple[Sequence[SnapshotMeta], Mapping[str, Facts], tuple[str, ...]]:
     """What the store lists, what is known of each session beyond that, and which cannot be read."""
-    from snapshot_plugin.search.content import all_facts
-
     async with search_index(work, store) as index:
         metas = await index.listed()
-        facts, unreadable = await index.ask(all_facts, metas, progress=functools.partial(work.progress, "indexing"))
+        facts, unreadable = await index.facts(metas, functools.partial(work.progress, "indexing"))
         return metas, facts, unreadable
 
 

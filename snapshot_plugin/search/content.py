@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import takewhile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 
-from snapshot_plugin.model.searchable import Passage, passages
+from snapshot_plugin.codec.document import message_line, parsed
+from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.model.topics import keywords
+from snapshot_plugin.search.database import transaction
 from snapshot_plugin.search.facts import Facts, facts_of, pack, unpack
+from snapshot_plugin.search.passages import about, passages
 from snapshot_plugin.search.query import indexable, marked_words
 from snapshot_plugin.search.rows import CHUNK, Text, packed, rows_of, texts_of
 
@@ -20,7 +26,23 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Entry", "all_facts", "drop", "put", "read_entry", "texts_in"]
+__all__ = ["Entry", "Indexed", "all_facts", "drop", "indexed", "put", "read_entry", "texts_in"]
+
+_marked = lru_cache(maxsize=4096)(marked_words)
+_BEGIN = """
+INSERT INTO session (session_id, seq, root, changed, facts, lines, digest) VALUES (?, 0, '', 0, '', 0, '')
+ON CONFLICT DO NOTHING
+"""
+_UPDATE = """
+UPDATE session SET seq = ?, root = ?, changed = ?, facts = ?, lines = ?, digest = ?, topics = NULL WHERE key = ?
+"""
+
+
+class Indexed(NamedTuple):
+    """How many messages of a session the index has, and the digest of their lines."""
+
+    messages: int = 0
+    digest: bytes = b""
 
 
 class Entry(NamedTuple):
@@ -28,90 +50,134 @@ class Entry(NamedTuple):
 
     meta: SnapshotMeta
     texts: Sequence[Text]
-    facts: str
-    size: int
+    """But for the messages that the index has already, which stand behind the first text."""
+    kept: Indexed
+    now: Indexed
+    history: Sequence[SnapshotMeta] = ()
+    lines: Sequence[bytes] = ()
+
+    @property
+    def size(self) -> int:
+        """How many characters are to be written."""
+        return sum(len(text.body) for text in self.texts)
 
 
-async def read_entry(store: SnapshotStore, meta: SnapshotMeta) -> Entry:
-    """Read a session as the index wants it; raises what the store raises."""
-    snapshot = (await store.read(meta.session_id)).snapshot
+async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: Indexed) -> Entry:
+    """Read a session as the index, which has *before* of it, wants it; raises what the store raises."""
+    session, lines = await _lines(store, meta.session_id)
     history = await store.history(meta.session_id)
-    return await anyio.to_thread.run_sync(_entry, meta, snapshot, history)
+    return await anyio.to_thread.run_sync(_entry, meta, session, lines, history, before)
 
 
-def _entry(meta: SnapshotMeta, snapshot: SessionSnapshot, history: Sequence[SnapshotMeta]) -> Entry:
-    found = list(passages(snapshot))
-    texts = _texts(snapshot, found)
-    return Entry(meta, texts, pack(facts_of(snapshot, history, found)), sum(len(text.body) for text in texts))
+async def _lines(store: SnapshotStore, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
+    """A session without its messages, and those as lines; a store that has no lines is read as a whole."""
+    if hasattr(store, "lines"):
+        found: tuple[SessionSnapshot, Sequence[bytes]] = await store.lines(session_id)
+        return found
+    snapshot = await store.load(session_id)
+    return snapshot, [message_line(message) for message in snapshot.messages]
+
+
+def _entry(
+    meta: SnapshotMeta,
+    session: SessionSnapshot,
+    lines: Sequence[bytes],
+    history: Sequence[SnapshotMeta],
+    before: Indexed,
+) -> Entry:
+    kept = before if before.digest == _digest(lines[: before.messages]) else Indexed()
+    try:
+        texts = [about(session), *passages([parsed(line)["message"] for line in lines[kept.messages :]])]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SnapshotCorrupted("a stored message cannot be read", session_id=meta.session_id) from error
+    now = Indexed(len(lines), _digest(lines))
+    return Entry(meta, [_indexable(text) for text in texts], kept, now, history, lines)
+
+
+def _digest(lines: Sequence[bytes]) -> bytes:
+    return hashlib.sha256(b"\n".join(lines)).digest()
 
 
 def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
     """What is indexed of a snapshot: first what is about the session itself, then each message."""
-    return _texts(snapshot, passages(snapshot))
+    found = [about(snapshot), *passages([message.raw() for message in snapshot.messages])]
+    return [_indexable(text) for text in found]
 
 
-def _texts(snapshot: SessionSnapshot, found: Iterable[Passage]) -> Sequence[Text]:
-    times = [None, *(_seconds(message.timestamp) for message in snapshot.messages)]
-    return [
-        Text(indexable(passage.body), indexable(passage.tools), passage.role, at)
-        for passage, at in zip(found, times, strict=True)
-    ]
+def _indexable(text: Text) -> Text:
+    return text._replace(body=indexable(text.body), tools=indexable(text.tools))
 
 
-def _seconds(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp())
+def indexed(connection: sqlite3.Connection, session_id: str) -> Indexed:
+    """What the index has of a session."""
+    select = "SELECT lines, digest FROM session WHERE session_id = ?"
+    return Indexed(*(connection.execute(select, (session_id,)).fetchone() or ()))
 
 
 def all_facts(connection: sqlite3.Connection) -> Mapping[str, Facts]:
-    """The facts of every session in the index."""
-    found = connection.execute("SELECT session_id, facts FROM session")
-    return {session_id: unpack(facts) for session_id, facts in found}
+    """The facts of every session in the index. Topics that are not known yet are worked out, and kept."""
+    found = connection.execute("SELECT key, session_id, facts, topics FROM session").fetchall()
+    new = {key: json.dumps(_topics(connection, key)) for key, _, _, topics in found if topics is None}
+    if new:
+        with transaction(connection):
+            update = "UPDATE session SET topics = ? WHERE key = ?"
+            connection.executemany(update, [(topics, key) for key, topics in new.items()])
+    return {
+        session_id: unpack(facts)._replace(topics=tuple(json.loads(topics or new[key])))
+        for key, session_id, facts, topics in found
+    }
 
 
-def put(connection: sqlite3.Connection, entry: Entry) -> None:
-    """Make the index say what the session says now. Only what stands behind the first difference is written."""
-    meta = entry.meta
-    head = (meta.seq, meta.root, int(meta.changed_at.timestamp()), entry.facts)
-    known = connection.execute("SELECT key FROM session WHERE session_id = ?", (meta.session_id,)).fetchone()
-    if known is None:
-        insert = "INSERT INTO session (session_id, seq, root, changed, facts) VALUES (?, ?, ?, ?, ?)"
-        key = int(connection.execute(insert, (meta.session_id, *head)).lastrowid or 0)
-    else:
-        key = known[0]
-        update = "UPDATE session SET seq = ?, root = ?, changed = ?, facts = ? WHERE key = ?"
-        connection.execute(update, (*head, key))
-    _replace(connection, key, entry.texts)
+def _topics(connection: sqlite3.Connection, key: int) -> list[str]:
+    texts = enumerate(texts_of(connection, key))
+    return keywords(text.body.replace("\u200b", "") for number, text in texts if text.role == "user" or not number)
+
+
+def put(connection: sqlite3.Connection, entry: Entry) -> bool:
+    """Make the index say what the session says now. Only texts that differ are written.
+
+    False if the index has something else of the session than what the entry was read for: another process was
+    faster. Then nothing was written, and the session has to be read again.
+    """
+    session_id = entry.meta.session_id
+    if entry.kept.messages and indexed(connection, session_id) != entry.kept:
+        return False
+    connection.execute(_BEGIN, (session_id,))
+    ((key,),) = connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,))
+    there = list(texts_of(connection, key))
+    texts = [entry.texts[0], *there[1 : entry.kept.messages + 1], *entry.texts[1:]]
+    facts = pack(facts_of(entry.history, entry.lines, [text.at for text in texts[1:]]))
+    changed = int(entry.meta.changed_at.timestamp())
+    connection.execute(_UPDATE, (entry.meta.seq, entry.meta.root, changed, facts, *entry.now, key))
+    _replace(connection, key, there, texts)
+    return True
 
 
 def drop(connection: sqlite3.Connection, session_id: str) -> None:
     """Take a session out of the index."""
     for (key,) in connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,)).fetchall():
-        _replace(connection, key, ())
+        _replace(connection, key, list(texts_of(connection, key)), ())
         connection.execute("DELETE FROM session WHERE key = ?", (key,))
 
 
-def _replace(connection: sqlite3.Connection, key: int, texts: Sequence[Text]) -> None:
-    there = list(texts_of(connection, key))
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(there, texts, strict=False)))
-    first, last = rows_of(key)
+def _replace(connection: sqlite3.Connection, key: int, there: Sequence[Text], texts: Sequence[Text]) -> None:
+    """Make the rows of a session *texts*, where they were *there*."""
+    first, _ = rows_of(key)
+    changed = [n for n, (old, new) in enumerate(zip_longest(there, texts)) if old != new]
     forget = "INSERT INTO message (message, rowid, words) VALUES ('delete', ?, ?)"
-    connection.executemany(forget, _numbered(there, first, same))
-    connection.execute("DELETE FROM said WHERE row BETWEEN ? AND ?", (first + same, last))
+    connection.executemany(forget, _numbered(there, first, changed))
+    connection.executemany("DELETE FROM said WHERE row = ?", [(first + n,) for n in changed if n < len(there)])
     learn = "INSERT INTO message (rowid, words) VALUES (?, ?)"
-    connection.executemany(learn, _numbered(texts, first, same))
-    times = [(first + n, text.at) for n, text in enumerate(texts[same:], same) if text.at is not None]
+    connection.executemany(learn, _numbered(texts, first, changed))
+    times = [(first + n, texts[n].at) for n in changed if n < len(texts) and texts[n].at is not None]
     connection.executemany("INSERT INTO said (row, at) VALUES (?, ?)", times)
-    _replace_chunks(connection, rows_of(key), texts, same - same % CHUNK)
+    for start in dict.fromkeys(n - n % CHUNK for n in changed):
+        connection.execute("DELETE FROM chunk WHERE row = ?", (first + start,))
+        if chunk := texts[start : start + CHUNK]:
+            connection.execute("INSERT INTO chunk (row, texts) VALUES (?, ?)", (first + start, packed(chunk)))
 
 
-def _numbered(texts: Sequence[Text], first: int, start: int) -> Iterator[tuple[int, str]]:
-    for n, text in enumerate(texts[start:], start):
-        yield first + n, f"{text.body}\n{marked_words(text.tools, text.role)}"
-
-
-def _replace_chunks(
-    connection: sqlite3.Connection, rows: tuple[int, int], texts: Sequence[Text], start: int
-) -> None:
-    connection.execute("DELETE FROM chunk WHERE row BETWEEN ? AND ?", (rows[0] + start, rows[1]))
-    chunks = ((rows[0] + n, packed(texts[n : n + CHUNK])) for n in range(start, len(texts), CHUNK))
-    connection.executemany("INSERT INTO chunk (row, texts) VALUES (?, ?)", chunks)
+def _numbered(texts: Sequence[Text], first: int, which: Sequence[int]) -> Iterator[tuple[int, str]]:
+    for n in which:
+        if n < len(texts):
+            yield first + n, f"{texts[n].body}\n{_marked(texts[n].tools, texts[n].role)}"

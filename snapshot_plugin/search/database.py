@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WORDS", "IndexDatabase", "index_path", "transaction"]
 
 _APPLICATION = 0x61534E50
-_VERSION = 3
+_VERSION = 4
 """Raised when the tables or what is put into them change; an index of another version is made anew."""
 _PATIENCE = 30.0
 WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
@@ -31,12 +31,13 @@ _TABLES = f"""
 CREATE TABLE store (id TEXT NOT NULL);
 CREATE TABLE session (
     key INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL UNIQUE,
-    seq INTEGER NOT NULL, root TEXT NOT NULL, changed INTEGER NOT NULL, facts TEXT NOT NULL
+    seq INTEGER NOT NULL, root TEXT NOT NULL, changed INTEGER NOT NULL, facts TEXT NOT NULL, topics TEXT,
+    lines INTEGER NOT NULL, digest BLOB NOT NULL
 );
 CREATE TABLE listing (mark TEXT NOT NULL, metas BLOB NOT NULL);
 CREATE TABLE chunk (row INTEGER PRIMARY KEY, texts BLOB NOT NULL);
 CREATE TABLE said (row INTEGER PRIMARY KEY, at INTEGER NOT NULL);
-CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '');
+CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '', columnsize = 0);
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.search.content import Entry
+    from snapshot_plugin.search.facts import Facts
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Progress", "SearchIndex", "opened_index"]
@@ -128,6 +129,16 @@ class SearchIndex:
         except sqlite3.DatabaseError as error:
             raise StoreUnavailable(f"sessions cannot be searched: {error}", hint="") from error
 
+    async def facts(
+        self, metas: Sequence[SnapshotMeta], progress: Progress
+    ) -> tuple[Mapping[str, Facts], tuple[str, ...]]:
+        """What statistics need of all sessions, and those that cannot be read."""
+        from snapshot_plugin.search.content import all_facts  # noqa: PLC0415 — searches do without
+
+        answer = await self.ask(all_facts, metas, progress=progress)
+        await anyio.to_thread.run_sync(self._database.keep)
+        return answer
+
     def _give_up_the_file(self) -> None:
         self._database.close()
         self._database = self._in_memory()
@@ -163,27 +174,34 @@ class SearchIndex:
         return tuple(unreadable)
 
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
-        from snapshot_plugin.search.content import read_entry  # noqa: PLC0415 — mostly nothing is stale
-
         batch: list[Entry] = []
+        again: list[SnapshotMeta] = []
         for meta in stale:
             step(meta.title or meta.session_id)
             try:
-                batch.append(await read_entry(self._store, meta))
+                batch.append(await self._read(meta))
             except SnapshotError:
                 unreadable.append(meta.session_id)
             if sum(entry.size for entry in batch) > _BATCH:
-                await anyio.to_thread.run_sync(self._write, batch)
+                again += await anyio.to_thread.run_sync(self._write, batch)
                 batch = []
-        await anyio.to_thread.run_sync(self._write, batch)
+        again += await anyio.to_thread.run_sync(self._write, batch)
+        if again:
+            await self._read_all(again, lambda _name: None, unreadable)
 
-    def _write(self, batch: Sequence[Entry]) -> None:
+    async def _read(self, meta: SnapshotMeta) -> Entry:
+        from snapshot_plugin.search.content import indexed, read_entry  # noqa: PLC0415 — mostly nothing is stale
+
+        before = await anyio.to_thread.run_sync(indexed, self._database.connection, meta.session_id)
+        return await read_entry(self._store, meta, before)
+
+    def _write(self, batch: Sequence[Entry]) -> list[SnapshotMeta]:
+        """Put sessions into the index. Returns those that another process changed there meanwhile."""
         from snapshot_plugin.search.content import put  # noqa: PLC0415 — as above
 
         connection = self._database.connection
         with transaction(connection):
-            for entry in batch:
-                put(connection, entry)
+            return [entry.meta for entry in batch if not put(connection, entry)]
 
     def _drop(self, session_ids: Sequence[str]) -> None:
         from snapshot_plugin.search.content import drop  # noqa: PLC0415 — as above

@@ -177,6 +177,10 @@ class StoreCore:
         """Some messages of a snapshot."""
         return self._views.page(session_id, at, start, count)
 
+    def lines(self, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
+        """The newest snapshot without its messages, and those as stored lines."""
+        return self._views.lines(session_id)
+
     def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
         """One section alone."""
         return self._views.section(session_id, path, at)

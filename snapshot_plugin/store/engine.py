@@ -181,6 +181,10 @@ class LogStore:
         """See `SnapshotStore.page`."""
         return await self._in_turn(session_id, self.core.page, session_id, at, start, count)
 
+    async def lines(self, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
+        """The newest snapshot without its messages, and those as stored lines of JSON, which are not validated."""
+        return await self._in_turn(session_id, self.core.lines, session_id)
+
     async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
         """See `SnapshotStore.section`."""
         return await self._in_turn(session_id, self.core.section, session_id, path, at)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot_plugin.codec.document import StoredDocument, message_of, parsed, path_key, section_paths
+from snapshot_plugin.codec.document import StoredDocument, message_line, message_of, parsed, path_key, section_paths
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
@@ -87,6 +87,15 @@ class Views:
             session_id=session_id, seq=lines.seq, start=first, total=total,
             messages=lines.messages(first, first + count),
         )  # fmt: skip
+
+    def lines(self, session_id: str) -> tuple[SessionSnapshot, list[bytes]]:
+        """The newest snapshot without its messages, and those as stored lines, which are not validated."""
+        document = find(self._log, session_id, self._keys_of(session_id), ahead=False).document
+        if document.version != CURRENT_VERSION:
+            whole = load_document(document.raw(session_id))
+            return whole.evolve(messages=()), [message_line(message) for message in whole.messages]
+        messages, document.messages = document.messages, []
+        return load_document(document.raw(session_id)), messages
 
     def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
         """The value of one section, as plain JSON; None if the snapshot has none there."""

@@ -11,7 +11,7 @@ from snapshot_plugin.acp.hosts.process import AgentProcess, agent_environment
 from snapshot_plugin.errors import AgentUnavailable
 
 
-def test_the_keys_of_a_store_are_not_the_agents_business(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_keys_are_not_in_the_agents_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_PASSPHRASE"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("ASNAP_STORE", "kept")

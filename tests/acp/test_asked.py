@@ -42,7 +42,7 @@ def newest(place: Path, session_id: str) -> tuple[SessionSnapshot, SnapshotMeta]
     return anyio.run(read)
 
 
-def test_a_session_of_the_proxy_is_saved_under_the_tag_in_mid_turn(tmp_path: Path) -> None:
+def test_proxied_session_is_saved_under_the_tag_in_mid_turn(tmp_path: Path) -> None:
     with proxied(tmp_path) as client:
         client.initialize()
         session_id = client.new_session()
@@ -64,7 +64,7 @@ def test_a_session_of_the_proxy_is_saved_under_the_tag_in_mid_turn(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["finished", "killed"])
-def test_a_name_given_from_outside_survives_whatever_happens_next(tmp_path: Path, how: str) -> None:
+def test_name_given_by_another_process_survives_later_saves(tmp_path: Path, how: str) -> None:
     with proxied(tmp_path) as client:
         client.initialize()
         session_id = client.new_session()
@@ -93,7 +93,7 @@ def test_the_agents_title_does_not_replace_a_name_that_people_gave() -> None:
     assert recorded(update("session_info_update", title="Agent's new"), base=unnamed).title == "Agent's new"
 
 
-def test_a_label_that_is_none_changes_nothing() -> None:
+def test_malformed_label_changes_nothing() -> None:
     titled = recorded({"label": {"title": "fix auth"}})
 
     assert recorded({"label": {"title": 5}}, {"label": "x"}, base=titled).title == "fix auth"

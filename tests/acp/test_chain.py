@@ -48,7 +48,7 @@ def test_a_turn_passes_through_and_is_recorded(tmp_path: Path, prefix: str) -> N
         assert "s-1" in str(client.request("session/list", {"cwd": "/"}))
 
 
-def test_requests_of_the_successor_are_answered_to_it(tmp_path: Path) -> None:
+def test_request_from_the_next_proxy_gets_its_answer(tmp_path: Path) -> None:
     with component(tmp_path) as client:
         client.answers["_proxy/successor"] = lambda _params: None
         client.answers["fs/read_text_file"] = lambda _params: {"content": "text"}

@@ -39,33 +39,33 @@ TWO = recorded(*turn("say one", "one"), *turn("say two", "two"))
 SHOWN = (user("say one"), agent("one"), user("say two"), agent("two"))
 
 
-def test_a_faithful_replay_is_whole() -> None:
+def test_faithful_replay_compares_as_whole() -> None:
     assert verdict(TWO, *SHOWN) == ("whole", [])
     assert compare(TWO, replay(TWO, {}, tool_bytes=1000)).kind == "whole"
 
 
-def test_nothing_shown_is_blank_and_everything_is_missing() -> None:
+def test_empty_replay_is_blank_and_every_message_is_missing() -> None:
     assert verdict(TWO) == ("blank", ["say one", "one", "say two", "two"])
     assert verdict(TWO, user("hello"), agent("hi"))[0] == "blank"
 
 
-def test_a_session_in_which_nothing_was_said_is_whole() -> None:
+def test_session_without_messages_compares_as_whole() -> None:
     assert verdict(recorded()) == ("whole", [])
     assert verdict(recorded(tool("t", "tool_call", status="completed"))) == ("whole", [])
 
 
 @pytest.mark.parametrize("lost", range(4))
-def test_one_message_less_is_partial_even_if_its_words_stand_elsewhere(lost: int) -> None:
+def test_missing_message_makes_replay_partial_even_if_its_text_occurs_elsewhere(lost: int) -> None:
     shown = [update for at, update in enumerate(SHOWN) if at != lost]
     kind, missing = verdict(TWO, *shown)
     assert (kind, missing) == ("partial", [TWO.messages[lost].text])
 
 
-def test_order_matters() -> None:
+def test_messages_in_another_order_are_partial() -> None:
     assert verdict(TWO, *SHOWN[2:], *SHOWN[:2])[0] == "partial"
 
 
-def test_chunks_white_space_and_what_is_more_do_not_matter() -> None:
+def test_chunking_white_space_and_extra_messages_do_not_matter() -> None:
     shown = (
         user("<session_context>"),
         user("sa"),
@@ -82,7 +82,7 @@ def test_chunks_white_space_and_what_is_more_do_not_matter() -> None:
     assert verdict(TWO, *shown) == ("whole", [])
 
 
-def test_words_around_tools_and_attachments_are_looked_for_one_by_one() -> None:
+def test_text_around_tools_and_attachments_is_matched_piece_by_piece() -> None:
     link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
     record = recorded(
         {"prompt": [text("look at "), link, text("please")]},
@@ -103,7 +103,7 @@ CUT_OFF = (*turn("say one", "one"), prompt("stream"), said("part-0."))
     [{"interrupted": "killed"}, stop("cancelled"), {"stop": {"error": {"code": -32603}}}],
     ids=["killed", "cancelled", "failed"],
 )
-def test_what_an_agent_lost_of_a_turn_that_was_cut_off_is_told_but_does_not_count(end: dict[str, Any]) -> None:
+def test_losses_from_an_interrupted_turn_are_reported_but_do_not_lower_the_grade(end: dict[str, Any]) -> None:
     record = recorded(*CUT_OFF, end)
     was_killed = "interrupted" in end  # the model was not told: shown is not known
     both = ["stream", "part-0."]
@@ -113,11 +113,11 @@ def test_what_an_agent_lost_of_a_turn_that_was_cut_off_is_told_but_does_not_coun
     assert verdict(record, user("stream"))[0] == "partial"
 
 
-def test_a_prompt_that_was_never_answered_may_be_lost() -> None:
+def test_unanswered_prompt_may_be_missing() -> None:
     assert verdict(recorded(*turn("say one", "one"), prompt("go")), *SHOWN[:2]) == ("whole", ["go"])
 
 
-def test_words_of_an_earlier_turn_are_not_taken_for_those_of_the_one_that_was_cut_off() -> None:
+def test_text_of_an_earlier_turn_does_not_match_an_interrupted_turn() -> None:
     record = recorded(
         *turn("stream 9", "part-0.part-1."), prompt("stream 9"), said("part-0."), {"interrupted": "x"}
     )
@@ -127,26 +127,26 @@ def test_words_of_an_earlier_turn_are_not_taken_for_those_of_the_one_that_was_cu
     )
 
 
-def test_a_turn_cut_off_long_ago_does_not_make_later_loads_partial() -> None:
+def test_turn_interrupted_long_ago_does_not_make_later_loads_partial() -> None:
     record = recorded(*CUT_OFF, {"interrupted": "killed"}, *turn("say two", "two"))
     told = lost_note(record.messages[2:4], limit=1000)
     assert verdict(record, *SHOWN[:2], user("stream"), user(told + "say two"), agent("two")) == ("whole", [])
     assert verdict(record, *SHOWN[:2], user("say two"), agent("two")) == ("whole", ["stream", "part-0."])
 
 
-def test_a_prompt_that_was_sent_again_after_a_crash_is_found_once() -> None:
+def test_prompt_resent_after_a_crash_is_expected_once() -> None:
     record = recorded(*CUT_OFF, {"interrupted": "killed"}, *turn("stream", "part-0.part-1."))
     assert verdict(record, *SHOWN[:2], user("stream"), agent("part-0.part-1.")) == ("whole", [])
 
 
-def test_what_a_restoration_note_told_the_model_it_knows() -> None:
+def test_text_in_a_restoration_note_counts_as_known_to_the_model() -> None:
     note = transcript_note(TWO, limit=10_000)
     record = recorded(*turn("say three", "three"), base=TWO)
     assert verdict(record, user(note), user("say three"), agent("three")) == ("whole", [])
     assert verdict(record, user("say three"), agent("three"))[0] == "partial"
 
 
-def test_a_tool_that_ran_when_the_record_ended_is_told_though_no_word_is_missing() -> None:
+def test_tool_left_running_is_reported_even_if_no_text_is_missing() -> None:
     record = recorded(
         prompt("go"), tool("t", "tool_call", title="Deploy", status="in_progress"), {"interrupted": "x"}
     )
@@ -156,12 +156,12 @@ def test_a_tool_that_ran_when_the_record_ended_is_told_though_no_word_is_missing
     assert compare(later, [user("go"), user("say two"), agent("two")]).missing == ()
 
 
-def test_a_refused_turn_may_be_lost_and_nobody_is_reminded_of_it() -> None:
+def test_refused_turn_may_be_missing_and_is_not_repeated_to_the_model() -> None:
     record = recorded(*turn("say one", "one"), *turn("evil", "no", "refusal"))
     assert verdict(record, *SHOWN[:2]) == ("whole", [])
 
 
-def test_what_an_agent_said_by_itself_need_not_come_back() -> None:
+def test_unprompted_agent_messages_may_be_missing() -> None:
     record = recorded(said("Welcome"), *turn("say one", "one"), said("By the way"))
     assert verdict(record, *SHOWN[:2]) == ("whole", ["Welcome", "By the way"])
 
@@ -169,11 +169,11 @@ def test_what_an_agent_said_by_itself_need_not_come_back() -> None:
 @pytest.mark.parametrize(
     "update", [{}, {"sessionUpdate": []}, {"sessionUpdate": "agent_message_chunk", "content": 5}]
 )
-def test_nonsense_is_passed_over(update: dict[str, Any]) -> None:
+def test_malformed_updates_are_ignored(update: dict[str, Any]) -> None:
     assert verdict(TWO, update, *SHOWN) == ("whole", [])
 
 
-def test_a_long_session_is_judged_quickly_whether_it_is_there_or_not() -> None:
+def test_long_session_is_compared_quickly_whether_present_or_missing() -> None:
     record = recorded(*(event for n in range(1000) for event in turn(f"question {n}", f"answer {n} " + "x" * 500)))
     shown: Updates = list(replay(record, {}, tool_bytes=1000))
     other = [agent("y" * 1000) for _ in range(1000)]
@@ -197,7 +197,7 @@ def test_notices_are_not_part_of_the_conversation() -> None:
     )
 
 
-def test_words_that_start_several_answers_and_are_never_replayed_are_a_notice() -> None:
+def test_repeated_openings_that_are_never_replayed_count_as_notices() -> None:
     notice = "Model metadata for `gpt-5` not found. Defaulting to fallback metadata."
     record = recorded(*turn("say one", f"{notice}one"), *turn("say two", f"{notice}two"))
     assert verdict(record, *SHOWN) == ("whole", [])
@@ -214,24 +214,24 @@ def test_slash_commands_and_their_answers_are_not_part_of_the_conversation() -> 
 
 
 @pytest.mark.parametrize("command", ["/compact", "/compact keep the plan", "/compress", "/summarize"])
-def test_what_a_compaction_replaced_is_not_expected(command: str) -> None:
+def test_messages_replaced_by_a_compaction_are_not_expected(command: str) -> None:
     record = recorded(*turn("say one", "one"), *turn(command, "done"), *turn("say two", "two"))
     assert verdict(record, user("A summary."), *SHOWN[2:]) == ("whole", [])
     assert verdict(record, user("A summary.")) == ("partial", ["say two", "two"])
     assert verdict(record)[0] == "blank"
 
 
-def test_turns_that_are_not_ours_are_foreign() -> None:
+def test_turns_we_never_recorded_are_foreign() -> None:
     assert verdict(TWO, *SHOWN, user("How do I cook rice?"), agent("With water."))[0] == "foreign"
     assert verdict(TWO, user("How do I cook rice?"), agent("With water."), *SHOWN)[0] == "foreign"
 
 
-def test_the_lost_end_is_named_so_that_it_can_be_weighed() -> None:
+def test_lost_tail_is_reported_message_by_message() -> None:
     assert [m.text for m in compare(TWO, SHOWN[:2]).end] == ["say two", "two"]
     assert compare(TWO, SHOWN[2:]).end == ()
 
 
-def test_what_an_agent_says_during_a_load_is_news() -> None:
+def test_messages_sent_during_a_load_count_as_new() -> None:
     record = recorded(*CUT_OFF, {"interrupted": "killed"})
     assert compare(record, [*SHOWN[:2], user("stream"), agent("Done by myself.")]).news == "Done by myself."
     assert compare(record, [*SHOWN[:2], user("stream"), agent("part-0.part-1.")]).news == "part-1."
@@ -239,7 +239,7 @@ def test_what_an_agent_says_during_a_load_is_news() -> None:
     assert compare(TWO, [*SHOWN, agent("More.")]).news == ""
 
 
-def test_after_a_context_restore_only_what_was_said_since_is_expected() -> None:
+def test_after_a_context_restore_only_later_messages_are_expected() -> None:
     restored = recorded({"restored": {"grade": "context", "messages": 4}}, base=TWO)
     assert compare(restored, []).kind == "blank"
     later = recorded(*turn("say three", "three"), base=restored)

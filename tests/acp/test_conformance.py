@@ -86,13 +86,13 @@ class TestTransport:
             assert all(message and message["jsonrpc"] == "2.0" for _, message in client.received)
             assert all(line.endswith(b"\n") for line, _ in client.received)
 
-    def test_TRANSPORT_002_all_of_it_is_UTF_8(self, client: Client, session_id: str) -> None:
+    def test_TRANSPORT_002_output_is_UTF_8(self, client: Client, session_id: str) -> None:
         assert client.prompt(session_id, "say žluťoučký 🐎") == "žluťoučký 🐎"
         client.request("session/close", {"sessionId": session_id})
         assert ("agent", "žluťoučký 🐎") in words(history(client, session_id)[1])
         assert all(line.decode() for line, _ in client.received)
 
-    def test_SHUTDOWN_001_it_ends_when_stdin_does(self, tmp_path: Path) -> None:
+    def test_SHUTDOWN_001_proxy_exits_at_stdin_eof(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             client.begin_prompt(client.new_session(), "stream 100000 5")
@@ -104,7 +104,7 @@ class TestTransport:
 class TestJsonRpc:
     @pytest.mark.parametrize("request_id", [0, 7_000_000, "seven", "7", ""])
     @pytest.mark.parametrize("method", ["session/list", "session/new", "session/load"])
-    def test_JSONRPC_001_the_id_comes_back_as_it_was(
+    def test_JSONRPC_001_response_repeats_the_request_id(
         self, client: Client, method: str, request_id: int | str
     ) -> None:
         params = {"cwd": "/", "mcpServers": [], "sessionId": "never-was"}
@@ -112,7 +112,7 @@ class TestJsonRpc:
         assert answer["id"] == request_id
         assert type(answer["id"]) is type(request_id)
 
-    def test_JSONRPC_002_an_answer_is_a_result_or_an_error(self, client: Client, session_id: str) -> None:
+    def test_JSONRPC_002_response_has_a_result_or_an_error(self, client: Client, session_id: str) -> None:
         which = {"sessionId": session_id}
         for method in ("list", "close", "delete", "load", "resume", "fork", "no_such"):
             client.answer_to(client.begin(f"session/{method}", {**which, "cwd": "/", "mcpServers": []}))
@@ -143,7 +143,7 @@ class TestJsonRpc:
          b'{"jsonrpc":"2.0","id":"bad","method":"session/close","params":{"sessionId":5}}\n',
          b'{"jsonrpc":"2.0","id":"bad","method":"session/list","params":{"cwd":5,"cursor":5}}\n'],
     )  # fmt: skip
-    def test_JSONRPC_005_the_connection_outlives_an_erroneous_request(
+    def test_JSONRPC_005_connection_survives_an_invalid_request(
         self, client: Client, session_id: str, line: bytes
     ) -> None:
         mark = len(client.received)
@@ -157,7 +157,7 @@ class TestInitialize:
     def test_INIT_001_the_version_is_a_number(self, client: Client) -> None:
         assert type(client.initialize()["protocolVersion"]) is int
 
-    def test_INIT_002_version_1_is_answered_with_1(self, client: Client) -> None:
+    def test_INIT_002_version_1_gets_version_1(self, client: Client) -> None:
         assert client.initialize()["protocolVersion"] == 1
 
     def test_INIT_003_an_unsupported_version_is_not_echoed(self, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ class TestInitialize:
             assert client.request("initialize", {"protocolVersion": 65535})["protocolVersion"] == 1
             assert client.prompt(client.new_session(), "say hi") == "hi"
 
-    def test_INIT_004_the_agent_is_named(self, client: Client) -> None:
+    def test_INIT_004_initialize_names_the_agent(self, client: Client) -> None:
         assert {"name", "version"} <= client.initialize()["agentInfo"].keys()
 
 
@@ -198,7 +198,9 @@ class TestTurns:
         client.request("session/prompt", {"sessionId": session_id, "prompt": prompt})
         assert json.loads(client.said(session_id, since=mark)) == prompt
 
-    def test_CANCEL_001_a_cancelled_prompt_says_so(self, client: Client, session_id: str) -> None:
+    def test_CANCEL_001_cancelled_prompt_returns_stop_reason_cancelled(
+        self, client: Client, session_id: str
+    ) -> None:
         mark = len(client.received)
         running = client.begin_prompt(session_id, "stream 100000 5")
         client.wait_for_text("part-002.", since=mark)
@@ -218,7 +220,7 @@ class TestTurns:
         late = messages[messages.index(answer) :]
         assert [m["params"]["update"]["content"]["text"] for m in late if m and "method" in m] == ["fence"]
 
-    def test_META_001_meta_passes(self, client: Client, session_id: str) -> None:
+    def test_META_001_meta_is_forwarded(self, client: Client, session_id: str) -> None:
         prompt = [{"type": "text", "text": "echo-blocks", "_meta": TRACE}]
         mark = len(client.received)
         ended = client.request("session/prompt", {"sessionId": session_id, "prompt": prompt, "_meta": TRACE})
@@ -241,7 +243,7 @@ class TestComingBack:
         assert len(loaded.after) == 1
 
     @pytest.mark.parametrize("habit", ["fake-load", "load-hangs"])
-    def test_LOAD_003_it_is_never_null(self, tmp_path: Path, habit: str) -> None:
+    def test_LOAD_003_result_is_never_null(self, tmp_path: Path, habit: str) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", habit)
         with proxied(tmp_path / "store", *flags, run=("--patience", "1")) as client:
             client.initialize()
@@ -252,7 +254,7 @@ class TestComingBack:
             assert isinstance(result, dict)
             assert words(updates) == [("user", "say one"), ("agent", "one")]
 
-    def test_RESUME_001_it_works_without_servers(self, restored: dict[str, Exchange]) -> None:
+    def test_RESUME_001_resume_works_without_mcp_servers(self, restored: dict[str, Exchange]) -> None:
         assert isinstance(restored["resume"].result, dict)
         assert "sessionId" not in restored["resume"].result
 
@@ -267,10 +269,10 @@ class TestSessions:
         sessions = client.request("session/list", {})["sessions"]
         assert [info["cwd"] for info in sessions if info["sessionId"] == session_id] == ["/"]
 
-    def test_LIST_002_where_nothing_is_the_list_is_empty(self, client: Client, session_id: str) -> None:
+    def test_LIST_002_directory_without_sessions_has_an_empty_list(self, client: Client, session_id: str) -> None:
         assert client.request("session/list", {"cwd": "/nowhere"})["sessions"] == []
 
-    def test_LIST_a_cursor_that_is_not_ours_is_refused(self, client: Client) -> None:
+    def test_LIST_unknown_cursor_is_refused(self, client: Client) -> None:
         with pytest.raises(RpcError) as refused:
             client.request("session/list", {"cursor": "made-up"})
         assert refused.value.code == -32602
@@ -280,7 +282,7 @@ class TestSessions:
         assert client.request("session/delete", {"sessionId": session_id}) == {}
         assert session_id not in str(client.request("session/list", {}))
 
-    def test_DELETE_001_also_where_the_agent_lists_but_cannot_delete(self, tmp_path: Path) -> None:
+    def test_DELETE_001_deleted_session_is_gone_if_the_agent_lists_but_cannot_delete(self, tmp_path: Path) -> None:
         with proxied(tmp_path, "--no-delete") as client:
             client.initialize()
             session_id = client.new_session()
@@ -299,7 +301,7 @@ class TestSessions:
             assert subprocess.run(undo, capture_output=True, timeout=60, check=False).returncode == 0
             assert session_id in str(client.request("session/list", {}))
 
-    def test_DELETE_002_deleting_what_is_not_there_succeeds(self, client: Client, session_id: str) -> None:
+    def test_DELETE_002_deleting_an_unknown_session_succeeds(self, client: Client, session_id: str) -> None:
         for gone in (session_id, session_id, "never-was"):
             assert client.request("session/delete", {"sessionId": gone}) == {}
 
@@ -337,7 +339,7 @@ class TestSessions:
         assert refused.value.data["sessionId"] == "never-was"
 
     @pytest.mark.parametrize(("said", "answered"), [(-32603, -32002), (-32602, -32002), (-32000, -32000)])
-    def test_UNKNOWNSESSION_also_where_the_agent_says_it_in_its_own_way(
+    def test_UNKNOWNSESSION_other_agent_errors_for_an_unknown_id_become_resource_not_found(
         self, tmp_path: Path, said: int, answered: int
     ) -> None:
         """Only that one must log in first is passed on."""

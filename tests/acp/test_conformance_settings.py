@@ -27,7 +27,7 @@ class TestSettings:
         modes = client.request("session/new", {"cwd": "/", "mcpServers": []})["modes"]
         assert modes["currentModeId"] in [mode["id"] for mode in modes["availableModes"]]
 
-    def test_MODES_002_the_mode_can_be_set_and_comes_back(self, client: Client, session_id: str) -> None:
+    def test_MODES_002_mode_can_be_set_and_is_restored(self, client: Client, session_id: str) -> None:
         params = {"sessionId": session_id, "modeId": "code"}
         assert client.request("session/set_mode", params) == {}
         client.prompt(session_id, "say one")
@@ -38,7 +38,7 @@ class TestSettings:
         for option in client.request("session/new", {"cwd": "/", "mcpServers": []})["configOptions"]:
             assert option["currentValue"] in [choice["value"] for choice in option["options"]]
 
-    def test_CONFIG_002_all_options_are_answered_and_the_value_comes_back(
+    def test_CONFIG_002_all_options_are_returned_and_the_value_is_restored(
         self, client: Client, session_id: str
     ) -> None:
         params = {"sessionId": session_id, "configId": "model", "value": "large"}
@@ -48,7 +48,7 @@ class TestSettings:
         client.request("session/close", {"sessionId": session_id})
         assert history(client, session_id)[0]["configOptions"] == options
 
-    def test_CONFIG_003_no_option_is_boolean_unasked(self, client: Client) -> None:
+    def test_CONFIG_003_options_are_not_boolean_unless_requested(self, client: Client) -> None:
         options = client.request("session/new", {"cwd": "/", "mcpServers": []})["configOptions"]
         assert {option["type"] for option in options} == {"select"}
 
@@ -89,7 +89,7 @@ class TestBothSidesKnowEachOther:
             pytest.param({"elicitation": {"form": {}}}, id="CLIENTCAP-003"),
         ],
     )
-    def test_the_agent_is_told_what_the_client_can_and_the_proxy_asks_for_none_of_it(
+    def test_agent_gets_the_clients_capabilities_and_the_proxy_uses_none_of_them(
         self, tmp_path: Path, able: Json
     ) -> None:
         client, heard = overheard(tmp_path, *UNABLE)
@@ -104,7 +104,7 @@ class TestBothSidesKnowEachOther:
             assert client.asked == []
 
     @pytest.mark.parametrize("flags", [(), UNABLE], ids=["able", "unable"])
-    def test_ADDDIRS_001_directories_and_servers_reach_the_agent_also_when_it_comes_back(
+    def test_ADDDIRS_001_directories_and_servers_reach_the_agent_after_a_restart_too(
         self, tmp_path: Path, flags: tuple[str, ...]
     ) -> None:
         server = {"name": "db", "command": "x", "args": [], "env": [{"name": "K", "value": "V"}]}
@@ -125,7 +125,7 @@ class TestBothSidesKnowEachOther:
             client.request("_vendor/thing", {"sessionId": "never-was"})
         assert refused.value.code == -32601
 
-    def test_ERROR_001_errors_are_one_line_of_text(self, client: Client, session_id: str) -> None:
+    def test_ERROR_001_error_messages_are_one_line(self, client: Client, session_id: str) -> None:
         mark = len(client.received)
         setup: Json = {"cwd": "/", "mcpServers": []}
         for method in ("session/load", "session/resume", "session/fork", "session/close", "session/list"):

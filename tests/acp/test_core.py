@@ -77,14 +77,14 @@ def work(actions: Actions) -> RunBlocking:
 # What passes ----------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_recorded_durably_before_it_is_passed_on() -> None:
+def test_prompt_is_durable_before_it_is_forwarded() -> None:
     record, passed = started().from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text"}]))
     assert isinstance(record, RecordEvent)
     assert (record.session_id, record.event["prompt"], record.durable) == ("s", [{"type": "text"}], True)
     assert passed is PASS
 
 
-def test_a_prompt_that_could_not_be_written_is_answered_and_not_told() -> None:
+def test_prompt_that_cannot_be_recorded_gets_an_error_and_is_not_forwarded() -> None:
     core = started()
     prompt_ = asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "lost"}])
     sent_first = core.from_client(prompt_)
@@ -100,7 +100,7 @@ def test_a_prompt_that_could_not_be_written_is_answered_and_not_told() -> None:
                    ).missing == ()  # fmt: skip
 
 
-def test_the_model_is_told_once_and_behind_the_users_own_words() -> None:
+def test_restoration_note_is_sent_once_after_the_users_own_text() -> None:
     core = started()
     core.notes["s"] = "NOTE"
     told = sent(core.from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "hi"}])))
@@ -109,13 +109,13 @@ def test_the_model_is_told_once_and_behind_the_users_own_words() -> None:
 
 
 @pytest.mark.parametrize(("kind", "durable"), [("tool_call", True), ("agent_message_chunk", False)])
-def test_an_update_is_recorded_before_it_is_passed_on(kind: str, durable: bool) -> None:
+def test_update_is_recorded_before_it_is_forwarded(kind: str, durable: bool) -> None:
     record, passed = started().from_agent(update("s", kind))
     assert record == RecordEvent("s", {"update": {"sessionUpdate": kind}}, durable)
     assert passed is PASS
 
 
-def test_the_end_of_a_turn_is_durable_and_a_snapshot_follows() -> None:
+def test_end_of_a_turn_is_durable_and_triggers_a_snapshot() -> None:
     core = started()
     core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
     record, checkpoint, passed = core.from_agent({"id": 5, "result": {"stopReason": "end_turn"}})
@@ -144,7 +144,7 @@ def test_settings_are_recorded_and_secrets_are_not() -> None:
 # Answers --------------------------------------------------------------------------------------------------
 
 
-def test_an_exception_in_a_handler_is_an_answer() -> None:
+def test_exception_in_a_handler_becomes_an_error_response() -> None:
     def broken(_core: Core, _pending: Pending) -> Steps[Message]:
         raise ZeroDivisionError
         yield
@@ -154,7 +154,7 @@ def test_an_exception_in_a_handler_is_an_answer() -> None:
     assert (answer["id"], answer["error"]["code"]) == (9, -32603)
 
 
-def test_a_request_of_ours_that_is_not_answered_in_time_ends() -> None:
+def test_proxy_request_without_a_response_times_out() -> None:
     clock = Clock()
     core = started(clock)
     assert [message["method"] for message in sent(core.from_client(asked("session/new", 3, cwd="/")))] == [
@@ -167,14 +167,14 @@ def test_a_request_of_ours_that_is_not_answered_in_time_ends() -> None:
     assert core.next_tick() is None
 
 
-def test_a_login_the_agent_demands_reaches_the_client_under_its_own_code() -> None:
+def test_agents_login_error_reaches_the_client_with_its_own_code() -> None:
     core = started()
     (request,) = sent(core.from_client(asked("session/new", 3, cwd="/")))
     refused = core.from_agent({"id": request["id"], "error": {"code": -32000, "message": "log in"}})
     assert answers(refused)[0]["error"]["code"] == -32000
 
 
-def test_messages_about_a_session_wait_for_the_work_on_it() -> None:
+def test_messages_for_a_session_wait_for_work_in_progress_on_it() -> None:
     core = started()
     looking = work(core.from_client(asked("session/load", 3, sessionId="other")))
     assert core.from_client(asked("session/prompt", 4, sessionId="other", prompt=[])) == []
@@ -183,7 +183,7 @@ def test_messages_about_a_session_wait_for_the_work_on_it() -> None:
     assert [message["id"] for message in sent(done)] == [4], "then they are passed on"
 
 
-def test_a_session_that_is_open_is_replayed_and_the_agent_is_not_asked() -> None:
+def test_open_session_is_replayed_without_asking_the_agent() -> None:
     actions = started().from_client(asked("session/load", 3, sessionId="s"))
     assert sent(actions) == []
     assert not any(isinstance(action, RunBlocking | RecordEvent) for action in actions)
@@ -212,7 +212,7 @@ def test_agents_copy_is_closed_before_it_is_deleted() -> None:
     assert methods == ["session/close", "session/delete"]
 
 
-def test_what_waited_is_answered_once_and_before_the_restart() -> None:
+def test_pending_requests_are_answered_once_before_the_restart() -> None:
     core = started(record=recorded(prompt("go"), tool("t", "tool_call", status="in_progress")))
     supervision = Supervision(core, restarts=True)
     core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
@@ -225,7 +225,7 @@ def test_what_waited_is_answered_once_and_before_the_restart() -> None:
     assert core.from_agent({"id": 5, "result": {}}) == []
 
 
-def test_the_clients_login_is_repeated_before_any_session_is_touched() -> None:
+def test_clients_login_is_repeated_before_any_session_is_restored() -> None:
     core = started()
     supervision = Supervision(core, restarts=True)
     core.from_client(asked("authenticate", 2, methodId="key", _meta={"token": "t"}))
@@ -237,7 +237,7 @@ def test_the_clients_login_is_repeated_before_any_session_is_touched() -> None:
     assert isinstance(work(core.from_agent({"id": login["id"], "result": {}})), RunBlocking)
 
 
-def test_an_agent_that_keeps_dying_is_given_up_and_everybody_is_told() -> None:
+def test_agent_that_keeps_crashing_is_given_up_and_the_client_is_told() -> None:
     core = started()
     supervision = Supervision(core, restarts=True)
     for _ in range(4):
@@ -248,7 +248,7 @@ def test_an_agent_that_keeps_dying_is_given_up_and_everybody_is_told() -> None:
     assert [answer["id"] for answer in answers(actions)] == [7]
 
 
-def test_an_error_that_is_a_string_is_understood() -> None:
+def test_error_given_as_a_string_is_accepted() -> None:
     assert AgentRefused("no", "no").code is None
     assert not AgentRefused("no", "no").wants_login
     core = started()

@@ -102,7 +102,7 @@ def test_run_without_losses_is_good_in_every_column() -> None:
         ("connection", {"killed": "proxy", "outlived": True}),
     ],
 )
-def test_each_loss_turns_its_column(column: str, changes: Json) -> None:
+def test_each_kind_of_loss_fails_its_own_column(column: str, changes: Json) -> None:
     assert column in lost(whole(**changes))
 
 
@@ -129,7 +129,7 @@ def test_model_has_to_keep_the_summary_of_a_compaction() -> None:
     assert "model knows" in lost(dataclasses.replace(run, request="question-three answer-three."))
 
 
-def test_context_is_no_loss_where_the_agents_own_memory_was_not_fine() -> None:
+def test_lost_context_is_not_counted_if_the_bare_agent_lost_it_too() -> None:
     assert "native" not in lost(whole(grade="context", second_grade=""), fine=False)
     assert "native" not in lost(whole(grade="context", second_grade="context"), fine=None)
     assert "native" in lost(whole(grade="context", second_grade="context"), fine=False)

@@ -26,7 +26,7 @@ def ids(sessions: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("capabilities", [None, {}, 5, {"sessionCapabilities": None}, {"sessionCapabilities": []}])
-def test_everything_is_offered_whatever_the_agent_says(capabilities: Any) -> None:
+def test_all_session_capabilities_are_advertised_whatever_the_agent_advertises(capabilities: Any) -> None:
     result = {"protocolVersion": 1, "agentCapabilities": capabilities, "x": 1}
     shown = offered(result)
     assert shown["agentCapabilities"]["loadSession"] is True
@@ -34,7 +34,7 @@ def test_everything_is_offered_whatever_the_agent_says(capabilities: Any) -> Non
     assert {key: shown[key] for key in ("protocolVersion", "x")} == {"protocolVersion": 1, "x": 1}
 
 
-def test_what_the_agent_offers_stays_as_it_is() -> None:
+def test_agents_own_capabilities_are_kept() -> None:
     session = {"list": {"x": 1}, "resume": None, "rewind": {}, "_meta": {"a": 1}}
     result = {
         "agentCapabilities": {
@@ -50,7 +50,7 @@ def test_what_the_agent_offers_stays_as_it_is() -> None:
     assert json.dumps(result) == before
 
 
-def test_an_ability_is_there_when_it_is_an_object() -> None:
+def test_capability_counts_as_advertised_if_it_is_an_object() -> None:
     capabilities: dict[str, Any] = {"sessionCapabilities": {"list": {}, "fork": None}}
     assert can(capabilities, "list")
     assert not can(capabilities, "fork")
@@ -58,7 +58,7 @@ def test_an_ability_is_there_when_it_is_an_object() -> None:
     assert not can({"sessionCapabilities": 5}, "list")
 
 
-def test_ours_and_the_agents_are_one_list_newest_first_each_once_under_our_id() -> None:
+def test_stored_and_agent_sessions_are_listed_once_newest_first_under_our_ids() -> None:
     agents: list[dict[str, Any]] = [
         {"sessionId": "theirs", "cwd": "/w", "title": "T", "updatedAt": "2027-01-01T00:00:00Z"},
         {"sessionId": "only-theirs", "cwd": "/w", "updatedAt": "2026-01-01T01:01:30+01:00", "x": 1},
@@ -70,12 +70,12 @@ def test_ours_and_the_agents_are_one_list_newest_first_each_once_under_our_id() 
     assert sessions[1] == agents[1]
 
 
-def test_our_title_goes_before_the_agents() -> None:
+def test_our_title_takes_precedence_over_the_agents() -> None:
     (info,) = merged_list([meta("a", title="Ours")], [{"sessionId": "a", "cwd": "/w", "title": "Theirs"}], {}, None)
     assert info["title"] == "Ours"
 
 
-def test_restoration_note_is_no_part_of_a_title() -> None:
+def test_restoration_note_is_left_out_of_titles() -> None:
     note = '<restoration-note from="asnap">\nUser: hello\n'
     mixed = {"sessionId": "x", "cwd": "/w", "title": f"go on{note}"}
     only = {"sessionId": "y", "cwd": "/w", "title": note}
@@ -84,7 +84,7 @@ def test_restoration_note_is_no_part_of_a_title() -> None:
     assert "title" not in listed["y"]
 
 
-def test_a_list_is_of_one_directory_if_asked_so() -> None:
+def test_list_can_be_limited_to_one_directory() -> None:
     agents = [{"sessionId": "c", "cwd": "/w"}, {"sessionId": "d", "cwd": "/x"}]
     ours = [meta("a"), meta("b", cwd="/x"), meta("nowhere", cwd=None)]
     assert set(ids(merged_list(ours, agents, {}, "/w"))) == {"a", "c"}
@@ -94,12 +94,12 @@ def test_a_list_is_of_one_directory_if_asked_so() -> None:
 @pytest.mark.parametrize(
     "nonsense", [{}, {"sessionId": 5, "cwd": "/w"}, {"sessionId": "x"}, {"sessionId": [], "cwd": 1}]
 )
-def test_nonsense_from_the_agent_is_not_listed(nonsense: dict[str, Any]) -> None:
+def test_malformed_agent_sessions_are_not_listed(nonsense: dict[str, Any]) -> None:
     assert merged_list([], [nonsense], {}, None) == []
 
 
 @pytest.mark.parametrize("moment", [5, None, "yesterday", "", "9999-12-31T23:59:59-12:00", "2026-01-01T00:00:00"])
-def test_a_time_that_is_none_does_not_matter(moment: Any) -> None:
+def test_malformed_times_are_ignored(moment: Any) -> None:
     assert len(merged_list([meta("a")], [{"sessionId": "x", "cwd": "/w", "updatedAt": moment}], {}, None)) == 2
 
 
@@ -122,7 +122,7 @@ def test_pages_show_every_session_once(count: int) -> None:
     assert "sessions" in page(sessions, None)
 
 
-def test_paging_goes_on_where_it_was_when_sessions_come_go_and_move_up() -> None:
+def test_paging_continues_correctly_when_sessions_appear_vanish_or_move() -> None:
     metas = {f"s{n}": meta(f"s{n}", n) for n in range(2 * PAGE)}
     first = page(merged_list(list(metas.values()), [], {}, None), None)
     last = ids(first["sessions"])[-1]
@@ -152,6 +152,6 @@ def encoded(value: Any) -> str:
         encoded(5),
     ],
 )
-def test_a_cursor_that_is_not_ours_is_refused(cursor: Any) -> None:
+def test_unknown_cursor_is_refused(cursor: Any) -> None:
     with pytest.raises(BadCursor):
         page([], cursor)

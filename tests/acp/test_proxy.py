@@ -24,7 +24,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds t
 
 
 class TestRelay:
-    def test_what_we_do_not_know_passes_untouched_byte_for_byte(self, tmp_path: Path) -> None:
+    def test_unknown_messages_are_forwarded_byte_for_byte(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             line = b'{"id":"x-1" , "jsonrpc":"2.0","method":"_vendor/thing","params":{"b":1,"a":[ ]}}\n'
@@ -32,7 +32,7 @@ class TestRelay:
             answer = client.wait_for(lambda m: m.get("id") == "x-1")
             assert answer["error"]["code"] == -32601
 
-    def test_initialize_is_the_agents_own_but_for_what_we_add(self, tmp_path: Path) -> None:
+    def test_initialize_result_is_the_agents_plus_our_capabilities(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--no-list", "--no-fork", "--no-close", "--no-delete")
         with Client((*AGENT, *flags)) as bare:
             plain = bare.initialize()
@@ -45,14 +45,14 @@ class TestRelay:
         del offered["agentCapabilities"], plain["agentCapabilities"]
         assert offered == plain
 
-    def test_a_line_of_many_megabytes_is_carried(self, tmp_path: Path) -> None:
+    def test_message_of_many_megabytes_is_forwarded(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             session_id = client.new_session()
             text = "say " + "x" * 5_000_000
             assert client.prompt(session_id, text) == text[4:]
 
-    def test_a_session_that_cannot_be_recorded_goes_on_and_it_is_said(self, tmp_path: Path) -> None:
+    def test_session_that_cannot_be_recorded_continues_with_a_warning(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             recorded = client.new_session()
@@ -64,20 +64,20 @@ class TestRelay:
             assert client.prompt(recorded, "say on") == "on"
         assert (tmp_path / "sessions").read_text() == "no directory"
 
-    def test_garbage_of_the_agent_never_reaches_the_client(self, tmp_path: Path) -> None:
+    def test_invalid_output_of_the_agent_never_reaches_the_client(self, tmp_path: Path) -> None:
         with proxied(tmp_path, "--misbehave", "garbage-stdout") as client:
             client.initialize()
             assert client.prompt(client.new_session(), "say hello") == "hello"
             assert all(message is not None for _, message in client.received)
 
-    def test_it_ends_when_the_client_hangs_up(self, tmp_path: Path) -> None:
+    def test_proxy_exits_when_the_client_hangs_up(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             client.hang_up()
             assert client.process.wait(10) == 0
 
     @linux
-    def test_a_signal_reaches_the_agent_and_ends_both(self, tmp_path: Path) -> None:
+    def test_signal_is_forwarded_to_the_agent_and_ends_both(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             session_id = client.new_session()
@@ -150,7 +150,7 @@ class TestKilled:
 
     @pytest.mark.requirement("ORBIT-USE-AGENT-CRASH")
     @linux
-    def test_the_agent_dies_and_the_client_keeps_its_connection(self, tmp_path: Path) -> None:
+    def test_client_keeps_its_connection_when_the_agent_dies(self, tmp_path: Path) -> None:
         with proxied(tmp_path / "store", "--no-load", "--no-resume") as client:
             client.initialize()
             session_id = client.new_session()
@@ -165,7 +165,7 @@ class TestKilled:
             assert "part-005." in told
 
     @linux
-    def test_a_tool_that_was_running_is_shown_as_failed_with_its_outcome_unknown(self, tmp_path: Path) -> None:
+    def test_interrupted_tool_is_shown_as_failed_with_an_unknown_outcome(self, tmp_path: Path) -> None:
         with proxied(tmp_path / "store", "--no-load", "--no-resume") as client:
             client.initialize()
             session_id = client.new_session()
@@ -180,7 +180,7 @@ class TestKilled:
             assert [call["status"] for call in calls] == ["failed"]
             assert "unknown" in str(calls[0]["content"])
 
-    def test_an_agent_that_dies_while_it_waits_for_permission_leaves_a_failed_call_and_a_live_connection(
+    def test_agent_death_during_a_permission_request_leaves_a_failed_call_and_a_live_connection(
         self, tmp_path: Path
     ) -> None:
         flags = ("--no-load", "--no-resume", "--misbehave", "dies-during-permission")
@@ -193,7 +193,7 @@ class TestKilled:
             assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
             assert client.prompt(session_id, "say still here").endswith("still here")
 
-    def test_a_number_that_json_cannot_carry_costs_nothing(self, tmp_path: Path) -> None:
+    def test_number_beyond_json_loses_no_message(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             session_id = client.new_session()
@@ -244,7 +244,9 @@ MISBEHAVIOURS = {
 class TestRestore:
     @pytest.mark.requirement("ORBIT-TEST-COMPATIBILITY")
     @pytest.mark.parametrize(("habit", "grade"), MISBEHAVIOURS.items())
-    def test_bad_habits_of_agents_are_seen_through(self, tmp_path: Path, habit: str, grade: str) -> None:
+    def test_misbehaving_agent_is_detected_and_graded_accordingly(
+        self, tmp_path: Path, habit: str, grade: str
+    ) -> None:
         flags = ("--state", str(tmp_path / "state.json"), "--misbehave", habit)
         with proxied(tmp_path / "store", *flags) as client:
             client.initialize()
@@ -268,7 +270,7 @@ class TestRestore:
             assert not any("two" in text for text in said), "and nothing of the replay leaks into it"
 
     @pytest.mark.requirement("ORBIT-PROTOCOL-CAPABILITY", "ORBIT-PROTOCOL-FALLBACK")
-    def test_an_unadvertised_load_that_answers_is_not_believed(self, tmp_path: Path) -> None:
+    def test_unadvertised_load_that_succeeds_is_not_trusted(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--misbehave", "fake-load")
         with proxied(tmp_path, *flags) as client:
             client.initialize()
@@ -280,7 +282,7 @@ class TestRestore:
             assert result["_meta"]["asnap"]["restored"]["grade"] == "context"
             assert ("agent", "one") in words(updates)
 
-    def test_less_than_was_demanded_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
+    def test_restore_below_the_required_fidelity_is_refused_and_loses_nothing(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume")
         with proxied(tmp_path, *flags) as client:
             client.initialize()
@@ -296,7 +298,7 @@ class TestRestore:
             client.initialize()
             assert ("agent", "one") in words(history(client, session_id)[1])
 
-    def test_a_client_that_hangs_up_in_mid_turn_costs_no_fidelity(self, tmp_path: Path) -> None:
+    def test_client_hanging_up_in_mid_turn_does_not_lower_fidelity(self, tmp_path: Path) -> None:
         flags = ("--state", str(tmp_path / "state.json"))
         with proxied(tmp_path / "store", *flags) as client:
             client.initialize()
@@ -310,7 +312,7 @@ class TestRestore:
             assert result["_meta"]["asnap"]["restored"]["grade"] == "native-load"
             assert "part-004." in words(updates)[-1][1]
 
-    def test_the_restoration_note_is_never_shown_as_the_users_own_words(self, tmp_path: Path) -> None:
+    def test_restoration_note_is_never_shown_as_user_text(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--misbehave", "echo-prompts")
         with proxied(tmp_path, *flags) as client:
             client.initialize()
@@ -322,7 +324,7 @@ class TestRestore:
             assert client.prompt(session_id, "say two") == "two"
             assert "restoration-note" not in str(client.updates(session_id))
 
-    def test_where_stored_sessions_are_required_none_begins_anew(self, tmp_path: Path) -> None:
+    def test_require_stored_sessions_refuses_to_start_an_empty_one(self, tmp_path: Path) -> None:
         with proxied(tmp_path, run=("--resume", "required")) as client:
             client.initialize()
             with pytest.raises(RpcError) as refused:
@@ -355,7 +357,7 @@ class TestRestore:
             assert "say one" in client.prompt(session_id, "echo-blocks")
 
     @pytest.mark.parametrize("ref", ["latest", "the beginning of its id"])
-    def test_the_session_to_go_on_with_is_named_as_everywhere(self, tmp_path: Path, ref: str) -> None:
+    def test_session_to_resume_is_named_by_any_reference(self, tmp_path: Path, ref: str) -> None:
         with proxied(tmp_path) as client:
             client.initialize()
             session_id = client.new_session()
@@ -364,14 +366,14 @@ class TestRestore:
             client.initialize()
             assert client.request("session/new", {"cwd": "/", "mcpServers": []})["sessionId"] == session_id
 
-    def test_a_session_that_is_not_there_is_told_before_anybody_opens_one(self, tmp_path: Path) -> None:
+    def test_unknown_session_to_resume_is_refused_before_a_session_is_opened(self, tmp_path: Path) -> None:
         line = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(tmp_path), "--session", "nope"]
 
         done = subprocess.run([*line, "--", "cat"], input=b"", capture_output=True, timeout=60, check=False)
 
         assert done.returncode == 4
 
-    def test_a_second_proxy_is_told_who_has_the_session(self, tmp_path: Path) -> None:
+    def test_second_proxy_is_told_which_process_owns_the_session(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as first:
             first.initialize()
             session_id = first.new_session()

@@ -27,11 +27,11 @@ def recorded(*events: dict[str, Any]) -> SessionSnapshot:
         (None, None),
     ],
 )
-def test_what_an_agent_says_it_can_tells_the_grade_to_expect(able: Any, grade: str | None) -> None:
+def test_agents_capabilities_predict_the_restore_grade(able: Any, grade: str | None) -> None:
     assert expected_grade(recorded({"agent": {"sessionId": "a1", "able": able}})) == grade
 
 
-def test_an_agent_that_has_no_session_cannot_bring_it_back() -> None:
+def test_agent_without_sessions_predicts_no_restore() -> None:
     assert expected_grade(recorded({"agent": {"able": {"load": True}}})) is None
 
 
@@ -43,7 +43,7 @@ def test_the_last_restore_is_remembered() -> None:
     assert last_restore(recorded({"restored": "nonsense"})) is None
 
 
-def test_the_context_is_what_the_agent_last_said() -> None:
+def test_context_usage_is_the_agents_last_report() -> None:
     updates = [{"update": {"sessionUpdate": "usage_update", "used": used, "size": 200}} for used in (50, 70)]
 
     assert context_window(recorded()) is None

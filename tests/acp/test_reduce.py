@@ -8,11 +8,9 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from snapshot_plugin.acp.notes import lost_note
-from snapshot_plugin.acp.reducer import AcpReducer, joined
+from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import (
@@ -47,7 +45,7 @@ def test_a_turn_becomes_a_prompt_and_an_answer_with_times_and_its_stop_reason() 
     assert snapshot.metrics.turns == 1
 
 
-def test_chunks_of_text_thought_and_tools_keep_their_order_and_neighbours_are_joined() -> None:
+def test_chunks_keep_their_order_and_adjacent_ones_are_joined() -> None:
     snapshot = recorded(
         prompt("go"),
         said("a", "agent_thought_chunk"),
@@ -72,7 +70,7 @@ def test_chunks_of_different_messages_are_not_joined() -> None:
     assert blocks(snapshot)[1] == [text("ab"), text("c")]
 
 
-def test_a_chunk_with_annotations_stays_by_itself_and_empty_ones_do_not_count() -> None:
+def test_annotated_chunk_is_not_joined_and_empty_chunks_are_dropped() -> None:
     marked = {**text("b"), "annotations": {"audience": ["user"]}}
     unmarked = {**text("d"), "annotations": None, "_meta": None}
     events = [update("agent_message_chunk", content=content) for content in (marked, text("c"), unmarked)]
@@ -90,7 +88,7 @@ def test_a_chunk_with_annotations_stays_by_itself_and_empty_ones_do_not_count() 
         {"type": "text", "text": 5},
     ],
 )
-def test_content_of_every_kind_is_kept_as_it_came_in_answers_prompts_and_thoughts(content: Any) -> None:
+def test_every_content_type_is_kept_in_answers_prompts_and_thoughts(content: Any) -> None:
     snapshot = recorded(
         {"prompt": [content]},
         update("agent_message_chunk", content=content),
@@ -102,7 +100,7 @@ def test_content_of_every_kind_is_kept_as_it_came_in_answers_prompts_and_thought
 @pytest.mark.parametrize(
     "content", [{"type": "tool_call", "toolCallId": "x"}, {"type": "acp_update"}, 5, None, [1]]
 )
-def test_content_that_is_no_block_or_claims_to_be_one_of_ours_is_kept_inside_one(content: Any) -> None:
+def test_content_that_is_not_a_block_or_imitates_ours_is_wrapped(content: Any) -> None:
     snapshot = recorded(prompt("go"), update("agent_message_chunk", content=content))
     assert blocks(snapshot)[1] == [{"type": "acp_content", "content": content}]
     assert calls(snapshot) == []
@@ -116,7 +114,7 @@ def test_a_prompt_keeps_all_its_blocks() -> None:
 # Echoes and words from the agent that are the user's --------------------------------------------------------
 
 
-def test_an_agent_that_echoes_the_prompt_does_not_double_it() -> None:
+def test_echoed_prompt_is_not_recorded_twice() -> None:
     picture = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
     snapshot = recorded(
         {"prompt": [text("look at this"), picture]},
@@ -129,18 +127,18 @@ def test_an_agent_that_echoes_the_prompt_does_not_double_it() -> None:
     assert blocks(snapshot) == [[text("look at this"), picture], [text("ok")]]
 
 
-def test_other_words_of_the_user_in_a_turn_are_kept_in_their_place() -> None:
+def test_extra_user_text_within_a_turn_is_kept_in_place() -> None:
     snapshot = recorded(prompt("go"), said("a"), said("hurry", "user_message_chunk"), said("b"), stop())
     kinds = [block["type"] for block in blocks(snapshot)[1]]
     assert kinds == ["text", "acp_update", "text"]
 
 
-def test_what_the_user_says_after_the_agent_began_is_no_echo_though_it_be_the_same_words() -> None:
+def test_same_user_text_after_the_agent_started_is_not_an_echo() -> None:
     snapshot = recorded(prompt("hurry"), said("a"), said("hurry", "user_message_chunk"), stop())
     assert [block["type"] for block in blocks(snapshot)[1]] == ["text", "acp_update"]
 
 
-def test_a_restoration_note_that_comes_back_is_nobodys_words() -> None:
+def test_echoed_restoration_note_is_not_recorded() -> None:
     note = lost_note([Message(role="assistant", content="partial")], limit=1000)
     echoed = said(note, "user_message_chunk")
     assert recorded(echoed).messages == ()
@@ -166,7 +164,7 @@ def test_a_conversation_replayed_outside_a_turn_becomes_the_record() -> None:
     ]
 
 
-def test_an_agent_may_speak_outside_a_turn() -> None:
+def test_agent_messages_outside_a_turn_are_recorded() -> None:
     snapshot = recorded(said("Welcome"), prompt("hi"), said("Hi"), stop(), said("By the way"), prompt("yes?"))
     assert [m.text for m in snapshot.messages] == ["Welcome", "hi", "Hi", "By the way", "yes?"]
 
@@ -174,7 +172,7 @@ def test_an_agent_may_speak_outside_a_turn() -> None:
 # Tool calls -----------------------------------------------------------------------------------------------
 
 
-def test_updates_of_a_tool_call_are_merged_into_it_lists_replace_and_nulls_change_nothing() -> None:
+def test_tool_call_updates_merge_lists_replace_and_nulls_change_nothing() -> None:
     snapshot = recorded(
         prompt("go"),
         tool("t", "tool_call", title="Edit", kind="edit", status="pending", rawInput={"a": 1}, name="edit_file"),
@@ -205,7 +203,7 @@ def test_updates_of_a_tool_call_are_merged_into_it_lists_replace_and_nulls_chang
     ]
 
 
-def test_a_late_update_reaches_a_tool_call_however_long_ago_it_was_made() -> None:
+def test_late_update_reaches_its_tool_call_however_old() -> None:
     first = [prompt("go"), tool("old", "tool_call", status="in_progress"), said("meanwhile"), stop()]
     more = [event for n in range(60) for event in (prompt(f"p{n}"), said(f"a{n}"), stop())]
     snapshot = recorded(*first, *more, tool("old", status="completed"))
@@ -214,17 +212,17 @@ def test_a_late_update_reaches_a_tool_call_however_long_ago_it_was_made() -> Non
     assert len(snapshot.messages) == 122
 
 
-def test_an_id_that_is_used_again_in_a_later_turn_is_another_call() -> None:
+def test_reused_call_id_in_a_later_turn_is_a_new_call() -> None:
     turn = [tool("1", "tool_call", status="pending"), tool("1", status="completed"), stop()]
     snapshot = recorded(prompt("a"), *turn, prompt("b"), tool("1", "tool_call", status="pending"))
     assert [call.status for call in calls(snapshot)] == ["completed", "pending"]
 
 
-def test_an_update_of_an_unknown_call_begins_it() -> None:
+def test_update_for_an_unknown_call_creates_it() -> None:
     assert calls(recorded(prompt("go"), tool("t", title="T", status="completed")))[0].title == "T"
 
 
-def test_an_update_cannot_change_who_a_call_is_or_what_we_note_at_it() -> None:
+def test_update_cannot_change_a_calls_identity_or_our_annotations() -> None:
     wrong = {"tool_call_id": "u", "type": "text", "permission": 1, "terminals": 1, "raw_input": 1}
     (call,) = calls(recorded(prompt("go"), tool("t", "tool_call", status=5, kind=[], title={}, **wrong)))
     assert call.raw() == {"type": "tool_call", "toolCallId": "t"}
@@ -240,7 +238,7 @@ def permission(call_id: str, n: str) -> dict[str, Any]:
     return {"permission": {"toolCall": {"toolCallId": call_id, "title": "Rm"}, "options": options}, "n": n}
 
 
-def test_what_was_asked_and_answered_stands_at_the_call() -> None:
+def test_permission_request_and_answer_are_kept_on_the_call() -> None:
     outcome = {"outcome": "selected", "optionId": "yes"}
     snapshot = recorded(
         prompt("go"),
@@ -258,7 +256,7 @@ def test_what_was_asked_and_answered_stands_at_the_call() -> None:
     assert second.raw()["permission"]["outcome"] == {"outcome": "cancelled"}
 
 
-def test_an_answer_to_what_a_dead_agent_asked_is_not_taken_for_another() -> None:
+def test_answer_to_a_dead_agents_request_is_not_matched_to_another() -> None:
     events = prompt("go"), permission("a", "1"), {"interrupted": "killed"}, {"outcome": "late", "n": "1"}
     assert "outcome" not in calls(recorded(*events))[0].raw()["permission"]
 
@@ -267,7 +265,7 @@ def shows(*terminals: str) -> dict[str, Any]:
     return {"content": [{"type": "terminal", "terminalId": name} for name in terminals]}
 
 
-def test_what_terminals_showed_is_kept_at_every_call_that_shows_them() -> None:
+def test_terminal_output_is_kept_on_every_call_that_shows_it() -> None:
     snapshot = recorded(
         prompt("go"),
         {"terminal": {"terminalId": "1", "command": "ls", "env": [{"name": "TOKEN", "value": "secret"}]}},
@@ -287,7 +285,7 @@ def test_what_terminals_showed_is_kept_at_every_call_that_shows_them() -> None:
     assert "secret" not in json.dumps(snapshot.raw())
 
 
-def test_a_terminal_that_a_call_has_stopped_showing_is_not_forgotten() -> None:
+def test_terminal_no_longer_shown_by_a_call_is_kept() -> None:
     events = [
         prompt("go"),
         {"terminal": {"terminalId": "1", "output": "one"}},
@@ -306,7 +304,7 @@ def test_a_terminal_that_a_call_has_stopped_showing_is_not_forgotten() -> None:
     assert recorded(*events[6:], base=middle) == whole
 
 
-def test_what_a_terminal_says_after_a_call_stopped_showing_it_is_kept_for_whoever_shows_it_next() -> None:
+def test_terminal_output_after_a_call_stopped_showing_it_is_kept_for_the_next_call() -> None:
     events = [
         prompt("go"),
         tool("a", "tool_call", **shows("1")),
@@ -329,7 +327,7 @@ def test_what_a_terminal_says_after_a_call_stopped_showing_it_is_kept_for_whoeve
 # How the session is ---------------------------------------------------------------------------------------
 
 
-def test_the_last_plan_counts() -> None:
+def test_last_plan_replaces_earlier_ones() -> None:
     entries = [{"content": "look", "priority": "high", "status": "completed"}, {"content": "leap", "x": 1}]
     snapshot = recorded(update("plan", entries=[{"content": "old"}]), update("plan", entries=entries))
     assert [entry.raw() for entry in snapshot.plan] == [entries[0], entries[1]]
@@ -337,7 +335,7 @@ def test_the_last_plan_counts() -> None:
     assert recorded(update("plan", entries=5), base=snapshot).plan == snapshot.plan
 
 
-def test_mode_options_model_and_commands_are_those_of_the_last_word() -> None:
+def test_last_mode_options_model_and_commands_replace_earlier_ones() -> None:
     modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
     option = {
         "id": "m",
@@ -371,7 +369,7 @@ def test_a_title_is_set_kept_and_cleared_by_null() -> None:
     assert recorded(update("session_info_update", title=None), base=titled).title is None
 
 
-def test_usage_and_cost_are_the_last_and_tokens_of_turns_are_added_up() -> None:
+def test_usage_and_cost_are_the_latest_and_turn_tokens_are_summed() -> None:
     usage = {"totalTokens": 10, "inputTokens": 7, "outputTokens": 3, "thoughtTokens": 1}
     snapshot = recorded(
         update("usage_update", used=1, size=100, cost={"amount": 0.5, "currency": "EUR"}),
@@ -389,13 +387,13 @@ def test_usage_and_cost_are_the_last_and_tokens_of_turns_are_added_up() -> None:
 
 
 @pytest.mark.parametrize("amount", [True, "1", None, math.inf, 10**400, -(10**400)])
-def test_a_cost_that_is_none_and_a_context_that_is_half_change_nothing(amount: Any) -> None:
+def test_malformed_cost_and_incomplete_context_usage_change_nothing(amount: Any) -> None:
     before = recorded(update("usage_update", used=1, size=9, cost={"amount": 0.5, "currency": "EUR"}))
     after = recorded(update("usage_update", used=2, cost={"amount": amount, "currency": "USD"}), base=before)
     assert after == before
 
 
-def test_the_agent_and_its_id_are_known() -> None:
+def test_agent_and_its_session_id_are_recorded() -> None:
     info = {"name": "a", "version": "1", "command": ["a", "--acp"], "env": {"KEY": "secret"}}
     snapshot = recorded({"agent": {"sessionId": "theirs", "info": info}})
     assert snapshot.agent_session_id == "theirs"
@@ -403,7 +401,7 @@ def test_the_agent_and_its_id_are_known() -> None:
     assert snapshot.agent.raw() == {"name": "a", "version": "1", "command": ["a", "--acp"]}
 
 
-def test_of_mcp_servers_only_name_and_type_are_ever_kept() -> None:
+def test_mcp_servers_are_kept_by_name_and_type_only() -> None:
     local = {"name": "a", "command": "npx", "args": ["--key=secret"], "env": [{"name": "K", "value": "secret"}]}
     remote = {
         "name": "b",
@@ -433,7 +431,7 @@ def test_of_mcp_servers_only_name_and_type_are_ever_kept() -> None:
         {},
     ],
 )
-def test_updates_of_other_kinds_are_kept_verbatim_in_their_place(unknown: dict[str, Any]) -> None:
+def test_unknown_update_types_are_kept_verbatim_in_place(unknown: dict[str, Any]) -> None:
     snapshot = recorded(prompt("go"), said("a"), {"update": unknown}, said("b"), stop())
     assert blocks(snapshot)[1] == [text("a"), {"type": "acp_update", "update": unknown}, text("b")]
 
@@ -442,7 +440,7 @@ def test_notices_are_not_kept() -> None:
     assert recorded(update("notice", severity="info", title="Hi")).messages == ()
 
 
-def test_an_interrupted_turn_keeps_what_was_said_and_says_why_it_ended() -> None:
+def test_interrupted_turn_keeps_its_text_and_the_reason_it_ended() -> None:
     snapshot = recorded(prompt("go"), said("half an ans"), tool("t", "tool_call"), {"interrupted": "killed"})
     assert snapshot.messages[1].text == "half an ans"
     assert snapshot.messages[1].metadata["acp"] == {"interrupted": "killed"}
@@ -451,12 +449,12 @@ def test_an_interrupted_turn_keeps_what_was_said_and_says_why_it_ended() -> None
     assert recorded({"interrupted": "killed"}, base=silent) == silent
 
 
-def test_a_prompt_that_failed_says_so() -> None:
+def test_failed_prompt_is_recorded_as_failed() -> None:
     snapshot = recorded(prompt("go"), {"stop": {"error": {"code": -32603}}})
     assert snapshot.messages[1].metadata["acp"] == {"error": {"code": -32603}}
 
 
-def test_running_is_from_the_prompt_to_its_answer() -> None:
+def test_session_counts_as_running_from_prompt_to_response() -> None:
     live = recording(said("early"))
     assert not live.running
     live.apply(prompt("go"))
@@ -465,7 +463,7 @@ def test_running_is_from_the_prompt_to_its_answer() -> None:
     assert not live.running
 
 
-def test_a_recording_that_goes_on_from_the_middle_of_a_turn_ends_as_if_it_had_never_stopped() -> None:
+def test_recording_resumed_in_mid_turn_ends_like_an_uninterrupted_one() -> None:
     events = [
         prompt("look here"),
         said("look ", "user_message_chunk"),
@@ -487,7 +485,7 @@ def test_a_recording_that_goes_on_from_the_middle_of_a_turn_ends_as_if_it_had_ne
     assert "acp" not in whole.metadata
 
 
-def test_what_is_unfinished_is_not_taken_over_into_another_conversation() -> None:
+def test_unfinished_parts_are_not_carried_into_another_conversation() -> None:
     middle = recorded(prompt("one"), said("1"), stop(), prompt("two"), said("2"))
     cut = middle.evolve(messages=middle.messages[:2])
     assert not AcpReducer(cut).running
@@ -495,7 +493,7 @@ def test_what_is_unfinished_is_not_taken_over_into_another_conversation() -> Non
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_numbers_that_json_has_not_do_not_cost_the_update_they_are_in(value: float) -> None:
+def test_numbers_beyond_json_do_not_lose_their_update(value: float) -> None:
     (call,) = calls(recorded(prompt("go"), tool("t", "tool_call", status="completed", rawOutput={"loss": value})))
     assert (call.status, call.raw_output) == ("completed", {"loss": str(value)})
     failed = recorded(
@@ -504,7 +502,7 @@ def test_numbers_that_json_has_not_do_not_cost_the_update_they_are_in(value: flo
     assert failed.messages[1].metadata["acp"] == {"error": {"data": str(value)}}
 
 
-def test_bottomless_nesting_does_not_cost_the_update_it_is_in() -> None:
+def test_deep_nesting_does_not_lose_its_update() -> None:
     deep: Any = "bottom"
     for _ in range(5000):
         deep = [deep]
@@ -513,7 +511,7 @@ def test_bottomless_nesting_does_not_cost_the_update_it_is_in() -> None:
     json.dumps(call.raw())
 
 
-def test_recording_a_long_turn_takes_time_in_proportion() -> None:
+def test_recording_a_long_turn_takes_linear_time() -> None:
     def seconds(chunks: int) -> float:
         live = recording(prompt("go"))
         event = said("part-000.")
@@ -530,7 +528,7 @@ def test_recording_a_long_turn_takes_time_in_proportion() -> None:
     assert min(seconds(100_000) for _ in range(3)) < 4 * min(seconds(50_000) for _ in range(3))
 
 
-def test_the_base_is_never_changed() -> None:
+def test_base_snapshot_is_never_mutated() -> None:
     base = recorded(prompt("a"), tool("t", "tool_call", status="pending"), stop())
     before = json.dumps(base.raw())
     recorded(tool("t", status="completed"), prompt("b"), base=base)
@@ -538,38 +536,26 @@ def test_the_base_is_never_changed() -> None:
     assert BLANK.messages == ()
 
 
-_STREAMED = st.sampled_from(
-    [
-        said("one "),
-        said(""),
-        said("two ", messageId="m-1"),
-        said("three ", messageId=None),
-        said("hm ", "agent_thought_chunk"),
-        said("echo", "user_message_chunk"),
-        said("noted ", _meta={"a": 1}),
-        {**said("with a time "), "t": "2026-11-16T00:00:03Z"},
-        update("agent_message_chunk", content={"type": "text", "text": 5}),
-        update("agent_message_chunk", content={"type": "text", "text": "annotated", "annotations": {"a": 1}}),
-        update("agent_message_chunk", content="no block"),
-        update("agent_message_chunk"),
-        {"update": None},
-        tool("t", "tool_call", title="Read"),
-        prompt("echo"),
-        stop(),
-    ]
-)
+# Very long answers ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(_STREAMED, max_size=12))
-def test_chunks_that_are_joined_before_recording_make_the_same_session(
-    events: list[dict[str, Any]],
-) -> None:
-    before = json.dumps(events)
-    assert recorded(*joined(events)) == recorded(*events)
-    assert json.dumps(events) == before
+def test_a_very_long_answer_is_recorded_in_parts_that_can_be_saved_in_mid_turn() -> None:
+    piece = "0123456789abcdef" * 4096
+    live = recording(prompt("go"), *[said(piece)] * 16)
+    assert not live.is_long
+    live.apply(said("and "))
+    assert live.is_long
+    middle = live.snapshot(NOW)
+    assert not live.is_long
+    assert [message.text for message in middle.messages] == ["go", piece * 16, "and "]
+
+    whole = recorded(said("more"), stop(), base=middle)
+    assert [message.text for message in whole.messages] == ["go", piece * 16, "and more"]
+    assert whole == recorded(prompt("go"), *[said(piece)] * 16, said("and "), said("more"), stop())
+    assert ["acp" in message.metadata for message in whole.messages] == [False, False, True]
 
 
-def test_chunks_of_one_message_are_one_record_and_others_are_not() -> None:
-    run = [said("one "), said("two"), said("hm", "agent_thought_chunk"), said("three", messageId="m"), tool("t")]
-    assert joined(run) == [said("one two"), *run[2:]]
+def test_one_very_long_chunk_is_one_message() -> None:
+    snapshot = recorded(prompt("go"), said("x" * (3 << 20)), stop())
+    assert [len(message.text) for message in snapshot.messages] == [2, 3 << 20]
+    assert snapshot.messages[-1].metadata["acp"] == {"stopReason": "end_turn"}

@@ -38,7 +38,7 @@ def refusing(store: Path, *, sessions: int = 9, run: tuple[str, ...] = ()) -> Cl
     return proxied(store, str(sessions), agent=(sys.executable, "-c", _AGENT), run=run)
 
 
-def test_sessions_are_listed_closed_and_deleted_though_the_agent_refuses(tmp_path: Path) -> None:
+def test_sessions_are_listed_closed_and_deleted_even_if_the_agent_refuses(tmp_path: Path) -> None:
     with refusing(tmp_path) as client:
         client.initialize()
         kept, gone = client.new_session(), client.new_session()
@@ -52,7 +52,7 @@ def test_sessions_are_listed_closed_and_deleted_though_the_agent_refuses(tmp_pat
         assert words(history(client, kept)[1]) == [("user", "hello"), ("agent", "heard")]
 
 
-def test_an_agent_that_makes_no_session_any_more_says_so_itself(tmp_path: Path) -> None:
+def test_agents_refusal_to_create_a_session_reaches_the_client(tmp_path: Path) -> None:
     with refusing(tmp_path) as client:
         client.initialize()
         stored = client.new_session()
@@ -65,7 +65,7 @@ def test_an_agent_that_makes_no_session_any_more_says_so_itself(tmp_path: Path) 
         assert refused.value.code == -32099
 
 
-def test_a_session_that_an_agent_will_not_make_is_not_loaded_and_stays_stored(tmp_path: Path) -> None:
+def test_session_the_agent_refuses_to_create_is_not_loaded_and_stays_stored(tmp_path: Path) -> None:
     with refusing(tmp_path) as client:
         client.initialize()
         stored = client.new_session()

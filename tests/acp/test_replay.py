@@ -49,7 +49,7 @@ def kinds(updates: Updates) -> list[str]:
     return [update["sessionUpdate"] for update in updates]
 
 
-def test_everything_is_shown_in_order_and_the_state_at_the_end() -> None:
+def test_replay_shows_everything_in_order_then_the_state() -> None:
     assert kinds(shown(RICH)) == [
         *["user_message_chunk"] * 3,
         *["agent_thought_chunk"] * 2,
@@ -66,13 +66,13 @@ def test_everything_is_shown_in_order_and_the_state_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("client", [{}, {"session": {"compaction": {}}}])
-def test_every_update_we_send_is_what_the_protocol_allows(client: Any) -> None:
+def test_every_replayed_update_is_valid_in_the_protocol(client: Any) -> None:
     check = validator_for("SessionNotification")
     for each in shown(RICH, client=client):
         check({"sessionId": "s", "update": each})
 
 
-def test_replaying_and_recording_gives_the_same_conversation() -> None:
+def test_replay_then_record_gives_the_same_conversation() -> None:
     again = recorded(*({"update": each} for each in shown(RICH)))
     assert [(m.role, m.text) for m in again.messages] == [(m.role, m.text) for m in RICH.messages]
     before, after = calls(RICH), calls(again)
@@ -82,7 +82,7 @@ def test_replaying_and_recording_gives_the_same_conversation() -> None:
     assert shown(again) == shown(RICH)
 
 
-def test_an_open_tool_call_is_shown_as_failed_with_a_note_and_its_dead_terminal_as_text() -> None:
+def test_open_tool_call_is_replayed_as_failed_with_a_note_and_its_terminal_as_text() -> None:
     call = shown(RICH)[9]
     assert (call["toolCallId"], call["status"]) == ("u", "failed")
     assert call["content"][0] == {"type": "content", "content": text("deploying")}
@@ -92,7 +92,7 @@ def test_an_open_tool_call_is_shown_as_failed_with_a_note_and_its_dead_terminal_
     assert "terminals" not in call
 
 
-def test_a_terminal_nobody_captured_says_so() -> None:
+def test_terminal_without_captured_output_is_replayed_with_a_note() -> None:
     record = recorded(
         prompt("go"),
         tool("t", "tool_call", status="completed", content=[{"type": "terminal", "terminalId": "x"}]),
@@ -102,7 +102,7 @@ def test_a_terminal_nobody_captured_says_so() -> None:
     assert "not captured" in item["content"]["text"]
 
 
-def test_messages_of_one_speaker_do_not_run_into_each_other() -> None:
+def test_consecutive_messages_of_one_speaker_stay_separate() -> None:
     record = recorded(prompt("one"), {"interrupted": "x"}, prompt("two"), said("a"), stop(), said("b"))
     ids = {each["content"]["text"]: each["messageId"] for each in shown(record)}
     assert len(set(ids.values())) == 4
@@ -114,33 +114,33 @@ def mine() -> Message:
     return Message(role="system", content="hello", id="mine")
 
 
-def test_compaction_is_shown_only_to_a_client_that_knows_it() -> None:
+def test_compaction_is_replayed_only_to_clients_that_support_it() -> None:
     assert "compaction_update" not in kinds(shown(RICH))
     assert COMPACTION in shown(RICH, client={"session": {"compaction": {}}})
     for odd in ({"session": None}, {"session": 5}, {"session": {"compaction": None}}):
         assert "compaction_update" not in kinds(shown(RICH, client=odd))
 
 
-def test_unknown_updates_are_shown_as_they_came_but_not_those_without_a_kind() -> None:
+def test_unknown_updates_are_replayed_verbatim_unless_they_lack_a_type() -> None:
     weather = {"sessionUpdate": "weather", "sunny": True, "nothing": None}
     record = recorded(prompt("go"), {"update": weather}, {"update": {"odd": 1}}, said("x"))
     assert shown(record)[1] == weather
     assert len(shown(record)) == 3
 
 
-def test_content_that_is_no_block_is_shown_as_the_json_it_is() -> None:
+def test_content_that_is_not_a_block_is_replayed_as_json() -> None:
     record = recorded({"prompt": [5]}, update("agent_message_chunk", content=None), said("x"))
     assert [each["content"] for each in shown(record)] == [text("5"), text("null"), text("x")]
 
 
-def test_nothing_is_shown_of_what_says_nothing() -> None:
+def test_empty_messages_are_not_replayed() -> None:
     assert shown(recorded(prompt(""), said(""), said("", "agent_thought_chunk"), stop())) == []
     assert (
         shown(recorded(said("x"), update("plan", entries=[]), update("session_info_update", title=None)))[1:] == []
     )
 
 
-def test_large_payloads_of_tools_are_cut_and_say_so_and_the_record_keeps_them() -> None:
+def test_large_tool_payloads_are_truncated_in_the_replay_but_not_in_the_record() -> None:
     big = "x" * 5000
     diffs = [{"type": "diff", "path": f"/{n}", "oldText": big, "newText": big} for n in range(3)]
     record = recorded(

@@ -70,3 +70,22 @@ def test_a_streamed_chunk_runs_through_few_modules(tmp_path: Path) -> None:
     sessions.close()
     os.close(null)
     assert len(modules) <= CHUNK, sorted(modules)
+
+
+def test_nothing_reaches_the_client_once_nobody_records_it(tmp_path: Path) -> None:
+    """At a planned stop the agent's last words may still be in its pipe when the sessions are saved."""
+    sessions = LiveSessions(FilesystemStore(tmp_path), AcpReducer)
+    null = os.open(os.devnull, os.O_RDWR)
+    client, shown = os.pipe()
+    proxy = Proxy(["agent"], sessions, SessionMethods(), client_in=null, client_out=shown)
+    begin(sessions, "s", {})
+    proxy._core.open.add("s")
+    proxy._pump_agent(Said([chunk("recorded")]))  # type: ignore[arg-type]  # an agent, as far as it is asked
+    assert proxy.end() == 0
+    proxy._pump_agent(Said([chunk(" too late")]))  # type: ignore[arg-type]  # as above
+    os.close(shown)
+    seen = os.read(client, 1 << 16)
+    assert json.loads(seen)["params"]["update"]["content"]["text"] == "recorded"
+    assert sessions.newest("s").snapshot.messages[-1].text == "recorded"
+    for fd in (client, null):
+        os.close(fd)

@@ -79,7 +79,7 @@ def come_back_in_every_way(client: Client, session_id: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), UNABLE], ids=["able", "unable"])
-def test_all_that_the_proxy_says_is_what_the_schema_allows(tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_every_message_of_the_proxy_conforms_to_the_schema(tmp_path: Path, flags: tuple[str, ...]) -> None:
     validator_for("SessionNotification")
     flags = ("--state", str(tmp_path / "state.json"), *flags)
     with proxied(tmp_path / "store", *flags, kind=Asking) as client:
@@ -105,7 +105,7 @@ def test_all_that_the_proxy_says_is_what_the_schema_allows(tmp_path: Path, flags
         assert "NewSessionResponse" in client.validated()
 
 
-def test_refusals_of_the_proxy_are_errors_of_the_schema(tmp_path: Path) -> None:
+def test_every_refusal_of_the_proxy_is_an_error_of_the_schema(tmp_path: Path) -> None:
     validator_for("Error")
     with (
         proxied(tmp_path, kind=Asking) as first,

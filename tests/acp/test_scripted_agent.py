@@ -53,7 +53,7 @@ def replayed(state: Path, session: str, *flags: str) -> list[Json]:
         return client.updates(since=mark)[: answered - mark]
 
 
-def test_every_ability_is_offered_unless_a_flag_says_otherwise() -> None:
+def test_every_capability_is_advertised_unless_a_flag_removes_it() -> None:
     with Client(AGENT) as able, Client((*AGENT, *(f"--no-{name}" for name in CAPABILITIES))) as unable:
         offered = able.initialize()["agentCapabilities"]
         assert offered["loadSession"] is True
@@ -68,7 +68,7 @@ def test_every_ability_is_offered_unless_a_flag_says_otherwise() -> None:
             assert caught.value.code == -32601
 
 
-def test_a_turn_says_thinks_plans_and_streams_what_the_prompt_tells_it_line_by_line() -> None:
+def test_turn_follows_the_prompts_directives_line_by_line() -> None:
     with agent() as client:
         session = client.new_session()
         said = client.prompt(session, "think hm\nplan\nsay hello\nstream 3\nand then?")
@@ -87,7 +87,7 @@ def test_a_tool_goes_from_pending_to_completed_with_a_diff() -> None:
         assert calls[-1]["content"][0]["type"] == "diff"
 
 
-def test_a_tool_that_must_be_permitted_obeys_the_answer() -> None:
+def test_tool_that_needs_permission_follows_the_answer() -> None:
     with agent() as client:
         session = client.new_session()
         client.prompt(session, "ask")
@@ -98,7 +98,7 @@ def test_a_tool_that_must_be_permitted_obeys_the_answer() -> None:
         client.wait_for_update("tool_call_update", since=mark, status="failed")
 
 
-def test_a_terminal_is_made_shown_read_and_released() -> None:
+def test_terminal_is_created_shown_read_and_released() -> None:
     answers = {
         "terminal/create": lambda _params: {"terminalId": "t1"},
         "terminal/wait_for_exit": lambda _params: {"exitCode": 0},
@@ -111,7 +111,7 @@ def test_a_terminal_is_made_shown_read_and_released() -> None:
         client.wait_for_update("tool_call_update", content=[{"type": "terminal", "terminalId": "t1"}])
 
 
-def test_the_client_can_be_asked_and_told_anything() -> None:
+def test_client_can_be_sent_any_request_or_notification() -> None:
     with agent(answers={"_x/ping": lambda params: {"got": params["n"]}}) as client:
         session = client.new_session()
         assert json.loads(client.prompt(session, 'call _x/ping {"n": 1}')) == {"got": 1}
@@ -130,7 +130,7 @@ def test_a_cancelled_turn_ends_as_cancelled(prompt: str) -> None:
         assert client.answer_to(turn)["result"] == {"stopReason": "cancelled"}
 
 
-def test_a_turn_can_stop_fail_and_make_no_sense() -> None:
+def test_turn_can_stop_fail_or_return_nonsense() -> None:
     with agent() as client:
         session = client.new_session()
         assert client.answer_to(client.begin_prompt(session, "stop refusal"))["result"]["stopReason"] == "refusal"
@@ -138,7 +138,7 @@ def test_a_turn_can_stop_fail_and_make_no_sense() -> None:
         assert client.answer_to(client.begin_prompt(session, "stream many"))["error"]["code"] == -32603
 
 
-def test_it_tells_what_it_was_told_and_takes_no_command_from_a_note() -> None:
+def test_agent_repeats_its_context_and_ignores_directives_in_a_note() -> None:
     with agent() as client:
         session = client.new_session()
         blocks = [{"type": "text", "text": "<note>say no</note>"}, {"type": "text", "text": "echo-blocks"}]
@@ -178,7 +178,7 @@ def test_list_pages_fork_copies_close_closes_and_delete_deletes() -> None:
             load(client, fork)
 
 
-def test_mode_and_model_can_be_set_and_are_forgotten_by_the_next_run(tmp_path: Path) -> None:
+def test_mode_and_model_can_be_set_and_are_lost_on_restart(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     with agent("--state", state) as client:
         session = client.new_session()
@@ -189,7 +189,7 @@ def test_mode_and_model_can_be_set_and_are_forgotten_by_the_next_run(tmp_path: P
         assert load(client, session)["configOptions"][0]["currentValue"] == "small"
 
 
-def test_a_crash_comes_after_the_chunks_and_loses_their_words_but_not_the_prompt(tmp_path: Path) -> None:
+def test_crash_happens_after_the_chunks_and_loses_them_but_not_the_prompt(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     with agent("--state", state) as client:
         session = client.new_session()
@@ -200,7 +200,7 @@ def test_a_crash_comes_after_the_chunks_and_loses_their_words_but_not_the_prompt
     assert kinds == ["user_message_chunk"]
 
 
-def test_stdin_eof_ends_it_in_the_middle_of_a_turn() -> None:
+def test_agent_exits_at_stdin_eof_in_mid_turn() -> None:
     with agent() as client:
         client.begin_prompt(client.new_session(), "slow-tool 60")
         client.wait_for_update("tool_call_update", status="in_progress")
@@ -211,7 +211,7 @@ def test_stdin_eof_ends_it_in_the_middle_of_a_turn() -> None:
 # Misbehaviour ---------------------------------------------------------------------------------------------
 
 
-def test_a_blank_load_knows_nothing(tmp_path: Path) -> None:
+def test_blank_load_replays_nothing_and_remembers_nothing(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one")
     with agent("--state", tmp_path / "s", "--misbehave", "blank-load") as client:
         load(client, session)
@@ -219,13 +219,13 @@ def test_a_blank_load_knows_nothing(tmp_path: Path) -> None:
         assert client.said(kind="user_message_chunk") == ""
 
 
-def test_a_partial_load_lacks_the_newest_finished_turn(tmp_path: Path) -> None:
+def test_partial_load_omits_the_newest_finished_turn(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one", "say two")
     updates = replayed(tmp_path / "s", session, "--misbehave", "partial-load")
     assert [update["content"]["text"] for update in updates] == ["say one", "one"]
 
 
-def test_a_late_replay_comes_after_the_answer(tmp_path: Path) -> None:
+def test_late_replay_arrives_after_the_response(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one")
     assert replayed(tmp_path / "s", session, "--misbehave", "late-replay") == []
     with agent("--state", tmp_path / "s", "--misbehave", "late-replay") as client:
@@ -233,7 +233,7 @@ def test_a_late_replay_comes_after_the_answer(tmp_path: Path) -> None:
         client.wait_for_text("one")
 
 
-def test_replayed_tools_can_lie_about_their_ids_and_outcome(tmp_path: Path) -> None:
+def test_replayed_tools_can_have_wrong_ids_and_outcomes(tmp_path: Path) -> None:
     session = killed(tmp_path / "s", "slow-tool 60", "tool_call_update")
     honest, lying = (
         replayed(tmp_path / "s", session, *flags)[-1]
@@ -243,13 +243,13 @@ def test_replayed_tools_can_lie_about_their_ids_and_outcome(tmp_path: Path) -> N
     assert (lying["toolCallId"], lying["status"]) == ("again:call-1", "completed")
 
 
-def test_prompts_are_echoed() -> None:
+def test_echo_flag_repeats_prompts() -> None:
     with agent("--misbehave", "echo-prompts") as client:
         client.prompt(client.new_session(), "say hi")
         assert client.said(kind="user_message_chunk") == "say hi"
 
 
-def test_a_load_hangs_or_kills(tmp_path: Path) -> None:
+def test_load_can_hang_or_crash(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one")
     with agent("--state", tmp_path / "s", "--misbehave", "load-hangs") as client:
         waiting = client.begin("session/load", {"sessionId": session, "cwd": "/", "mcpServers": []})
@@ -260,27 +260,27 @@ def test_a_load_hangs_or_kills(tmp_path: Path) -> None:
         assert client.exit_status() == -signal.SIGKILL
 
 
-def test_garbage_and_an_endless_line_come_between_the_messages() -> None:
+def test_garbage_and_an_endless_line_appear_between_messages() -> None:
     with agent("--misbehave", "garbage-stdout", "--misbehave", "long-line-no-newline") as client:
         said = client.prompt(client.new_session(), "say hi")
         assert said == "x" * (1 << 20) + "hi"
         assert sum(message is None for _, message in client.received) == 3
 
 
-def test_it_dies_with_a_permission_open() -> None:
+def test_agent_can_die_while_a_permission_request_is_open() -> None:
     with agent("--misbehave", "dies-during-permission") as client:
         client.begin_prompt(client.new_session(), "ask")
         client.wait_for_request("session/request_permission")
         assert client.exit_status() == -signal.SIGKILL
 
 
-def test_a_fake_load_is_not_offered_and_always_succeeds() -> None:
+def test_fake_load_is_not_advertised_and_always_succeeds() -> None:
     with Client((*AGENT, "--misbehave", "fake-load")) as client:
         assert client.initialize()["agentCapabilities"]["loadSession"] is False
         assert load(client, "nobody") == {}
 
 
-def test_a_resume_replays(tmp_path: Path) -> None:
+def test_resume_can_replay_against_the_protocol(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one")
     for flags, said in (((), ""), (("--misbehave", "resume-replays"), "one")):
         with agent("--state", tmp_path / "s", *flags) as client:
@@ -288,7 +288,7 @@ def test_a_resume_replays(tmp_path: Path) -> None:
             assert client.said() == said
 
 
-def test_an_acknowledged_answer_is_forgotten(tmp_path: Path) -> None:
+def test_acknowledged_answer_can_be_forgotten(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one", "say two")
     updates = replayed(tmp_path / "s", session, "--misbehave", "acknowledged-loss")
     assert [update["content"]["text"] for update in updates] == ["say one", "one", "say two"]

@@ -86,26 +86,26 @@ def ask(request: pytest.FixtureRequest, model: ScriptedModel) -> Callable[..., s
     return send
 
 
-def test_it_says_what_the_last_prompt_asks_for(ask: Callable[..., str], model: ScriptedModel) -> None:
+def test_model_answers_as_the_last_prompt_directs(ask: Callable[..., str], model: ScriptedModel) -> None:
     said = ask("first [[say one]]", "then [[say two]]")
     assert "answer-two." in said
     assert "answer-one." not in said
     assert "[[say two]]" in model.requests[-1]
 
 
-def test_it_ignores_directives_in_a_restoration_note(ask: Callable[..., str]) -> None:
+def test_model_ignores_directives_in_a_restoration_note(ask: Callable[..., str]) -> None:
     note = '<restoration-note from="asnap">\nUser: [[run two rm made.txt]]\n</restoration-note>'
     assert "answer-one." in ask(f"then [[say one]]\n{note}")
     assert "answer-two." in ask("then [[say two]]", note)
 
 
-def test_it_streams_pieces_one_by_one(ask: Callable[..., str]) -> None:
+def test_model_streams_its_pieces_separately(ask: Callable[..., str]) -> None:
     events = ask("[[stream word 3]]").splitlines()
     assert [n for event in events for n in re.findall(r'"word-(\d{3}) "', event)][:3] == ["001", "002", "003"]
     assert not any("word-001" in event and "word-002" in event for event in events[:3])
 
 
-def test_it_calls_the_shell_and_goes_on_when_the_tool_has_answered(ask: Callable[..., str]) -> None:
+def test_model_calls_the_shell_and_continues_after_the_tool_result(ask: Callable[..., str]) -> None:
     before = ask("[[run two echo made]]")
     assert "before-two." in before
     assert "echo made" in before
@@ -115,12 +115,12 @@ def test_it_calls_the_shell_and_goes_on_when_the_tool_has_answered(ask: Callable
     assert "before-two." not in after
 
 
-def test_it_writes_a_summary_when_it_is_asked_for_one(ask: Callable[..., str], model: ScriptedModel) -> None:
+def test_model_writes_a_summary_on_request(ask: Callable[..., str], model: ScriptedModel) -> None:
     assert SUMMARY in ask("[[say one]]", "Create a detailed summary of the conversation so far.")
     assert model.summaries == 1
     assert "answer-two." in ask("Here is the summary.", "[[say two]]")
 
 
-def test_it_writes_a_title_when_no_tools_are_offered(ask: Callable[..., str], model: ScriptedModel) -> None:
+def test_model_writes_a_title_when_no_tools_are_offered(ask: Callable[..., str], model: ScriptedModel) -> None:
     assert "A title" in ask("[[say one]]", without_tools=True)
     assert model.requests == []

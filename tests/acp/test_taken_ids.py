@@ -10,7 +10,7 @@ from tests.acp.proxied import history, proxied, words
 COUNTING = (sys.executable, "-m", "tests.acp_sdk.agents.counting")
 
 
-def test_a_new_session_never_takes_the_place_of_a_stored_one(tmp_path: Path) -> None:
+def test_new_session_never_replaces_a_stored_one(tmp_path: Path) -> None:
     with proxied(tmp_path, agent=COUNTING) as client:
         client.initialize()
         old = client.new_session()

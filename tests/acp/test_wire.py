@@ -25,7 +25,7 @@ from snapshot_plugin.acp.messages import (
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\x0b", b"\xff"]), max_size=8).map(b"".join)))
-def test_lines_lose_no_byte_and_end_only_at_newlines(reads: list[bytes]) -> None:
+def test_lines_keep_every_byte_and_split_only_at_newlines(reads: list[bytes]) -> None:
     lines = Lines()
     out = [line for data in reads for line in lines.feed(data)]
     assert b"".join(out) + lines.rest() == b"".join(reads)
@@ -33,7 +33,7 @@ def test_lines_lose_no_byte_and_end_only_at_newlines(reads: list[bytes]) -> None
     assert b"\n" not in lines.rest()
 
 
-def test_a_line_of_fifty_megabytes_is_cut_in_time_that_grows_with_it() -> None:
+def test_line_of_fifty_megabytes_is_split_in_linear_time() -> None:
     def seconds(megabytes: int) -> float:
         lines, read, begun = Lines(), b"x" * (1 << 16), process_time()
         for _ in range(megabytes * 16):
@@ -55,7 +55,7 @@ def test_a_line_of_fifty_megabytes_is_cut_in_time_that_grows_with_it() -> None:
         b'{"a": ' + b"[" * 500 + b"]" * 500 + b"}",
     ],
 )
-def test_objects_are_messages(line: bytes) -> None:
+def test_json_objects_parse_as_messages(line: bytes) -> None:
     assert parse(line) == json.loads(line)
 
 
@@ -74,11 +74,11 @@ def test_objects_are_messages(line: bytes) -> None:
         '{"a": 1}'.encode("utf-16"),
     ],
 )
-def test_everything_else_is_none(line: bytes) -> None:
+def test_lines_that_are_not_json_objects_parse_as_none(line: bytes) -> None:
     assert parse(line) is None
 
 
-def test_numbers_that_json_has_not_are_named() -> None:
+def test_numbers_beyond_json_are_replaced_by_their_names() -> None:
     assert parse(b'{"a": NaN, "b": [-Infinity], "c": 1.5}') == {"a": "NaN", "b": ["-Infinity"], "c": 1.5}
 
 
@@ -91,14 +91,14 @@ json_values = st.recursive(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(st.characters()), json_values | st.text(st.characters()), max_size=4))
-def test_a_message_is_one_line_that_reads_back_as_itself(message: dict[str, Any]) -> None:
+def test_message_is_written_as_one_line_and_round_trips(message: dict[str, Any]) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert parse(line) == message
 
 
-def test_our_own_messages_are_json_rpc() -> None:
+def test_messages_we_build_are_json_rpc() -> None:
     assert request("a", "m", {"x": 1}) == {"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}}
     assert notification("m", {}) == {"jsonrpc": "2.0", "method": "m", "params": {}}
     assert success(7, None) == {"jsonrpc": "2.0", "id": 7, "result": None}

@@ -120,7 +120,7 @@ def keys(events: list[Json]) -> list[str]:
     return [key for event in events for key in event]
 
 
-async def test_a_session_is_durable_before_the_client_hears_of_it(tmp_path: Path, disk: Disk) -> None:
+async def test_new_session_is_durable_before_the_client_gets_its_id(tmp_path: Path, disk: Disk) -> None:
     watching, _ = await watched(tmp_path, disk)
     answer = watching.first(lambda message: "sessionId" in message.get("result", {}))
     assert {"new", "agent"} <= set(keys(answer.synced))
@@ -131,26 +131,26 @@ async def test_a_prompt_is_durable_before_the_agents_code_sees_it(tmp_path: Path
     assert agent.seen[-1]["prompt"] == [{"type": "text", "text": "use a tool"}]
 
 
-async def test_a_tool_that_starts_is_durable_before_the_client_sees_it(tmp_path: Path, disk: Disk) -> None:
+async def test_started_tool_is_durable_before_the_client_sees_it(tmp_path: Path, disk: Disk) -> None:
     watching, _ = await watched(tmp_path, disk)
     start = watching.first(lambda message: "tool_call" in str(message))
     assert start.synced[-1]["update"] == start.message["params"]["update"]
 
 
-async def test_a_question_is_durable_before_the_client_is_asked(tmp_path: Path, disk: Disk) -> None:
+async def test_permission_request_is_durable_before_the_client_gets_it(tmp_path: Path, disk: Disk) -> None:
     watching, _ = await watched(tmp_path, disk)
     asked = watching.first(lambda message: message.get("method") == "session/request_permission")
     assert asked.synced[-1]["permission"]["toolCall"]["title"] == "Write"
 
 
-async def test_what_streams_by_is_written_before_it_is_sent(tmp_path: Path, disk: Disk) -> None:
+async def test_streamed_updates_are_written_before_they_are_sent(tmp_path: Path, disk: Disk) -> None:
     watching, _ = await watched(tmp_path, disk)
     chunk = watching.first(lambda message: "heard use a tool" in str(message))
     assert chunk.written[-1]["update"] == chunk.message["params"]["update"]
     assert [event["outcome"]["outcome"] for event in chunk.written if "outcome" in event] == ["selected"]
 
 
-async def test_the_end_of_a_turn_is_durable_with_the_history_before_the_client_hears_of_it(
+async def test_end_of_a_turn_and_its_history_are_durable_before_the_client_gets_the_response(
     tmp_path: Path, disk: Disk
 ) -> None:
     watching, _ = await watched(tmp_path, disk)
@@ -159,7 +159,7 @@ async def test_the_end_of_a_turn_is_durable_with_the_history_before_the_client_h
     assert answer.synced[-1]["history"] == {"heard": ["use a tool"]}
 
 
-async def test_order_on_disk_is_order_on_the_wire_however_many_talk_at_once(tmp_path: Path, disk: Disk) -> None:
+async def test_order_on_disk_is_the_order_on_the_wire_with_concurrent_senders(tmp_path: Path, disk: Disk) -> None:
     agent = ScriptedAgent(tmp_path)
     async with connected(agent) as peer:
         await peer.initialize()
@@ -184,7 +184,7 @@ async def talk_at_once(agent: ScriptedAgent) -> None:
     await asyncio.gather(*(say(number) for number in range(50)))
 
 
-async def test_secrets_of_servers_reach_no_file(tmp_path: Path, disk: Disk) -> None:
+async def test_secrets_of_mcp_servers_are_never_written(tmp_path: Path, disk: Disk) -> None:
     server = {
         "name": "tools",
         "command": "x",
@@ -213,7 +213,7 @@ def files_with(root: Path, needle: bytes) -> list[Path]:
     return found
 
 
-async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
+async def test_failing_store_loses_the_record_but_not_the_session(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "file"
@@ -227,7 +227,7 @@ async def test_a_store_that_refuses_costs_the_record_and_never_the_session(
     assert logging.WARNING in {entry.levelno for entry in caplog.records}
 
 
-async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
+async def test_temporarily_failing_disk_loses_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connected(ScriptedAgent(tmp_path)) as peer:
@@ -243,7 +243,7 @@ async def test_a_disk_that_refuses_for_a_while_costs_nothing_that_was_said(
     assert {entry.levelno for entry in caplog.records} == {logging.WARNING}
 
 
-async def test_a_record_that_fails_in_a_way_nobody_thought_of_costs_no_message(
+async def test_unexpected_error_in_the_recorder_loses_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(ScriptedAgent(tmp_path)) as peer:

@@ -40,11 +40,11 @@ def record(*events: dict[str, Any]) -> SessionSnapshot:
 
 
 class TestPure:
-    def test_a_history_covers_what_was_said_when_it_was_taken(self) -> None:
+    def test_history_covers_the_conversation_at_the_time_it_was_taken(self) -> None:
         events = [*turn("one", stop={}, history={"a": [1]}), *turn("two", interrupted="killed")]
         assert kept_history(record(*events), "scripted") == Kept({"a": [1]}, 2)
 
-    def test_a_recording_that_goes_on_from_a_snapshot_has_the_same_history(self) -> None:
+    def test_recording_resumed_from_a_snapshot_has_the_same_history(self) -> None:
         events = [*turn("one", stop={}, history={"a": 1}), *turn("two")]
         for cut in range(len(events)):
             recording = AcpReducer(record(*events[:cut]))
@@ -52,50 +52,50 @@ class TestPure:
                 recording.apply(event)
             assert recording.snapshot(NOW).plugins == record(*events).plugins
 
-    def test_another_agents_history_means_nothing(self) -> None:
+    def test_history_of_another_agent_is_ignored(self) -> None:
         assert kept_history(record(*turn("one", stop={}, history={"a": 1})), "another") is None
 
-    def test_nor_does_one_of_more_than_the_record_has(self) -> None:
+    def test_history_longer_than_the_record_is_ignored(self) -> None:
         whole = record(*turn("one"), *turn("two", stop={}, history={"a": 1}))
         assert kept_history(whole.evolve(messages=whole.messages[:2]), "scripted") is None
 
     @pytest.mark.parametrize(
         "section", [None, [], {"value": 1}, {"value": {}, "messages": "2", "agent": "scripted"}]
     )
-    def test_nor_does_one_that_is_damaged(self, section: Any) -> None:
+    def test_damaged_history_is_ignored(self, section: Any) -> None:
         assert kept_history(record().evolve(plugins={"acp-history": section}), "scripted") is None
 
-    def test_the_model_is_told_only_what_the_agent_does_not_remember(self) -> None:
+    def test_model_is_told_only_what_the_agent_does_not_remember(self) -> None:
         kept = record(*turn("one"), *turn("two", interrupted="killed"))
         note = note_about(kept, remembered=2) or ""
         assert "answer two" in note
         assert "one" not in note
 
-    def test_who_remembers_nothing_is_told_everything(self) -> None:
+    def test_agent_without_memory_is_told_the_whole_conversation(self) -> None:
         note = note_about(record(*turn("one"), *turn("two")), remembered=0) or ""
         assert note.index("answer one") < note.index("answer two")
 
-    def test_nobody_is_told_nothing(self) -> None:
+    def test_agent_that_remembers_everything_is_told_nothing(self) -> None:
         assert note_about(record(), remembered=0) is None
         assert note_about(record(*turn("one")), remembered=2) is None
 
-    def test_a_refused_turn_is_not_mentioned(self) -> None:
+    def test_refused_turn_is_left_out_of_the_note(self) -> None:
         refused = turn("secret", stop={"stopReason": "refusal"})
         assert "secret" not in (note_about(record(*turn("one"), *refused), remembered=0) or "")
         assert note_about(record(*turn("one"), *refused), remembered=2) is None
 
-    def test_what_is_stored_is_the_authors_no_more(self) -> None:
+    def test_stored_history_is_a_copy_of_the_authors_object(self) -> None:
         memory = {"heard": ["one"]}
         stored = storable(memory)
         memory["heard"].append("two")
         assert stored == {"heard": ["one"]}
 
     @pytest.mark.parametrize("value", [[1], "text", {"a": object()}, {"a": float("nan")}, {1: 2}])
-    def test_what_is_no_json_object_is_refused(self, value: Any) -> None:
+    def test_history_that_is_not_a_json_object_is_refused(self, value: Any) -> None:
         with pytest.raises(InvalidSnapshot):
             storable(value)
 
-    def test_what_would_come_back_as_something_else_is_refused(self) -> None:
+    def test_history_that_would_not_round_trip_is_refused(self) -> None:
         deep: dict[str, Any] = {}
         for _ in range(150):
             deep = {"deep": deep}
@@ -128,7 +128,7 @@ async def next_prompts(agent: ScriptedAgent, session_id: str, *prompts: str) -> 
 
 
 class TestAgent:
-    async def test_one_without_memory_is_told_the_conversation_once(self, tmp_path: Path) -> None:
+    async def test_agent_without_memory_gets_the_conversation_once(self, tmp_path: Path) -> None:
         session_id = await lived(ScriptedAgent(tmp_path), "one", hang="wait")
         agent = ScriptedAgent(tmp_path)
         report = await next_prompts(agent, session_id, "two", "three")
@@ -136,7 +136,7 @@ class TestAgent:
         assert (report["grade"], rest, second) == ("context", ["two"], ["three"])
         assert all(said in note for said in ("one", "heard one", "wait", "heard wait"))
 
-    async def test_one_with_memory_gets_it_back_and_is_told_nothing(self, tmp_path: Path) -> None:
+    async def test_agent_with_memory_gets_its_history_back_and_no_note(self, tmp_path: Path) -> None:
         session_id = await lived(RememberingAgent(tmp_path), "one", "two")
         agent = RememberingAgent(tmp_path)
         report = await next_prompts(agent, session_id, "three")
@@ -145,7 +145,7 @@ class TestAgent:
         assert [message.text for message in transcript] == ["one", "heard one", "two", "heard two"]
         assert (report["grade"], agent.heard()) == ("native-load", [["three"]])
 
-    async def test_of_a_turn_that_was_cut_off_it_is_told_what_was_seen(self, tmp_path: Path) -> None:
+    async def test_note_repeats_what_the_user_saw_of_an_interrupted_turn(self, tmp_path: Path) -> None:
         session_id = await lived(RememberingAgent(tmp_path), "one", hang="wait")
         agent = RememberingAgent(tmp_path)
         await next_prompts(agent, session_id, "two", "three")
@@ -154,14 +154,14 @@ class TestAgent:
         assert "heard wait" in note
         assert "heard one" not in note
 
-    async def test_killed_in_its_first_turn_it_has_no_memory_to_take_back(self, tmp_path: Path) -> None:
+    async def test_agent_killed_in_its_first_turn_gets_no_history_back(self, tmp_path: Path) -> None:
         session_id = await lived(RememberingAgent(tmp_path), hang="wait")
         agent = RememberingAgent(tmp_path)
         report = await next_prompts(agent, session_id, "two")
         assert (report["grade"], agent.given) == ("context", [])
         assert "heard wait" in agent.heard()[0][-1]
 
-    async def test_one_without_a_history_object_may_take_the_transcript(self, tmp_path: Path) -> None:
+    async def test_agent_without_a_history_object_can_take_the_transcript(self, tmp_path: Path) -> None:
         class Listening(ScriptedAgent):
             taken: Sequence[Message] = ()
 
@@ -175,7 +175,7 @@ class TestAgent:
         assert [message.text for message in agent.taken] == ["one", "heard one", "wait", "heard wait"]
         assert (report["grade"], agent.heard()) == ("native-load", [["two"]])
 
-    async def test_a_history_that_cannot_be_stored_leaves_the_last_one(
+    async def test_history_that_cannot_be_stored_keeps_the_previous_one(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Unstorable(RememberingAgent):
@@ -191,7 +191,7 @@ class TestAgent:
         assert "heard two" in agent.heard()[0][-1]
         assert "heard one" not in agent.heard()[0][-1]
 
-    async def test_one_that_does_not_take_it_back_is_told_everything(self, tmp_path: Path) -> None:
+    async def test_agent_that_ignores_its_history_is_told_everything(self, tmp_path: Path) -> None:
         class Broken(ScriptedAgent):
             def history(self, session_id: str) -> Any:
                 return {}
@@ -205,7 +205,7 @@ class TestAgent:
         assert report["grade"] == "context"
         assert "heard one" in agent.heard()[0][-1]
 
-    async def test_a_failed_turn_is_told_as_one_that_was_cut_off(self, tmp_path: Path) -> None:
+    async def test_failed_turn_is_described_as_interrupted(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
             session_id = await peer.new_session()
@@ -214,7 +214,7 @@ class TestAgent:
         await next_prompts(agent, session_id, "two")
         assert "cut off" in agent.heard()[0][-1]
 
-    async def test_an_agent_that_echoes_does_not_show_what_its_model_is_told(self, tmp_path: Path) -> None:
+    async def test_echoing_agent_does_not_show_the_note_to_the_user(self, tmp_path: Path) -> None:
         session_id = await lived(ScriptedAgent(tmp_path), "one")
         agent = ScriptedAgent(tmp_path)
         agent.echoes = True

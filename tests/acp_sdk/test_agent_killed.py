@@ -34,7 +34,7 @@ TALKERS = ["echo", "remembering"]
 
 
 @pytest.mark.parametrize("agent", TALKERS)
-def test_killed_as_the_answer_is_read_nothing_is_lost(tmp_path: Path, agent: str) -> None:
+def test_kill_while_the_answer_is_read_loses_nothing(tmp_path: Path, agent: str) -> None:
     with started(tmp_path, agent) as client:
         client.initialize()
         session_id = client.new_session()
@@ -51,7 +51,7 @@ def test_killed_as_the_answer_is_read_nothing_is_lost(tmp_path: Path, agent: str
 
 
 @pytest.mark.parametrize("agent", TALKERS)
-def test_killed_mid_stream_what_was_seen_is_shown_and_told_once(tmp_path: Path, agent: str) -> None:
+def test_kill_in_mid_stream_replays_what_was_seen_and_tells_the_model_once(tmp_path: Path, agent: str) -> None:
     with started(tmp_path, agent) as client:
         client.initialize()
         session_id = client.new_session()
@@ -70,7 +70,7 @@ def test_killed_mid_stream_what_was_seen_is_shown_and_told_once(tmp_path: Path, 
         assert client.prompt(session_id, "last").count("alpha beta gamma") == (0 if agent == "echo" else 2)
 
 
-def test_a_session_killed_before_its_first_prompt_is_there(tmp_path: Path) -> None:
+def test_session_killed_before_its_first_prompt_is_listed(tmp_path: Path) -> None:
     with started(tmp_path, "echo") as client:
         client.initialize()
         session_id = client.new_session()
@@ -82,7 +82,7 @@ def test_a_session_killed_before_its_first_prompt_is_there(tmp_path: Path) -> No
         assert client.prompt(session_id, "one") == "one "
 
 
-def test_killed_while_the_user_is_asked_the_call_is_shown_as_failed(tmp_path: Path) -> None:
+def test_kill_during_a_permission_request_shows_the_call_as_failed(tmp_path: Path) -> None:
     with started(tmp_path, "quick_start") as client:
         client.answers["session/request_permission"] = lambda _params: None
         client.initialize()
@@ -100,7 +100,7 @@ def test_killed_while_the_user_is_asked_the_call_is_shown_as_failed(tmp_path: Pa
         assert "outcome unknown" in client.prompt(session_id, "and now?")
 
 
-def test_a_finished_call_keeps_its_name_its_kind_and_its_end(tmp_path: Path) -> None:
+def test_finished_call_keeps_its_name_kind_and_outcome(tmp_path: Path) -> None:
     with started(tmp_path, "quick_start") as client:
         client.initialize()
         session_id = client.new_session()
@@ -114,7 +114,7 @@ def test_a_finished_call_keeps_its_name_its_kind_and_its_end(tmp_path: Path) -> 
         ]
 
 
-def test_two_sessions_come_back_each_with_its_own(tmp_path: Path) -> None:
+def test_two_sessions_are_restored_separately(tmp_path: Path) -> None:
     with started(tmp_path, "quick_start") as client:
         client.initialize()
         one, two = client.new_session(), client.new_session()
@@ -132,7 +132,7 @@ def test_two_sessions_come_back_each_with_its_own(tmp_path: Path) -> None:
         assert client.prompt(third, "new") == "[ask] you said: new"
 
 
-def test_killed_again_and_again_every_load_shows_all_of_it(tmp_path: Path) -> None:
+def test_every_load_after_repeated_kills_shows_everything(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
     session_id = ""
     for number in range(3):
@@ -148,7 +148,7 @@ def test_killed_again_and_again_every_load_shows_all_of_it(tmp_path: Path) -> No
     assert seen[-1] == ("agent", "turn 0 turn 1 turn 2 ")
 
 
-def test_fork_list_and_delete_survive_the_process(tmp_path: Path) -> None:
+def test_fork_list_and_delete_survive_a_restart(tmp_path: Path) -> None:
     with started(tmp_path, "remembering") as client:
         client.initialize()
         session_id = client.new_session()
@@ -175,7 +175,7 @@ def history_or_error(client: Client, session_id: str) -> Any:
     return client.request("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})
 
 
-def test_it_ends_when_the_client_hangs_up_and_leaves_nothing_to_recover(tmp_path: Path) -> None:
+def test_agent_exits_when_the_client_hangs_up_and_leaves_nothing_to_recover(tmp_path: Path) -> None:
     with started(tmp_path, "echo") as client:
         client.initialize()
         session_id = client.new_session()

@@ -65,7 +65,9 @@ class Duck(SnapshotAgentMixin):
 
 
 @pytest.mark.parametrize("kind", [Wrapped, Above, Duck])
-async def test_any_class_gets_sessions_and_connects_as_before(tmp_path: Path, kind: Any) -> None:
+async def test_mixin_adds_sessions_to_any_agent_class_without_changing_how_it_connects(
+    tmp_path: Path, kind: Any
+) -> None:
     agent = kind()
     agent.snapshot_store = tmp_path
     async with connected(agent) as peer:
@@ -80,7 +82,7 @@ async def test_any_class_gets_sessions_and_connects_as_before(tmp_path: Path, ki
         assert await store.list() == []
 
 
-async def test_sessions_of_an_agent_without_a_name_go_by_its_class(tmp_path: Path) -> None:
+async def test_sessions_of_an_unnamed_agent_use_its_class_name(tmp_path: Path) -> None:
     for kind, listed in ((Wrapped, 0), (Wrapped, 1), (Above, 0)):
         agent = kind()
         agent.snapshot_store = tmp_path
@@ -90,7 +92,7 @@ async def test_sessions_of_an_agent_without_a_name_go_by_its_class(tmp_path: Pat
             await peer.new_session()
 
 
-async def test_the_place_may_be_a_store_a_path_or_a_manager(tmp_path: Path) -> None:
+async def test_storage_may_be_a_store_a_path_or_a_manager(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         for place in (store, SnapshotManager(store), tmp_path, str(tmp_path)):
             async with connected(ScriptedAgent(place)) as peer:
@@ -99,7 +101,7 @@ async def test_the_place_may_be_a_store_a_path_or_a_manager(tmp_path: Path) -> N
         assert len(await store.list()) == 4
 
 
-async def test_by_default_it_is_the_users_own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_default_storage_is_the_users_own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASNAP_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     async with connected(ScriptedAgent(None)) as peer:
@@ -121,13 +123,13 @@ async def test_an_encrypted_store_keeps_its_secrets(tmp_path: Path) -> None:
         assert (await store.load(session_id)).messages[0].text == "wait"
 
 
-async def test_a_store_without_a_place_for_what_streams_by_is_refused_at_once() -> None:
+async def test_store_without_a_spool_is_refused_immediately() -> None:
     with pytest.raises(InvalidInput):
         async with connected(ScriptedAgent(MemoryStore())):
             pass
 
 
-def test_a_release_of_the_sdk_that_is_built_otherwise_is_named() -> None:
+def test_incompatible_sdk_release_is_named_in_the_error() -> None:
     with pytest.raises(MissingExtra):
         Wrapped().on_connect(SimpleNamespace())
 
@@ -139,6 +141,6 @@ def test_a_release_of_the_sdk_that_is_built_otherwise_is_named() -> None:
         "from snapshot_plugin.acp.sdk import SnapshotAgentMixin as M; type('A', (M,), {})",
     ],
 )
-def test_the_sdk_is_not_loaded_before_an_agent_connects(statement: str) -> None:
+def test_sdk_is_not_imported_before_an_agent_connects(statement: str) -> None:
     program = f"{statement}; import sys; sys.exit('acp' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

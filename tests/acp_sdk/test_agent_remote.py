@@ -59,7 +59,7 @@ async def dialled(app: App, kind: Kind) -> AsyncIterator[Peer]:
         await reading
 
 
-async def test_a_session_goes_on_over_another_connection(
+async def test_session_continues_over_another_connection(
     app: App, kind: Kind, agents: list[RememberingAgent]
 ) -> None:
     async with dialled(app, kind) as peer:
@@ -72,7 +72,7 @@ async def test_a_session_goes_on_over_another_connection(
         assert agents[-1].memories["0"] == {"heard": ["one", "two"]}
 
 
-async def test_what_is_shown_comes_before_the_answer_the_second_time_too(app: App, kind: Kind) -> None:
+async def test_second_load_also_replays_before_the_response(app: App, kind: Kind) -> None:
     async with dialled(app, kind) as peer:
         session_id = await peer.new_session()
         await peer.prompt(session_id, "one")
@@ -83,7 +83,7 @@ async def test_what_is_shown_comes_before_the_answer_the_second_time_too(app: Ap
         assert words((await peer.load(session_id))[1]) == [*ONE, ("user", "two"), ("agent", "heard two")]
 
 
-async def test_over_http_all_of_a_load_comes_by_one_stream(app: App) -> None:
+async def test_load_over_http_arrives_on_one_stream(app: App) -> None:
     async with dialled(app, HttpTransport) as peer:
         session_id = await peer.new_session()
         await peer.prompt(session_id, "one")
@@ -99,7 +99,7 @@ async def test_over_http_all_of_a_load_comes_by_one_stream(app: App) -> None:
         assert transport.came_by[7:] in ([session_id] * 3, [None] * 3)
 
 
-async def test_a_connection_that_ends_in_mid_turn_frees_the_session(
+async def test_connection_lost_in_mid_turn_releases_the_session(
     app: App, kind: Kind, agents: list[RememberingAgent]
 ) -> None:
     async with dialled(app, kind) as peer:
@@ -116,7 +116,7 @@ async def test_a_connection_that_ends_in_mid_turn_frees_the_session(
 @pytest.mark.parametrize(
     "method", ["session/list", "session/fork", "session/resume", "session/close", "session/delete"]
 )
-async def test_every_method_is_reachable(app: App, kind: Kind, method: str) -> None:
+async def test_every_method_is_reachable_over_every_transport(app: App, kind: Kind, method: str) -> None:
     async with dialled(app, kind) as peer:
         session_id = await peer.new_session()
         assert isinstance(await peer.about(method, session_id), dict)

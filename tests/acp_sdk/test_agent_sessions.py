@@ -39,7 +39,7 @@ async def a_session(store: Path, *prompts: str, **options: Any) -> str:
 
 
 class TestOffer:
-    async def test_everything_is_offered_and_nothing_else_changed(self, tmp_path: Path) -> None:
+    async def test_session_capabilities_are_added_and_nothing_else_changes(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             assert await peer.initialize() == {
                 "protocolVersion": 1,
@@ -51,14 +51,14 @@ class TestOffer:
             }
 
     @pytest.mark.parametrize("unstable", [False, True])
-    async def test_all_of_it_works_whatever_the_flag_says(self, tmp_path: Path, unstable: bool) -> None:
+    async def test_session_methods_work_whatever_the_sdk_flag(self, tmp_path: Path, unstable: bool) -> None:
         async with connected(ScriptedAgent(tmp_path), use_unstable_protocol=unstable) as peer:
             await peer.initialize()
             session_id = await peer.new_session()
             for method in OURS:
                 assert isinstance(await peer.about(method, session_id), dict), method
 
-    async def test_a_version_of_the_protocol_we_do_not_know_is_left_alone(self, tmp_path: Path) -> None:
+    async def test_unknown_protocol_version_is_left_alone(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path, version=2)) as peer:
             assert "agentCapabilities" not in await peer.initialize()
             session_id = await peer.new_session()
@@ -73,11 +73,11 @@ class TestSdk:
     def routes(self, *, unstable: bool) -> dict[str, Any]:
         return build_agent_router(ScriptedAgent(None), use_unstable_protocol=unstable)._requests
 
-    def test_it_does_not_route_delete(self) -> None:
+    def test_sdk_does_not_route_delete(self) -> None:
         assert "session/delete" not in self.routes(unstable=True)
         assert "logout" not in self.routes(unstable=True)
 
-    def test_it_routes_close_resume_and_fork_only_with_a_flag(self) -> None:
+    def test_sdk_routes_close_resume_and_fork_only_with_a_flag(self) -> None:
         routes = self.routes(unstable=False)
         assert {name for name in OURS if name in routes and routes[name].warn_unstable} == {
             "session/close",
@@ -91,7 +91,7 @@ class TestUnknown:
         "method", ["session/load", "session/resume", "session/fork", "session/close", "session/prompt"]
     )
     @pytest.mark.parametrize("session_id", ["nobody", "../etc", "x" * 300])
-    async def test_a_session_nobody_knows_is_not_found(self, tmp_path: Path, method: str, session_id: str) -> None:
+    async def test_unknown_session_is_not_found(self, tmp_path: Path, method: str, session_id: str) -> None:
         agent = ScriptedAgent(tmp_path)
         async with connected(agent) as peer:
             await peer.initialize()
@@ -100,32 +100,32 @@ class TestUnknown:
             assert (caught.value.code, caught.value.data["sessionId"]) == (-32002, session_id)
         assert agent.asked == []
 
-    async def test_deleting_it_succeeds(self, tmp_path: Path) -> None:
+    async def test_deleting_an_unknown_session_succeeds(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
             assert await peer.about("session/delete", "nobody") == {}
 
-    async def test_a_cursor_of_others_is_refused(self, tmp_path: Path) -> None:
+    async def test_foreign_cursor_is_refused(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
             with pytest.raises(Refused) as caught:
                 await peer.request("session/list", {"cursor": "mine"})
             assert caught.value.code == -32602
 
-    async def test_a_request_that_is_none_is_still_answered_by_the_sdk(self, tmp_path: Path) -> None:
+    async def test_malformed_request_is_still_answered_by_the_sdk(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
             await peer.send({"id": "odd", "method": 5, "params": {}})
             assert "error" in await peer.answer_to("odd")
 
-    async def test_a_vendors_method_is_the_agents_business(self, tmp_path: Path) -> None:
+    async def test_vendor_methods_reach_the_agent(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
             assert "error" not in await peer.answer_to(await peer.begin("_vendor/thing", {"sessionId": "nobody"}))
 
 
 class TestLoad:
-    async def test_the_conversation_comes_before_the_answer_and_nothing_after(self, tmp_path: Path) -> None:
+    async def test_replay_comes_before_the_load_response_and_nothing_after(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -136,7 +136,7 @@ class TestLoad:
             await peer.request("session/list")
             assert peer.updates(session_id, since=before) == []
 
-    async def test_how_it_came_back_is_in_the_record(self, tmp_path: Path) -> None:
+    async def test_restore_report_is_stored_in_the_record(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -147,7 +147,7 @@ class TestLoad:
         assert last_restore(record) == report
         assert expected_grade(record) == report["grade"] == "context"
 
-    async def test_resume_shows_nothing_and_goes_on(self, tmp_path: Path) -> None:
+    async def test_resume_replays_nothing_and_the_session_continues(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -156,7 +156,7 @@ class TestLoad:
             assert await peer.prompt(session_id, "two") == "heard two"
             assert words((await peer.load(session_id))[1]) == [*SAID, ("user", "two"), ("agent", "heard two")]
 
-    async def test_loading_again_shows_the_same_and_leaves_the_agent_in_peace(self, tmp_path: Path) -> None:
+    async def test_loading_again_replays_the_same_without_asking_the_agent(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         agent = ScriptedAgent(tmp_path)
         async with connected(agent) as peer:
@@ -165,7 +165,7 @@ class TestLoad:
             assert words(first[1]) == words(second[1]) == SAID
             assert agent.asked == [("new", "0")]
 
-    async def test_loaded_twice_at_once_it_is_one_session(self, tmp_path: Path) -> None:
+    async def test_concurrent_loads_give_one_session(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         agent = ScriptedAgent(tmp_path)
         async with connected(agent) as peer:
@@ -173,7 +173,7 @@ class TestLoad:
             await asyncio.gather(peer.about("session/resume", session_id), peer.about("session/resume", session_id))
         assert agent.asked == [("new", "0")]
 
-    async def test_what_the_sdk_does_not_know_is_in_the_record(self, tmp_path: Path) -> None:
+    async def test_fields_unknown_to_the_sdk_are_recorded(self, tmp_path: Path) -> None:
         block = {"type": "text", "text": "one", "future": {"deep": [1]}}
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -183,7 +183,7 @@ class TestLoad:
             await peer.initialize()
             assert (await peer.load(session_id))[1][0]["content"] == block
 
-    async def test_the_mode_is_as_it_was(self, tmp_path: Path) -> None:
+    async def test_mode_is_restored(self, tmp_path: Path) -> None:
         before, after = ScriptedAgent(tmp_path), ScriptedAgent(tmp_path)
         before.has_modes = after.has_modes = True
         async with connected(before) as peer:
@@ -197,7 +197,7 @@ class TestLoad:
             assert after.modes == {"0": "code"}
             assert (await peer.load(session_id))[0]["modes"]["currentModeId"] == "code"
 
-    async def test_an_agent_that_makes_no_session_says_why_and_loses_nothing(self, tmp_path: Path) -> None:
+    async def test_agents_refusal_to_create_a_session_is_reported_and_loses_nothing(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         agent = ScriptedAgent(tmp_path)
         agent.refuses_sessions = True
@@ -209,7 +209,7 @@ class TestLoad:
             assert caught.value.code == -32000
             assert words((await other.load(session_id))[1]) == SAID
 
-    async def test_what_an_agent_says_of_a_new_session_is_kept_and_not_repeated(self, tmp_path: Path) -> None:
+    async def test_settings_of_a_new_session_are_recorded_and_not_repeated(self, tmp_path: Path) -> None:
         greeting = ScriptedAgent(tmp_path)
         greeting.greets = True
         async with connected(greeting) as peer:
@@ -238,7 +238,7 @@ class TestLoad:
 
 
 class TestIds:
-    async def test_a_new_session_never_takes_the_place_of_an_old_one(self, tmp_path: Path) -> None:
+    async def test_new_session_never_replaces_an_old_one(self, tmp_path: Path) -> None:
         old = await a_session(tmp_path, "one")
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -249,7 +249,7 @@ class TestIds:
             assert await peer.prompt(old, "three") == "heard three"
             assert words((await peer.load(new))[1]) == [("user", "two"), ("agent", "heard two")]
 
-    async def test_one_whose_id_is_no_name_for_a_file_is_recorded_under_another(self, tmp_path: Path) -> None:
+    async def test_session_id_that_is_not_a_valid_name_is_recorded_under_another(self, tmp_path: Path) -> None:
         agent = ScriptedAgent(tmp_path)
         agent.prefix = "x" * 300
         async with connected(agent) as peer:
@@ -258,20 +258,20 @@ class TestIds:
             await peer.prompt(session_id, "one")
             assert words((await peer.load(session_id))[1]) == SAID
 
-    async def test_many_at_once_do_not_wait_for_each_other_for_ever(self, tmp_path: Path) -> None:
+    async def test_concurrent_loads_of_many_sessions_do_not_deadlock(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
             ids = await asyncio.gather(*(peer.new_session() for _ in range(60)))
             assert len(set(ids)) == 60
 
-    async def test_nor_that_of_one_that_lives_elsewhere(self, tmp_path: Path) -> None:
+    async def test_new_session_never_replaces_one_that_is_live_elsewhere(self, tmp_path: Path) -> None:
         async with connected(ScriptedAgent(tmp_path)) as one, connected(ScriptedAgent(tmp_path)) as other:
             await one.initialize()
             await other.initialize()
             ids = {await one.new_session(), await other.new_session()}
             assert len(ids) == 2
 
-    async def test_what_the_agent_asks_the_client_is_about_the_clients_session(self, tmp_path: Path) -> None:
+    async def test_requests_to_the_client_carry_the_clients_session_id(self, tmp_path: Path) -> None:
         await a_session(tmp_path)
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -297,7 +297,7 @@ class TestList:
 
 
 class TestFork:
-    async def test_a_fork_goes_its_own_way(self, tmp_path: Path) -> None:
+    async def test_fork_and_original_develop_separately(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -306,7 +306,7 @@ class TestFork:
             assert words((await peer.load(session_id))[1]) == SAID
             assert words((await peer.load(fork))[1]) == [*SAID, ("user", "two"), ("agent", "heard two")]
 
-    async def test_a_fork_takes_the_history_along_unless_it_begins_in_the_middle(self, tmp_path: Path) -> None:
+    async def test_fork_copies_the_history_unless_it_starts_in_the_middle(self, tmp_path: Path) -> None:
         agent = RememberingAgent(tmp_path)
         async with connected(agent) as peer:
             await peer.initialize()
@@ -322,7 +322,7 @@ class TestFork:
             assert "one" in note
             assert "two" not in note
 
-    async def test_a_place_that_is_none_is_refused(self, tmp_path: Path) -> None:
+    async def test_invalid_fork_position_is_refused(self, tmp_path: Path) -> None:
         session_id = await a_session(tmp_path, "one")
         async with connected(ScriptedAgent(tmp_path)) as peer:
             await peer.initialize()
@@ -332,7 +332,9 @@ class TestFork:
 
 
 class TestEnd:
-    async def test_closing_ends_the_turn_tells_the_agent_and_frees_the_session(self, tmp_path: Path) -> None:
+    async def test_closing_cancels_the_turn_notifies_the_agent_and_releases_the_session(
+        self, tmp_path: Path
+    ) -> None:
         agent = ScriptedAgent(tmp_path)
         async with connected(agent) as peer, connected(ScriptedAgent(tmp_path)) as other:
             await peer.initialize()
@@ -346,7 +348,7 @@ class TestEnd:
             assert caught.value.code == -32002
             assert words((await other.load(session_id))[1]) == [("user", "wait"), ("agent", "heard wait")]
 
-    async def test_a_turn_that_does_not_end_is_ended_for_the_client(
+    async def test_turn_that_ignores_cancel_is_ended_for_the_client(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(methods, "_CANCEL_WITHIN", 0.05)

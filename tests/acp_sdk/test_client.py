@@ -70,7 +70,7 @@ async def a_conversation(manager: SnapshotManager, *flags: str, cwd: Path, last:
         ),
     ],
 )
-async def test_a_session_comes_back_as_well_as_the_agent_can(
+async def test_session_is_restored_at_the_best_level_the_agent_supports(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path, flags: tuple[str, ...], steps: tuple[str, ...]
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
@@ -97,7 +97,7 @@ async def test_a_session_comes_back_as_well_as_the_agent_can(
 
 
 @pytest.mark.parametrize("flags", [(), NO_LOAD, UNABLE])
-async def test_mode_and_options_are_as_they_were(
+async def test_mode_and_options_are_restored(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
@@ -111,7 +111,7 @@ async def test_mode_and_options_are_as_they_were(
 @pytest.mark.parametrize(
     ("flags", "require"), [(NO_LOAD, "exact"), (UNABLE, "history"), (("--misbehave", "blank-load"), "history")]
 )
-async def test_less_than_what_was_demanded_is_refused_and_nothing_is_lost(
+async def test_restore_below_the_required_fidelity_is_refused_and_loses_nothing(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path, flags: tuple[str, ...], require: Any
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
@@ -125,14 +125,14 @@ async def test_less_than_what_was_demanded_is_refused_and_nothing_is_lost(
     assert said(await manager.store.load(session_id)) == before
 
 
-async def test_a_demand_nobody_knows_is_refused_before_anything_starts(manager: SnapshotManager) -> None:
+async def test_unknown_fidelity_requirement_is_refused_before_anything_starts(manager: SnapshotManager) -> None:
     wrong: Any = "perfect"
     with pytest.raises(InvalidInput):
         async with resume_agent(["no-such-agent"], "s", manager, client=Orchestrator(), require=wrong):
             pass
 
 
-async def test_what_was_cut_off_is_told_with_the_next_prompt_and_is_not_shown_as_the_users_words(
+async def test_interrupted_turn_is_told_with_the_next_prompt_and_not_shown_as_user_text(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     async with recorded(manager, *state) as (connection, _, _):
@@ -153,7 +153,7 @@ async def test_what_was_cut_off_is_told_with_the_next_prompt_and_is_not_shown_as
     assert "restoration-note" not in str(said(await manager.store.load(session_id)))
 
 
-async def test_a_tool_that_was_running_is_closed_in_the_transcript(
+async def test_running_tool_is_closed_in_the_transcript(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     client, runs = Orchestrator(), asyncio.Event()
@@ -171,7 +171,7 @@ async def test_a_tool_that_was_running_is_closed_in_the_transcript(
         assert report.notices
 
 
-async def test_a_turn_the_client_left_in_the_middle_of_is_cut_off_there(
+async def test_turn_abandoned_by_the_client_is_recorded_as_interrupted(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     client, runs = Orchestrator(), asyncio.Event()
@@ -188,7 +188,7 @@ async def test_a_turn_the_client_left_in_the_middle_of_is_cut_off_there(
     assert said(await manager.store.load(session_id))[2:] == [("user", "say two"), ("assistant", "two")]
 
 
-async def test_another_agent_is_told_the_conversation(
+async def test_another_agent_gets_the_conversation_as_context(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
@@ -198,7 +198,7 @@ async def test_another_agent_is_told_the_conversation(
     assert (await manager.store.load(session_id)).agent.name == "another-agent"  # type: ignore[union-attr]
 
 
-async def test_a_report_says_it_all_in_a_line(manager: SnapshotManager, tmp_path: Path) -> None:
+async def test_report_summarises_the_restore_in_one_line(manager: SnapshotManager, tmp_path: Path) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
     async with resume_agent([*AGENT, *UNABLE], session_id, manager, client=Orchestrator()) as (_, report):
         assert isinstance(report, Restoration)
@@ -209,9 +209,7 @@ async def test_a_report_says_it_all_in_a_line(manager: SnapshotManager, tmp_path
 # Whose session it is --------------------------------------------------------------------------------------
 
 
-async def test_a_session_that_is_live_here_is_not_resumed_beside_itself(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+async def test_session_live_in_this_process_is_not_resumed_twice(manager: SnapshotManager, tmp_path: Path) -> None:
     async with recorded(manager) as (connection, _, _):
         session_id = await new_session(connection, str(tmp_path))
         with pytest.raises(SessionLocked):
@@ -219,7 +217,7 @@ async def test_a_session_that_is_live_here_is_not_resumed_beside_itself(
                 pass
 
 
-async def test_a_session_another_process_has_is_refused_before_an_agent_is_started(
+async def test_session_owned_by_another_process_is_refused_before_an_agent_starts(
     manager: SnapshotManager, store: FilesystemStore, tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
@@ -230,7 +228,7 @@ async def test_a_session_another_process_has_is_refused_before_an_agent_is_start
     lease.release()
 
 
-async def test_the_session_is_ours_while_it_is_resumed_and_free_afterwards(
+async def test_session_is_leased_during_resume_and_released_afterwards(
     manager: SnapshotManager, store: FilesystemStore, tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
@@ -241,13 +239,13 @@ async def test_the_session_is_ours_while_it_is_resumed_and_free_afterwards(
     assert owner_of(store.session_dir(session_id)) is None
 
 
-async def test_a_session_that_is_not_there_is_said_to_be_so(manager: SnapshotManager) -> None:
+async def test_unknown_session_is_not_found(manager: SnapshotManager) -> None:
     with pytest.raises(SnapshotNotFound):
         async with resume_agent(["no-such-agent"], "nobody", manager, client=Orchestrator()):
             pass
 
 
-async def test_many_sessions_come_back_at_once_however_few_threads_there_are(
+async def test_many_sessions_are_resumed_at_once_with_few_threads(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     """Those who wait for their agents must leave threads to the disk, which all of them need to come back."""
@@ -273,7 +271,7 @@ async def test_many_sessions_come_back_at_once_however_few_threads_there_are(
 
 
 @pytest.mark.parametrize("how", ["cannot start", "dies", "hangs", "another version"])
-async def test_an_agent_that_is_of_no_use_is_reported_and_the_session_is_free(
+async def test_unusable_agent_is_reported_and_the_session_released(
     manager: SnapshotManager, tmp_path: Path, how: str
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
@@ -296,7 +294,7 @@ async def test_an_agent_that_is_of_no_use_is_reported_and_the_session_is_free(
     assert not manager.live
 
 
-async def test_an_agent_that_dies_of_being_asked_to_load_is_told_the_conversation_instead(
+async def test_agent_that_crashes_on_load_gets_the_conversation_as_context(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, *state, cwd=tmp_path)
@@ -313,9 +311,7 @@ async def test_an_agent_that_dies_of_being_asked_to_load_is_told_the_conversatio
             pass
 
 
-async def test_giving_up_on_an_agent_that_does_not_answer_takes_no_time(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+async def test_abandoning_an_unresponsive_agent_is_immediate(manager: SnapshotManager, tmp_path: Path) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
     with anyio.fail_after(PATIENCE):
         with anyio.move_on_after(0.3) as gave_up:
@@ -329,7 +325,7 @@ async def test_giving_up_on_an_agent_that_does_not_answer_takes_no_time(
 # What the agent is given ----------------------------------------------------------------------------------
 
 
-async def test_the_agent_works_where_the_session_did_unless_told_otherwise(
+async def test_agent_starts_in_the_sessions_directory_unless_overridden(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:
     there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
@@ -352,7 +348,7 @@ class Overheard(StdioAgent):
         await super().send(message)
 
 
-async def test_servers_of_the_session_reach_the_agent_and_not_the_disk(
+async def test_mcp_servers_reach_the_agent_but_not_the_disk(
     manager: SnapshotManager, store: FilesystemStore, tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
@@ -366,7 +362,7 @@ async def test_servers_of_the_session_reach_the_agent_and_not_the_disk(
     assert not any(b"s3cret" in data for data in kept)
 
 
-async def test_the_handshake_says_who_the_client_is_and_what_it_can(
+async def test_handshake_carries_the_clients_name_and_capabilities(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)

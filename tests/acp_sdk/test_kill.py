@@ -64,7 +64,7 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     return (*AGENT, "--state", str(tmp_path / "agent.json"), *request.param)
 
 
-def test_killed_at_the_end_of_a_turn_everything_is_there(agent: tuple[str, ...], tmp_path: Path) -> None:
+def test_kill_at_the_end_of_a_turn_loses_nothing(agent: tuple[str, ...], tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     seen = killed_when(lambda fact: fact == {"turn": "over"}, place, "say two\nstream 20", *agent)
     session_id = seen[0]["session"]
@@ -78,7 +78,7 @@ def test_killed_at_the_end_of_a_turn_everything_is_there(agent: tuple[str, ...],
     assert ("restoration-note" in back["heard"]) == ("--no-load" in agent)
 
 
-def test_killed_in_the_middle_of_an_answer_every_word_the_user_saw_is_there(
+def test_kill_in_the_middle_of_an_answer_keeps_every_word_the_user_saw(
     agent: tuple[str, ...], tmp_path: Path
 ) -> None:
     place = str(tmp_path / "store")
@@ -90,9 +90,7 @@ def test_killed_in_the_middle_of_an_answer_every_word_the_user_saw_is_there(
     assert "stream 400 2" in words(back["transcript"], "user_message_chunk")
 
 
-def test_killed_while_a_question_is_open_the_tool_is_shown_as_failed(
-    agent: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_kill_during_a_permission_request_shows_the_tool_as_failed(agent: tuple[str, ...], tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     seen = killed_when(lambda fact: "asked" in fact, place, "ask", *agent)
     back = resumed(place, "--resume", seen[0]["session"], *agent)
@@ -101,7 +99,7 @@ def test_killed_while_a_question_is_open_the_tool_is_shown_as_failed(
     assert back["notices"]
 
 
-def test_killed_again_and_again_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_repeated_kills_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     place, agent = str(tmp_path / "store"), (*AGENT, "--state", str(tmp_path / "agent.json"))
     seen = killed_when(lambda fact: fact == {"turn": "over"}, place, "say two", *agent)
     session_id = seen[0]["session"]

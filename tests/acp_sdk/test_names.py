@@ -24,14 +24,14 @@ def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
-async def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_sdk_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "acp", None)
     with pytest.raises(MissingExtra) as caught:
         connect(_Nothing(), None, _unused, unstable=False)
     assert "[acp]" in caught.value.hint
 
 
-async def test_an_sdk_without_transports_is_said_to_be_too_old() -> None:
+async def test_sdk_without_transports_is_reported_as_too_old() -> None:
     class Old:
         class _conn:  # noqa: N801 — the SDK's name
             send_request = None
@@ -52,12 +52,12 @@ def test_the_old_name_of_the_module_still_works() -> None:
 
 
 @pytest.mark.parametrize("name", package.__all__)
-def test_every_name_is_there(name: str) -> None:
+def test_every_documented_name_is_exported(name: str) -> None:
     assert getattr(package, name)
     assert name in dir(package)
 
 
-def test_other_names_are_not() -> None:
+def test_undocumented_names_are_not_exported() -> None:
     with pytest.raises(AttributeError):
         package.nonsense  # noqa: B018 — looking is the test
 

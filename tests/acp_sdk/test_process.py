@@ -29,7 +29,7 @@ async def first_of(agent: StdioAgent) -> Any:
 
 
 @pytest.mark.parametrize("env", [None, {}, {"API_KEY": "k", "PATH": "/nowhere"}])
-async def test_the_environment_is_the_one_that_was_asked_for(
+async def test_agent_gets_exactly_the_given_environment(
     env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONLY_HERE", "1")
@@ -43,7 +43,7 @@ async def test_the_environment_is_the_one_that_was_asked_for(
         assert {name: value for name, value in seen.items() if name != "LC_CTYPE"} == env  # Python's own
 
 
-async def test_an_agent_that_writes_a_lot_to_stderr_does_not_hang(caplog: pytest.LogCaptureFixture) -> None:
+async def test_agent_that_writes_much_to_stderr_does_not_hang(caplog: pytest.LogCaptureFixture) -> None:
     code = "import sys; sys.stderr.write('noise\\n' * 60000); sys.stderr.flush(); print('{\"id\": 1}', flush=True)"
     agent = await StdioAgent.start(python(code))
     assert await first_of(agent) == {"id": 1}
@@ -52,14 +52,14 @@ async def test_an_agent_that_writes_a_lot_to_stderr_does_not_hang(caplog: pytest
     await agent.close()
 
 
-async def test_lines_may_be_of_any_length_and_what_is_no_message_is_passed_over() -> None:
+async def test_lines_may_have_any_length_and_non_messages_are_skipped() -> None:
     code = "print('Debugger attached.'); print('[1]'); print('{\"text\": \"' + 'x' * 3000000 + '\"}', flush=True)"
     agent = await StdioAgent.start(python(code))
     assert len((await first_of(agent))["text"]) == 3_000_000
     await agent.close()
 
 
-async def test_its_children_end_with_it(tmp_path: Path) -> None:
+async def test_agents_children_end_with_it(tmp_path: Path) -> None:
     note = tmp_path / "child"
     code = (
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
@@ -79,7 +79,7 @@ def _wait_for_end(pid: int) -> None:
         time.sleep(0.01)
 
 
-async def test_one_that_ignores_everything_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_that_ignores_every_signal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snapshot_plugin.acp.hosts.stdio_agent._PATIENCE", 0.1)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code = f"{stubborn}; print('{{}}', flush=True); time.sleep(60)"
@@ -91,7 +91,7 @@ async def test_one_that_ignores_everything_is_killed(monkeypatch: pytest.MonkeyP
         os.kill(agent.pid, 0)
 
 
-async def test_it_ends_also_for_one_who_was_cancelled_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_is_ended_once_even_if_the_caller_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = await StdioAgent.start(python("print('{}', flush=True); input()"))
     assert await first_of(agent) == {}
     with anyio.CancelScope() as scope:
@@ -104,18 +104,18 @@ async def test_it_ends_also_for_one_who_was_cancelled_and_only_once(monkeypatch:
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], [str(Path("/"))]])
-async def test_one_that_cannot_start_is_unavailable(command: list[str]) -> None:
+async def test_agent_that_cannot_start_is_unavailable(command: list[str]) -> None:
     with pytest.raises(AgentUnavailable):
         await StdioAgent.start(command)
 
 
-async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_missing_working_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(AgentUnavailable) as caught:
         await StdioAgent.start(python("pass"), cwd=tmp_path / "gone")
     assert "gone" in caught.value.message
 
 
-async def test_messages_reach_it_whole() -> None:
+async def test_messages_reach_the_agent_whole() -> None:
     code = "import sys; print(sys.stdin.readline(), flush=True)"
     agent = await StdioAgent.start(python(code))
     message = {"text": "ü" * 200_000}

@@ -84,7 +84,7 @@ async def test_an_agent_that_cannot_load_is_refused_when_loading_is_demanded(
     assert len((await manager.store.load("refactor")).messages) == 2
 
 
-async def test_an_agent_that_does_not_offer_to_load_is_not_asked_for_anything(
+async def test_agent_without_load_capability_is_not_asked_to_load(
     manager: SnapshotManager, agent: tuple[str, ...]
 ) -> None:
     await a_session(manager, *agent)
@@ -101,7 +101,7 @@ async def test_an_agent_that_does_not_offer_to_load_is_not_asked_for_anything(
     assert told == ["initialize"]
 
 
-async def test_else_it_is_told_what_was_said_with_a_warning_and_the_past_is_kept(
+async def test_agent_without_load_gets_a_transcript_with_a_warning_and_the_past_is_kept(
     manager: SnapshotManager, agent: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     await a_session(manager, *agent)
@@ -121,7 +121,7 @@ async def test_else_it_is_told_what_was_said_with_a_warning_and_the_past_is_kept
     assert len((await manager.store.load("refactor")).messages) == 4
 
 
-async def test_what_streams_by_survives_though_nothing_was_saved(
+async def test_streamed_output_survives_without_a_save(
     manager: SnapshotManager, store: FilesystemStore, agent: tuple[str, ...]
 ) -> None:
     acp = provider(manager, *agent)
@@ -137,7 +137,7 @@ async def test_what_streams_by_survives_though_nothing_was_saved(
         await stop_session(acp, session, another)
 
 
-async def test_without_persistence_nothing_is_written_unless_asked_for(
+async def test_with_persistence_off_nothing_is_written_unless_requested(
     store: FilesystemStore, agent: tuple[str, ...]
 ) -> None:
     async with SnapshotManager(store) as manager:
@@ -152,7 +152,7 @@ async def test_without_persistence_nothing_is_written_unless_asked_for(
         await acp.stop_session(session)
 
 
-async def test_in_a_store_without_a_spool_a_turn_is_saved_when_it_ends(agent: tuple[str, ...]) -> None:
+async def test_store_without_a_spool_gets_a_snapshot_at_the_end_of_a_turn(agent: tuple[str, ...]) -> None:
     settings = SnapshotConfig(enable_persistence=True, snapshot_on_signal=False)
     async with SnapshotManager(MemoryStore(), settings) as manager:
         failed: list[SnapshotFailed] = []
@@ -165,7 +165,7 @@ async def test_in_a_store_without_a_spool_a_turn_is_saved_when_it_ends(agent: tu
         await stop_session(acp, session, manager)
 
 
-async def test_two_sessions_have_agents_of_their_own(manager: SnapshotManager) -> None:
+async def test_each_session_has_its_own_agent_process(manager: SnapshotManager) -> None:
     acp = provider(manager, *AGENT)
     one, _ = await create_or_resume_session(acp, "one", {"cwd": "/"}, manager)
     two, _ = await create_or_resume_session(acp, "two", {"cwd": "/"}, manager)
@@ -185,7 +185,7 @@ async def test_an_agent_that_does_not_start_leaves_nothing_behind(manager: Snaps
         await manager.restore("refactor")
 
 
-async def test_an_agent_that_runs_elsewhere_is_reached_by_a_transport(
+async def test_remote_agent_is_reached_through_a_transport(
     manager: SnapshotManager, agent: tuple[str, ...]
 ) -> None:
     acp = AcpProvider(None, manager, client=Orchestrator(), connect=lambda: StdioAgent.start(agent))
@@ -195,7 +195,7 @@ async def test_an_agent_that_runs_elsewhere_is_reached_by_a_transport(
     assert len((await manager.store.load("refactor")).messages) == 2
 
 
-async def test_it_is_what_the_manager_asks_for(manager: SnapshotManager) -> None:
+async def test_provider_implements_the_managers_protocol(manager: SnapshotManager) -> None:
     acp = provider(manager, *AGENT)
     assert isinstance(acp, RestoringProvider)
     with pytest.raises(InvalidInput):

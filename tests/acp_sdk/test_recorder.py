@@ -94,7 +94,7 @@ async def through_the_sdk(manager: SnapshotManager) -> Any:
     return await manager.store.load(session_id)
 
 
-async def test_the_record_is_update_by_update_the_one_the_proxy_makes_of_the_same_traffic(
+async def test_sdk_record_equals_the_proxys_record_of_the_same_traffic(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:
     theirs, ours = await through_the_proxy(tmp_path / "proxy"), await through_the_sdk(manager)
@@ -105,7 +105,7 @@ async def test_the_record_is_update_by_update_the_one_the_proxy_makes_of_the_sam
     assert ours.config.model == "large"
 
 
-async def test_what_the_sdk_does_not_know_is_recorded_whole(manager: SnapshotManager) -> None:
+async def test_fields_unknown_to_the_sdk_are_recorded(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, recorder, _):
         session_id = await new_session(connection)
         await prompt(connection, session_id, f"update {json.dumps(UNKNOWN)}\nupdate {json.dumps(EXTRA)}")
@@ -199,7 +199,7 @@ async def test_a_prompt_is_on_disk_before_the_agent_gets_it(
     await connection.close()
 
 
-async def test_a_session_is_on_disk_before_the_caller_hears_of_it(
+async def test_session_is_on_disk_before_the_caller_gets_its_id(
     manager: SnapshotManager, store: FilesystemStore, log: list[str], quiet: Orchestrator
 ) -> None:
     connection = await opened(Wire(log), manager, quiet)
@@ -213,7 +213,7 @@ async def test_a_session_is_on_disk_before_the_caller_hears_of_it(
     [({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "rm"}, ["synced"]), (EXTRA, [])],
     ids=["a tool call that starts", "a chunk"],
 )
-async def test_an_update_is_written_down_before_the_client_is_shown_it(
+async def test_update_is_recorded_before_the_client_sees_it(
     manager: SnapshotManager, log: list[str], quiet: Orchestrator, update: Json, expected: list[str]
 ) -> None:
     assert isinstance(manager.store, FilesystemStore)
@@ -242,7 +242,7 @@ def session_of(connection: Any, session_id: str = "s-1") -> Any:
     return connection._conn._transport.host.sessions.open[session_id]
 
 
-async def test_a_permission_and_its_answer_are_on_disk_before_they_go_on(
+async def test_permission_request_and_answer_are_on_disk_before_they_are_forwarded(
     manager: SnapshotManager, log: list[str], quiet: Orchestrator
 ) -> None:
     wire = Wire(log)
@@ -258,7 +258,7 @@ async def test_a_permission_and_its_answer_are_on_disk_before_they_go_on(
     await connection.close()
 
 
-async def test_the_end_of_a_turn_is_on_disk_before_the_caller_gets_it(
+async def test_end_of_a_turn_is_on_disk_before_the_caller_gets_it(
     manager: SnapshotManager, log: list[str], quiet: Orchestrator
 ) -> None:
     wire = Wire(log)
@@ -272,7 +272,7 @@ async def test_the_end_of_a_turn_is_on_disk_before_the_caller_gets_it(
     await connection.close()
 
 
-async def test_a_cancellation_does_not_overtake_the_prompt_it_is_for(
+async def test_cancel_never_overtakes_its_prompt(
     manager: SnapshotManager, quiet: Orchestrator, log: list[str]
 ) -> None:
     wire = Wire(log)
@@ -287,7 +287,7 @@ async def test_a_cancellation_does_not_overtake_the_prompt_it_is_for(
     await connection.close()
 
 
-async def test_a_caller_who_gives_up_does_not_tear_record_and_prompt_apart(
+async def test_cancelled_caller_leaves_record_and_prompt_consistent(
     manager: SnapshotManager, quiet: Orchestrator, log: list[str]
 ) -> None:
     wire = Wire(log)
@@ -305,7 +305,7 @@ async def test_a_caller_who_gives_up_does_not_tear_record_and_prompt_apart(
     await connection.close()
 
 
-async def test_a_prompt_that_cannot_be_sent_is_recorded_as_cut_off(
+async def test_prompt_that_cannot_be_sent_is_recorded_as_interrupted(
     manager: SnapshotManager, quiet: Orchestrator, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wire = Wire(log)
@@ -321,7 +321,7 @@ async def test_a_prompt_that_cannot_be_sent_is_recorded_as_cut_off(
     await connection.close()
 
 
-async def test_where_there_is_no_spool_what_must_be_durable_is_a_snapshot(quiet: Orchestrator) -> None:
+async def test_store_without_a_spool_gets_snapshots_for_durable_events(quiet: Orchestrator) -> None:
     async with SnapshotManager(MemoryStore()) as manager:
         wire = Wire([])
         connection = await opened(wire, manager, quiet)
@@ -336,7 +336,7 @@ async def test_where_there_is_no_spool_what_must_be_durable_is_a_snapshot(quiet:
 # Which sessions -------------------------------------------------------------------------------------------
 
 
-async def test_a_recorder_that_comes_after_the_handshake_misses_nothing_of_the_sessions(
+async def test_recorder_attached_after_the_handshake_misses_no_session(
     manager: SnapshotManager,
 ) -> None:
     async with spawned() as (connection, _):
@@ -356,7 +356,7 @@ async def test_sessions_are_live_in_the_manager_until_the_connection_is_closed(m
     assert said(await manager.store.load(session_id)) == [("user", "say hello"), ("assistant", "hello")]
 
 
-async def test_a_closed_session_is_let_go_while_the_connection_goes_on(manager: SnapshotManager) -> None:
+async def test_closed_session_is_released_while_the_connection_stays_open(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, _, _):
         session_id = await new_session(connection)
         await connection.close_session(session_id=session_id)
@@ -364,7 +364,7 @@ async def test_a_closed_session_is_let_go_while_the_connection_goes_on(manager: 
 
 
 @pytest.mark.parametrize("where", ["stored", "live here", "live elsewhere"])
-async def test_an_id_that_is_taken_is_not_written_over(
+async def test_taken_id_is_not_overwritten(
     manager: SnapshotManager, store: FilesystemStore, quiet: Orchestrator, where: str
 ) -> None:
     """Agents that count their sessions begin with the same id in every process."""
@@ -393,7 +393,7 @@ async def test_an_id_that_is_taken_is_not_written_over(
         lease.release()
 
 
-async def test_a_session_the_client_loads_by_itself_is_not_recorded_twice(
+async def test_session_loaded_by_the_client_itself_is_not_recorded_twice(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:
     state = ("--state", str(tmp_path / "agent.json"))
@@ -407,7 +407,7 @@ async def test_a_session_the_client_loads_by_itself_is_not_recorded_twice(
         assert shown(await manager.store.load(session_id)) == before
 
 
-async def test_a_session_nobody_recorded_is_recorded_from_what_the_agent_shows_of_it(
+async def test_unrecorded_session_is_recorded_from_the_agents_replay(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:
     state = ("--state", str(tmp_path / "agent.json"))
@@ -420,9 +420,7 @@ async def test_a_session_nobody_recorded_is_recorded_from_what_the_agent_shows_o
     assert said(await manager.store.load(session_id)) == [("user", "say hello"), ("assistant", "hello")]
 
 
-async def test_a_session_is_loaded_by_the_client_under_the_name_the_agent_has_for_it(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+async def test_client_loads_a_session_under_the_agents_own_id(manager: SnapshotManager, tmp_path: Path) -> None:
     state = ("--state", str(tmp_path / "agent.json"))
     async with recorded(manager, *state) as (connection, _, _):
         agents_id = await new_session(connection)
@@ -435,7 +433,7 @@ async def test_a_session_is_loaded_by_the_client_under_the_name_the_agent_has_fo
     assert "earlier turns: 1" in (await manager.store.load("ours")).messages[-1].text
 
 
-async def test_a_session_that_is_loaded_while_it_is_live_goes_on(manager: SnapshotManager) -> None:
+async def test_loading_a_live_session_continues_it(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, recorder, _):
         session_id = await new_session(connection)
         await prompt(connection, session_id, "say hello")
@@ -444,7 +442,7 @@ async def test_a_session_that_is_loaded_while_it_is_live_goes_on(manager: Snapsh
         assert shown(recorder.sessions[session_id].snapshot()) == before
 
 
-async def test_a_stored_session_the_agent_refuses_to_load_is_free_again(
+async def test_stored_session_the_agent_refuses_to_load_is_released(
     manager: SnapshotManager, tmp_path: Path
 ) -> None:
     refuse = tmp_path / "refuse"
@@ -459,7 +457,7 @@ async def test_a_stored_session_the_agent_refuses_to_load_is_free_again(
     assert len((await manager.store.load(session_id)).messages) == 2
 
 
-async def test_a_fork_is_recorded_as_a_copy_and_its_parent_stays_as_it_is(manager: SnapshotManager) -> None:
+async def test_fork_is_recorded_as_a_copy_and_its_parent_is_unchanged(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, recorder, _):
         parent = await new_session(connection)
         await prompt(connection, parent, "say hello")
@@ -485,7 +483,7 @@ async def test_a_deleted_session_goes_to_the_trash(manager: SnapshotManager) -> 
         await manager.store.load(session_id)
 
 
-async def test_a_session_the_agent_does_not_have_leaves_nothing_behind(manager: SnapshotManager) -> None:
+async def test_session_unknown_to_the_agent_leaves_nothing_behind(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, _, _):
         with pytest.raises(acp.RequestError):
             await connection.load_session(session_id="nobody", cwd="/", mcp_servers=[])
@@ -496,7 +494,7 @@ async def test_a_session_the_agent_does_not_have_leaves_nothing_behind(manager: 
 # When things go wrong -------------------------------------------------------------------------------------
 
 
-async def test_an_agent_that_dies_leaves_a_turn_that_was_cut_off(manager: SnapshotManager) -> None:
+async def test_agent_death_leaves_an_interrupted_turn(manager: SnapshotManager) -> None:
     async with recorded(manager) as (connection, recorder, _):
         session_id = await new_session(connection)
         with pytest.raises(ConnectionError):
@@ -506,13 +504,13 @@ async def test_an_agent_that_dies_leaves_a_turn_that_was_cut_off(manager: Snapsh
     assert "part-004." in record_of_it.messages[-1].text
 
 
-async def test_what_is_no_message_does_not_end_the_connection(manager: SnapshotManager) -> None:
+async def test_lines_that_are_not_messages_do_not_end_the_connection(manager: SnapshotManager) -> None:
     async with recorded(manager, "--misbehave", "garbage-stdout") as (connection, _, _):
         session_id = await new_session(connection)
         assert (await prompt(connection, session_id, "say hello")).stop_reason == "end_turn"
 
 
-async def test_what_is_no_object_does_not_end_a_connection_over_any_transport(
+async def test_non_objects_do_not_end_the_connection_over_any_transport(
     manager: SnapshotManager, quiet: Orchestrator
 ) -> None:
     wire = Wire([])
@@ -524,7 +522,7 @@ async def test_what_is_no_object_does_not_end_a_connection_over_any_transport(
     await connection.close()
 
 
-async def test_a_version_of_the_protocol_that_is_not_ours_passes_untouched(
+async def test_unsupported_protocol_version_is_passed_through(
     manager: SnapshotManager, quiet: Orchestrator
 ) -> None:
     wire = Wire([])
@@ -540,7 +538,7 @@ async def test_a_version_of_the_protocol_that_is_not_ours_passes_untouched(
     await connection.close()
 
 
-async def test_a_recorder_that_fails_does_not_stand_in_the_way(
+async def test_failing_recorder_does_not_block_the_connection(
     manager: SnapshotManager, quiet: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with recorded(manager, client=quiet) as (connection, recorder, _):
@@ -554,7 +552,7 @@ async def test_a_recorder_that_fails_does_not_stand_in_the_way(
         assert quiet.heard == "hello"
 
 
-async def test_a_manager_that_is_not_open_is_noticed_at_once(store: FilesystemStore, quiet: Orchestrator) -> None:
+async def test_unopened_manager_is_refused_immediately(store: FilesystemStore, quiet: Orchestrator) -> None:
     connection = connected(quiet, Wire([]))
     with pytest.raises(InvalidInput):
         record(connection, SnapshotManager(store))

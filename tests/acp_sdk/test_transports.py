@@ -134,7 +134,7 @@ async def test_a_connection_is_recorded_and_resumed_over_every_transport(
     assert said(await manager.store.load(session_id))[:2] == told
 
 
-def test_the_remote_transports_of_the_sdk_are_where_we_think_they_are() -> None:
+def test_remote_transports_are_found_in_the_installed_sdk() -> None:
     """When this fails, the SDK has moved them: look at `docs/how-to/resume-from-your-orchestrator.md` too."""
     assert importlib.util.find_spec("acp.http.client") is not None
     assert importlib.util.find_spec("acp.ws.client") is not None

@@ -138,7 +138,7 @@ def test_bundles_carry_every_value_that_is_accepted(asnap: Asnap, home: Path, pl
         lambda: Message(role="user", token_count=-(2**63)),
     ],
 )
-def test_what_could_not_be_read_back_or_shown_is_refused(make: Callable[[], object]) -> None:
+def test_values_that_could_not_be_read_back_or_shown_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(InvalidSnapshot):
         make()
 
@@ -162,7 +162,7 @@ ANYTHING = st.recursive(
 @given(
     title=TEXT, tokens=st.integers(-MAX_NUMBER, MAX_NUMBER), value=ANYTHING, depth=st.integers(0, MAX_DEPTH - 30)
 )
-def test_any_accepted_value_comes_back_and_is_shown(
+def test_any_accepted_value_round_trips_and_can_be_shown(
     *, asnap: Asnap, tmp_path_factory: pytest.TempPathFactory, title: str, tokens: int, value: Any, depth: int
 ) -> None:
     made = session(

@@ -52,7 +52,7 @@ def archive(asnap: Asnap, store: FilesystemStore, *words: str) -> list[tuple[str
     return statuses(asnap("archive", URL, *words, "--store", str(store.path), "--json"))
 
 
-def test_frames_are_copied_as_they_are_and_only_what_is_new(
+def test_only_new_frames_are_copied_and_byte_for_byte(
     asnap: Asnap, server: S3Server, here: FilesystemStore
 ) -> None:
     assert archive(asnap, here) == [("session", "copied")]
@@ -68,7 +68,7 @@ def test_frames_are_copied_as_they_are_and_only_what_is_new(
     assert archived().sync.check().ok
 
 
-def test_another_machine_lists_sees_the_lag_and_resumes(
+def test_another_machine_lists_the_archive_sees_its_lag_and_resumes(
     asnap: Asnap, server: S3Server, here: FilesystemStore, tmp_path: Path
 ) -> None:
     archive(asnap, here)
@@ -88,7 +88,7 @@ def test_another_machine_lists_sees_the_lag_and_resumes(
     there.close()
 
 
-def test_an_interrupted_pass_is_finished_by_the_next(asnap: Asnap, server: S3Server, here: FilesystemStore) -> None:
+def test_interrupted_pass_is_completed_by_the_next(asnap: Asnap, server: S3Server, here: FilesystemStore) -> None:
     for number in range(4):
         here.sync.save(make_snapshot("a", session_id=f"other-{number}"))
     server.fault = lambda request: "forbidden" if request.method == "PUT" and "other" in request.key else None
@@ -103,7 +103,7 @@ def test_an_interrupted_pass_is_finished_by_the_next(asnap: Asnap, server: S3Ser
     assert len(archived().sync.list()) == 5
 
 
-def test_a_session_that_went_on_in_the_archive_is_not_overwritten(
+def test_session_continued_in_the_archive_is_not_overwritten(
     asnap: Asnap, server: S3Server, here: FilesystemStore
 ) -> None:
     archive(asnap, here)
@@ -115,7 +115,7 @@ def test_a_session_that_went_on_in_the_archive_is_not_overwritten(
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_what_was_rewritten_or_forgotten_here_is_still_known(
+def test_rewritten_or_forgotten_snapshots_stay_in_the_archive(
     asnap: Asnap, server: S3Server, here: FilesystemStore, is_packed: bool
 ) -> None:
     archive(asnap, here)
@@ -149,7 +149,7 @@ def test_an_encrypted_store_stays_encrypted_and_opens_with_its_own_key(
     another.close()
 
 
-def test_while_it_watches_each_saved_turn_is_copied(asnap: Asnap, server: S3Server, here: FilesystemStore) -> None:
+def test_watch_copies_each_saved_turn(asnap: Asnap, server: S3Server, here: FilesystemStore) -> None:
     command = [sys.executable, "-m", "snapshot_plugin", "archive", URL, "--watch", "--every", "0.1s"]
     watching = subprocess.Popen([*command, "--store", str(here.path)], stderr=subprocess.PIPE, text=True)
     try:
@@ -165,7 +165,7 @@ def test_while_it_watches_each_saved_turn_is_copied(asnap: Asnap, server: S3Serv
         watching.communicate()
 
 
-def test_a_bucket_itself_and_a_directory_are_no_archive_and_no_source(
+def test_archive_needs_a_url_as_target_and_a_directory_as_source(
     asnap: Asnap, server: S3Server, here: FilesystemStore, tmp_path: Path
 ) -> None:
     assert asnap("archive", str(tmp_path / "x"), "--store", str(here.path)).code == 2
@@ -173,7 +173,7 @@ def test_a_bucket_itself_and_a_directory_are_no_archive_and_no_source(
     assert asnap("archive", f"{URL}/x", "--store", URL).code == 2
 
 
-def test_a_deploy_copies_what_was_saved(asnap: Asnap, server: S3Server, here: FilesystemStore) -> None:
+def test_deploy_copies_what_it_saved(asnap: Asnap, server: S3Server, here: FilesystemStore) -> None:
     ran = asnap("snapshot", "--all", "--archive", URL, "--store", str(here.path), "--json")
     assert (ran.code, json.loads(ran.out)["not_archived"]) == (0, [])
     assert archived().sync.load("session") == make_snapshot("a", "b")

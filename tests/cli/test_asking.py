@@ -14,7 +14,7 @@ from tests.cli.terminal import Terminal
 CTRL_C = "\x03"
 
 
-def test_ctrl_c_at_a_question_ends_the_command_at_once(place: Path) -> None:
+def test_ctrl_c_at_a_question_exits_immediately(place: Path) -> None:
     saved(place, session("01aaaa"))
 
     with Terminal("forget", "01") as terminal:
@@ -26,7 +26,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(place: Path) -> None:
 
 
 @pytest.mark.parametrize("typed", [[], ["correct horse\r"]])
-def test_ctrl_c_at_a_passphrase_ends_the_command_at_once(place: Path, typed: list[str]) -> None:
+def test_ctrl_c_at_a_passphrase_prompt_exits_immediately(place: Path, typed: list[str]) -> None:
     with Terminal("keys", "init") as terminal:
         terminal.wait_for("New passphrase")
         for words in typed:
@@ -37,7 +37,7 @@ def test_ctrl_c_at_a_passphrase_ends_the_command_at_once(place: Path, typed: lis
     assert not place.exists()
 
 
-def test_who_says_no_is_told_that_nothing_was_done(place: Path) -> None:
+def test_answering_no_reports_that_nothing_was_done(place: Path) -> None:
     saved(place, session("01aaaa"))
 
     with Terminal("forget", "01") as terminal:

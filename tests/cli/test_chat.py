@@ -57,7 +57,7 @@ def test_a_turn_streams_asks_shows_tools_and_is_saved(agent: tuple[str, ...], pl
     assert "hello **bold** and `code`" in session.messages[1].text
 
 
-def test_ctrl_c_cancels_the_turn_and_the_chat_goes_on(agent: tuple[str, ...]) -> None:
+def test_ctrl_c_cancels_the_turn_and_the_chat_continues(agent: tuple[str, ...]) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         terminal.send("stream 1000 30" + ENTER)
@@ -69,7 +69,7 @@ def test_ctrl_c_cancels_the_turn_and_the_chat_goes_on(agent: tuple[str, ...]) ->
         assert terminal.end() == 0
 
 
-def test_a_killed_chat_is_offered_and_every_word_comes_back(agent: tuple[str, ...]) -> None:
+def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...]) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say remember the zebra", "remember the zebra")
@@ -119,7 +119,7 @@ def kill_all(terminal: Terminal) -> None:
         os.kill(each, signal.SIGKILL)
 
 
-def test_resume_goes_on_here_and_print_names_the_command(agent: tuple[str, ...], place: Path) -> None:
+def test_resume_continues_in_the_terminal_and_print_shows_the_command(agent: tuple[str, ...], place: Path) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say the first words", "the first words")
@@ -144,7 +144,7 @@ def test_resume_goes_on_here_and_print_names_the_command(agent: tuple[str, ...],
     assert b"asnap run --session" in terminal.received
 
 
-def test_a_narrow_terminal_without_colour_is_resized_and_takes_a_huge_paste(
+def test_narrow_terminal_without_colour_handles_resize_and_a_huge_paste(
     agent: tuple[str, ...], place: Path
 ) -> None:
     pasted = "\n".join(f"line {n}" for n in range(10_000))
@@ -162,7 +162,7 @@ def test_a_narrow_terminal_without_colour_is_resized_and_takes_a_huge_paste(
     assert not COLOUR.search(terminal.received)
 
 
-def test_an_agent_that_is_killed_is_started_again_and_the_chat_goes_on(agent: tuple[str, ...]) -> None:
+def test_killed_agent_is_restarted_and_the_chat_continues(agent: tuple[str, ...]) -> None:
     with Terminal("chat", "--", *agent, lines=50) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say remember the zebra", "remember the zebra")
@@ -174,7 +174,7 @@ def test_an_agent_that_is_killed_is_started_again_and_the_chat_goes_on(agent: tu
         assert terminal.end() == 0
 
 
-def test_the_session_that_was_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], place: Path) -> None:
+def test_session_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], place: Path) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say the first words", "the first words")
@@ -190,7 +190,7 @@ def test_the_session_that_was_switched_to_is_offered_after_a_kill(agent: tuple[s
         terminal.wait_for("/help for commands")
 
 
-def test_the_passphrase_is_asked_once_and_the_agent_does_not_get_it(agent: tuple[str, ...], place: Path) -> None:
+def test_passphrase_is_asked_once_and_hidden_from_the_agent(agent: tuple[str, ...], place: Path) -> None:
     saved(place, make_snapshot("hello", session_id="01a"), key=Passphrase(PASSPHRASE))
     with Terminal("chat", "--", *agent, lines=40) as terminal:
         terminal.wait_for("Passphrase:")
@@ -211,7 +211,7 @@ def test_the_passphrase_is_asked_once_and_the_agent_does_not_get_it(agent: tuple
     assert terminal.received.count(b"Passphrase:") == 1
 
 
-def test_a_chat_in_a_database_goes_on(agent: tuple[str, ...], postgres_url: str) -> None:
+def test_chat_in_a_database_resumes(agent: tuple[str, ...], postgres_url: str) -> None:
     with Terminal("chat", "--store", postgres_url, "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say remember the zebra", "remember the zebra")
@@ -225,19 +225,19 @@ def test_a_chat_in_a_database_goes_on(agent: tuple[str, ...], postgres_url: str)
         assert terminal.end() == 0
 
 
-def test_without_a_terminal_chat_says_what_to_use(asnap_process: Asnap, agent: tuple[str, ...]) -> None:
+def test_chat_without_a_terminal_names_the_alternative(asnap_process: Asnap, agent: tuple[str, ...]) -> None:
     done = asnap_process("chat", "--", *agent)
     assert done.code == 2
     assert "asnap run" in done.err
 
 
-def test_an_agent_that_is_not_there_is_told(place: Path) -> None:
+def test_missing_agent_command_is_reported(place: Path) -> None:
     with Terminal("chat", "--", "no-such-agent-anywhere") as terminal:
         assert terminal.end() == 9
     assert b"error" in terminal.received
 
 
-def test_a_hostile_agent_writes_nothing_the_terminal_obeys(agent: tuple[str, ...]) -> None:
+def test_hostile_agent_output_cannot_control_the_terminal(agent: tuple[str, ...]) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         words = r'{"type":"text","text":"\u001b]0;pwned\u0007ok then"}'
@@ -262,27 +262,27 @@ def test_a_hostile_agent_writes_nothing_the_terminal_obeys(agent: tuple[str, ...
         ("```py\nx = '**'\n```\nend", "\x1b[2m```py\x1b[0m\n\x1b[36mx = '**'\x1b[0m\n\x1b[2m```\x1b[0m\nend"),
     ],
 )
-def test_markdown_looks_the_same_however_it_is_cut(markdown: str, shown: str, step: int) -> None:
+def test_markdown_renders_the_same_however_it_is_chunked(markdown: str, shown: str, step: int) -> None:
     stream = MarkdownStream(colour=True)
     parts = [markdown[at : at + step] for at in range(0, len(markdown), step)]
     assert "".join(stream.feed(part) for part in parts) + stream.end() == shown
 
 
-def test_words_are_shown_at_once() -> None:
+def test_streamed_words_are_shown_immediately() -> None:
     stream = MarkdownStream(colour=True)
     assert stream.feed("Hello") == "Hello"
     assert stream.feed(" wor") == " wor"
     assert MarkdownStream(colour=False).feed("**as is**\x1b[31m") == "**as is**"
 
 
-def test_a_chunk_costs_far_less_than_a_frame() -> None:
+def test_rendering_a_chunk_costs_far_less_than_a_frame() -> None:
     stream, start = MarkdownStream(colour=True), time.process_time()
     for _ in range(10_000):
         stream.feed("some **words** of a line ")
     assert time.process_time() - start < 10.0
 
 
-def test_a_resumed_session_of_an_import_is_confirmed_first(place: Path) -> None:
+def test_resuming_an_imported_session_asks_for_confirmation(place: Path) -> None:
     saved(place, make_snapshot("hello", "there", session_id="01imported"))
     with Terminal("resume", "01imported") as terminal:
         assert terminal.end() == 2

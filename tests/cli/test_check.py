@@ -19,7 +19,7 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_whole_store_has_no_findings(asnap: Asnap, place: Path) -> None:
+def test_intact_store_has_no_findings(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"), session("two"))
 
     ran = asnap("check", "--json")
@@ -30,7 +30,7 @@ def test_a_whole_store_has_no_findings(asnap: Asnap, place: Path) -> None:
     assert ran.json["bytes_read"] > 0
 
 
-def test_one_flipped_bit_is_found_explained_and_set_aside(asnap: Asnap, place: Path) -> None:
+def test_flipped_bit_is_found_explained_and_quarantined(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"), session("two"))
     damage(segment(place, "two"))
 
@@ -50,7 +50,7 @@ def test_one_flipped_bit_is_found_explained_and_set_aside(asnap: Asnap, place: P
     assert asnap("check").code == 0
 
 
-def test_salvage_saves_what_is_whole_and_doctor_names_what_is_set_aside(asnap: Asnap, place: Path) -> None:
+def test_salvage_keeps_intact_snapshots_and_doctor_names_the_quarantine(asnap: Asnap, place: Path) -> None:
     saved(place, *(session("one", *(f"word-{n}" for n in range(count))) for count in range(2, 12)))
     data = bytearray((file := segment(place, "one")).read_bytes())
     data[len(data) // 4] ^= 1
@@ -74,7 +74,7 @@ def test_repair_in_a_script_needs_yes(asnap: Asnap, place: Path) -> None:
     assert asnap("check", "--repair").code == 2
 
 
-def test_parts_cover_the_store_once(asnap: Asnap, place: Path) -> None:
+def test_parts_together_check_the_store_exactly_once(asnap: Asnap, place: Path) -> None:
     saved(place, *(session(f"s{n}") for n in range(5)))
 
     parts = [asnap("check", "--subset", f"{n}/3", "--json").json["sessions"] for n in (1, 2, 3)]
@@ -84,7 +84,7 @@ def test_parts_cover_the_store_once(asnap: Asnap, place: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["0/3", "4/3", "x", "1/0"])
-def test_a_part_that_makes_no_sense_is_refused(asnap: Asnap, place: Path, part: str) -> None:
+def test_invalid_part_is_refused(asnap: Asnap, place: Path, part: str) -> None:
     saved(place, session("one"))
 
     assert asnap("check", "--subset", part).code == 2

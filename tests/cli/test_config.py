@@ -12,7 +12,7 @@ from tests.cli.examples import valid
 
 
 @pytest.mark.requirement("GASOLINE-P-PLACE-GLOBAL")
-def test_each_setting_tells_where_it_came_from(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_setting_shows_its_origin(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "config" / "asnap").mkdir(parents=True)
     (home / "config" / "asnap" / "config.toml").write_text(
         "snapshot_interval = '1m'\nmax_snapshots_per_session = 3\n"
@@ -31,7 +31,7 @@ def test_each_setting_tells_where_it_came_from(asnap: Asnap, home: Path, monkeyp
     assert any("storage_path" in notice for notice in ran.json["notices"])
 
 
-def test_a_setting_that_cannot_be_meant_says_where_it_is(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_setting_names_the_file_it_is_in(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASNAP_SNAPSHOT_INTERVAL", "never")
 
     ran = asnap("config", "show", "--json")
@@ -40,7 +40,7 @@ def test_a_setting_that_cannot_be_meant_says_where_it_is(asnap: Asnap, monkeypat
     assert "ASNAP_SNAPSHOT_INTERVAL" in ran.error["message"]
 
 
-def test_programs_that_stay_keep_sessions_where_commands_look_for_them(home: Path) -> None:
+def test_long_running_programs_and_commands_use_the_same_store(home: Path) -> None:
     (home / "config" / "asnap").mkdir(parents=True)
     (home / "config" / "asnap" / "config.toml").write_text(f"storage_path = '{home / 'mine'}'\n")
 

@@ -57,7 +57,7 @@ def test_every_command_is_listed_under_its_heading(asnap: Asnap) -> None:
     assert all(name in asnap("--help").out for name in COMMANDS)
 
 
-def test_schemas_are_schemas() -> None:
+def test_schemas_are_valid_json_schemas() -> None:
     known = schemas()
 
     assert {"list", "check", "paths", "error"} <= known.keys()
@@ -65,7 +65,7 @@ def test_schemas_are_schemas() -> None:
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
-def test_the_error_document_fits_its_schema(asnap: Asnap) -> None:
+def test_error_document_conforms_to_its_schema(asnap: Asnap) -> None:
     for words in (("show", "nope"), ("check", "nope"), ("lst",), ("check", "--nope")):
         ran = asnap(*words, "--json")
         jsonschema.validate(ran.error, ERROR_SCHEMA)
@@ -73,7 +73,7 @@ def test_the_error_document_fits_its_schema(asnap: Asnap) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["keys"], ["secrets"]])
-def test_a_command_that_needs_another_word_shows_its_help(asnap: Asnap, words: list[str]) -> None:
+def test_command_group_alone_shows_its_help(asnap: Asnap, words: list[str]) -> None:
     ran = asnap(*words)
 
     assert ran.code == 2
@@ -89,14 +89,14 @@ def test_a_command_that_needs_another_word_shows_its_help(asnap: Asnap, words: l
         (["serve"], "asnap serve --help"),
     ],
 )
-def test_who_calls_a_command_wrongly_is_sent_to_its_help(asnap: Asnap, words: list[str], following: str) -> None:
+def test_usage_error_points_to_the_commands_help(asnap: Asnap, words: list[str], following: str) -> None:
     ran = asnap(*words, "--json") if words[-1].startswith("some") else asnap(*words)
 
     assert ran.code == 2
     assert following in ran.err
 
 
-def test_what_to_run_next_is_about_the_same_store(asnap: Asnap, home: Path) -> None:
+def test_suggested_next_command_names_the_same_store(asnap: Asnap, home: Path) -> None:
     place = home / "another store"
     saved(place, session("01aaaa", title="one"), session("01bbbb", title="one"))
 
@@ -117,9 +117,7 @@ def test_what_to_run_next_is_about_the_same_store(asnap: Asnap, home: Path) -> N
         (["doctor"], "asnap resume"),
     ],
 )
-def test_what_can_be_done_about_it_is_about_the_same_store(
-    asnap: Asnap, home: Path, words: list[str], following: str
-) -> None:
+def test_suggested_remedy_names_the_same_store(asnap: Asnap, home: Path, words: list[str], following: str) -> None:
     place = home / "another store"
     saved(place, session("01aaaa"))
 
@@ -142,7 +140,7 @@ def test_a_typo_gets_a_suggestion(asnap: Asnap) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in ("demo", "run", "mcp")])
-def test_a_store_that_is_not_there_is_exit_10_or_not_needed(asnap: Asnap, name: str, place: Path) -> None:
+def test_missing_store_exits_10_if_the_command_needs_one(asnap: Asnap, name: str, place: Path) -> None:
     arguments = [
         "x" for param in EVERY[name].params if isinstance(param, click.Argument) and param.required
         for _ in range(max(1, param.nargs))
@@ -156,7 +154,7 @@ def test_a_store_that_is_not_there_is_exit_10_or_not_needed(asnap: Asnap, name: 
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_call_us(asnap: Asnap, shell: str) -> None:
+def test_completion_scripts_call_asnap(asnap: Asnap, shell: str) -> None:
     assert f"_ASNAP_COMPLETE={shell}_complete" in asnap("completion", shell).out
 
 
@@ -170,7 +168,7 @@ def test_completion_completes_commands() -> None:
     assert b"plain,search" in done.stdout
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
+def test_closed_output_pipe_is_not_an_error() -> None:
     line = f"{sys.executable} -m snapshot_plugin schema | head -c 10; code=${{PIPESTATUS[0]}}; echo; echo $code"
 
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, check=True)
@@ -189,14 +187,14 @@ def test_help_for_a_command_is_its_help(asnap: Asnap, name: str) -> None:
     assert asnap("help", name).out == asnap(name, "--help").out
 
 
-def test_help_for_what_is_neither_names_the_topics(asnap: Asnap) -> None:
+def test_help_for_an_unknown_topic_lists_the_topics(asnap: Asnap) -> None:
     ran = asnap("help", "nope")
 
     assert ran.code == 2
     assert "refs" in ran.err
 
 
-def test_a_bug_is_told_as_one(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_reported_as_a_bug(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snapshot_plugin.cli.commands.schema.schemas", lambda: 1 / 0)
 
     ran = asnap("schema", "--json")

@@ -14,7 +14,7 @@ def _asnap(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.requirement("ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "TERMINAL-USE-CONTINUE")
-def test_the_demo_kills_a_session_and_brings_every_word_back() -> None:
+def test_demo_kills_a_session_and_restores_every_word() -> None:
     done = _asnap("demo", "--fast")
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.split("kill -9")
@@ -25,7 +25,7 @@ def test_the_demo_kills_a_session_and_brings_every_word_back() -> None:
 
 
 @pytest.mark.parametrize("args", [("--help",), ("demo", "--help")])
-def test_help_is_there_and_exits_with_zero(args: tuple[str, ...]) -> None:
+def test_help_option_exits_with_zero(args: tuple[str, ...]) -> None:
     done = _asnap(*args)
     assert done.returncode == 0
     assert "Usage: " in done.stdout

@@ -35,7 +35,7 @@ BEFORE = make_snapshot(
 )  # fmt: skip
 
 
-def test_a_session_alone_is_compared_with_the_snapshot_before(asnap: Asnap, place: Path) -> None:
+def test_one_session_is_compared_with_its_previous_snapshot(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE, grown(BEFORE))
     found = asnap("diff", "talk", "--json").json
 
@@ -54,7 +54,7 @@ def test_a_session_alone_is_compared_with_the_snapshot_before(asnap: Asnap, plac
 
 
 @pytest.mark.requirement("TERMINAL-BRANCH-COMPARE")
-def test_two_branches_are_compared_from_where_they_part(asnap: Asnap, place: Path) -> None:
+def test_two_branches_are_compared_from_their_fork_point(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE)
     names = [asnap("fork", "talk", "--json").json["session_id"] for _ in range(2)]
     for name in names:
@@ -79,7 +79,7 @@ def test_unrelated_sessions_are_compared_too(asnap: Asnap, place: Path) -> None:
     assert "session_id" not in found["other"]
 
 
-def test_an_edited_message_is_shown_as_it_was_and_as_it_is(asnap: Asnap, place: Path) -> None:
+def test_edited_message_is_shown_before_and_after(asnap: Asnap, place: Path) -> None:
     edited = BEFORE.evolve(messages=(make_message("hello you"), BEFORE.messages[1]))
     saved(place, BEFORE, edited)
     lines = asnap("diff", "talk").out.splitlines()
@@ -106,20 +106,20 @@ def test_changes_are_shown_in_the_order_of_the_conversation(asnap: Asnap, place:
     ]  # fmt: skip
 
 
-def test_nothing_changed_is_said(asnap: Asnap, place: Path) -> None:
+def test_empty_diff_is_reported(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE)
     found = asnap("diff", "talk", "talk", "--json").json
     assert (found["equal"], found["added"], found["removed"], found["edited"]) == (True, [], [], [])
 
 
-def test_the_numbers_alone(asnap: Asnap, place: Path) -> None:
+def test_stat_shows_only_the_numbers(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE, grown(BEFORE))
     numbers = dict(line.split("\t") for line in asnap("diff", "talk", "--stat").out.splitlines())
     assert (numbers["messages"], numbers["tools"], numbers["files"]) == ("+2 -0 ~0", "1", "src/main.py")
     assert (numbers["tokens"], numbers["turns"], numbers["cost"]) == ("+50", "+1", "$0.20")
 
 
-def test_colours_tell_what_came_from_what_went(asnap: Asnap, place: Path) -> None:
+def test_colours_mark_additions_and_removals(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE, grown(BEFORE))
     out = asnap("diff", "talk@2", "talk@1", "--color", "always").out
     assert "\x1b[31m- please go on" in out
@@ -142,7 +142,7 @@ def test_an_encrypted_store_needs_its_key(asnap: Asnap, place: Path, monkeypatch
     assert asnap("diff", "talk").code == 0
 
 
-def test_a_damaged_snapshot_is_told_as_damaged(asnap: Asnap, place: Path) -> None:
+def test_damaged_snapshot_is_reported_as_damaged(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE, grown(BEFORE))
     (file,) = (place / "sessions" / "talk").glob("*.snap.gz")
     data = bytearray(file.read_bytes())
@@ -151,7 +151,7 @@ def test_a_damaged_snapshot_is_told_as_damaged(asnap: Asnap, place: Path) -> Non
     assert asnap("diff", "talk@1", "talk@2", "--json").code == 5
 
 
-def test_what_strangers_wrote_does_nothing_to_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     evil = "\x1b[2J\x1b]0;owned\x07\u202e"
     hostile = BEFORE.append(
         make_message(f"say {evil}"),
@@ -165,7 +165,7 @@ def test_what_strangers_wrote_does_nothing_to_the_terminal(asnap: Asnap, place: 
         assert not {"\x1b", "\x07", "\u202e"} & set(out)
 
 
-def test_on_a_narrow_terminal_numbers_fit_their_lines(home: Path, place: Path) -> None:
+def test_line_numbers_fit_a_narrow_terminal(home: Path, place: Path) -> None:
     saved(place, BEFORE, grown(BEFORE))
     with Terminal("diff", "talk", "--stat", columns=40) as terminal:
         terminal.wait_for("tokens")

@@ -19,7 +19,7 @@ def levels(ran: Ran) -> dict[str, str]:
     return {each["area"]: each["level"] for each in valid(Diagnosis, ran.json)["findings"]}
 
 
-def test_a_new_user_is_sent_to_the_demo(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_user_is_pointed_to_the_demo(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
     ran = asnap("doctor", "--json")
@@ -28,7 +28,7 @@ def test_a_new_user_is_sent_to_the_demo(asnap: Asnap, monkeypatch: pytest.Monkey
     assert levels(ran)["store"] == "hint"
 
 
-def test_an_agent_on_the_path_is_offered(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_found_on_the_path_is_suggested(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = home / "bin" / "opencode"
     agent.parent.mkdir()
     agent.write_text("#!/bin/sh\n")
@@ -38,7 +38,7 @@ def test_an_agent_on_the_path_is_offered(asnap: Asnap, home: Path, monkeypatch: 
     assert asnap("doctor", "--json").json["next"] == "asnap run -- opencode acp"
 
 
-def test_a_healthy_store_is_healthy(asnap: Asnap, place: Path) -> None:
+def test_intact_store_is_reported_as_healthy(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
 
     ran = asnap("doctor", "--json")
@@ -49,7 +49,7 @@ def test_a_healthy_store_is_healthy(asnap: Asnap, place: Path) -> None:
     assert asnap("doctor").out.rstrip().endswith("next: asnap resume")
 
 
-def test_damage_is_the_first_thing_to_look_at(asnap: Asnap, place: Path) -> None:
+def test_damage_is_the_first_suggestion(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
     damage(segment(place, "one"))
 
@@ -58,7 +58,7 @@ def test_damage_is_the_first_thing_to_look_at(asnap: Asnap, place: Path) -> None
     assert (ran.code, ran.json["next"]) == (1, "asnap check one")
 
 
-def test_a_store_that_others_can_enter_is_a_warning(asnap: Asnap, place: Path) -> None:
+def test_store_readable_by_others_is_a_warning(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
     place.chmod(0o755)
 
@@ -68,7 +68,7 @@ def test_a_store_that_others_can_enter_is_a_warning(asnap: Asnap, place: Path) -
     assert ran.json["next"] == f"chmod 700 {place}"
 
 
-def test_a_missing_key_is_a_problem_with_its_remedy(asnap: Asnap, place: Path) -> None:
+def test_missing_key_is_a_problem_with_its_remedy(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"), key="correct horse")
 
     ran = asnap("doctor", "--json")
@@ -77,7 +77,7 @@ def test_a_missing_key_is_a_problem_with_its_remedy(asnap: Asnap, place: Path) -
     assert levels(ran)["keys"] == "problem"
 
 
-def test_a_clock_that_went_back_is_noticed(asnap: Asnap, place: Path) -> None:
+def test_clock_set_back_is_reported(asnap: Asnap, place: Path) -> None:
     async def save() -> None:
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         async with FilesystemStore(place, clock=lambda: tomorrow) as store:
@@ -88,7 +88,7 @@ def test_a_clock_that_went_back_is_noticed(asnap: Asnap, place: Path) -> None:
     assert levels(asnap("doctor", "--json"))["clock"] == "warning"
 
 
-def test_what_a_project_file_may_not_say_is_a_warning(asnap: Asnap, home: Path) -> None:
+def test_setting_a_project_file_may_not_set_is_a_warning(asnap: Asnap, home: Path) -> None:
     (home / "work" / ".asnap.toml").write_text("storage_path = '/tmp/stolen'\n")
 
     findings: list[Any] = asnap("doctor", "--json").json["findings"]
@@ -97,7 +97,7 @@ def test_what_a_project_file_may_not_say_is_a_warning(asnap: Asnap, home: Path) 
 
 
 @pytest.mark.parametrize("text", ["snapshot_interval = 'soon'\n", "this is no TOML ["])
-def test_settings_that_cannot_be_read_are_a_problem_not_the_end(asnap: Asnap, home: Path, text: str) -> None:
+def test_unreadable_settings_are_a_problem_but_doctor_continues(asnap: Asnap, home: Path, text: str) -> None:
     settings = home / "config" / "asnap" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text(text)
@@ -109,7 +109,7 @@ def test_settings_that_cannot_be_read_are_a_problem_not_the_end(asnap: Asnap, ho
     assert asnap("list", "--json").error["next"] == "asnap doctor"
 
 
-def test_a_store_behind_a_url_is_not_taken_for_a_missing_directory(asnap: Asnap) -> None:
+def test_store_url_is_not_reported_as_a_missing_directory(asnap: Asnap) -> None:
     """`test_elsewhere` has a bucket."""
     [found] = [f for f in asnap("doctor", "--store", "memory:", "--json").json["findings"] if f["area"] == "store"]
 
@@ -129,7 +129,7 @@ def test_a_file_url_is_checked_like_its_directory(asnap: Asnap, place: Path) -> 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
 @pytest.mark.parametrize("part", ["", "sessions", "keys"])
-def test_a_store_of_another_user_is_named(asnap: Asnap, place: Path, part: str) -> None:
+def test_store_owned_by_another_user_is_named(asnap: Asnap, place: Path, part: str) -> None:
     saved(place, session("one"), key="words")
     os.chown(place / part, 54321, 54321)
 

@@ -27,14 +27,14 @@ class Things(Document):
 ONE = Things(things=(Thing(name="a", when=datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)),), total=1)
 
 
-def test_the_document_is_json_and_says_its_kind() -> None:
+def test_document_is_json_with_its_kind() -> None:
     thing = {"name": "a", "when": "2026-11-16T01:02:03Z", "share": None}
 
     assert ONE.document() == {"schema_version": 1, "kind": "things", "things": [thing], "total": 1}
     assert ONE.lines() == [{"schema_version": 1, "kind": "things.things", **thing}]
 
 
-def test_the_schema_comes_from_the_declaration_and_knows_every_field() -> None:
+def test_schema_is_derived_from_the_declaration_and_has_every_field() -> None:
     schema = Things.json_schema()
 
     jsonschema.validate(ONE.document(), schema)
@@ -43,18 +43,18 @@ def test_the_schema_comes_from_the_declaration_and_knows_every_field() -> None:
         jsonschema.validate({**ONE.document(), "more": 1}, schema)
 
 
-def test_a_number_that_json_has_no_word_for_is_null() -> None:
+def test_number_beyond_json_is_null() -> None:
     thing = Things(things=(Thing(name="a", share=float("nan")),)).document()["things"][0]
 
     assert json.dumps(thing["share"]) == "null"
 
 
 @pytest.mark.parametrize("fields", [{}, {"name": "a", "colour": "red"}], ids=["missing", "unknown"])
-def test_fields_that_are_missing_or_unknown_are_refused(fields: dict[str, Any]) -> None:
+def test_missing_and_unknown_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         Thing(**fields)
 
 
-def test_an_answer_cannot_be_changed() -> None:
+def test_document_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         ONE.total = 2  # type: ignore[misc]

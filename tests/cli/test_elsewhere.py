@@ -76,7 +76,7 @@ def test_a_persistent_session_refuses_a_bucket() -> None:
 
 
 @pytest.mark.parametrize("words", ["show session", "diff session@1 session@3", "tag session x"])
-def test_one_session_is_looked_at_without_reading_the_others(asnap: Asnap, bucket: S3Server, words: str) -> None:
+def test_reading_one_session_does_not_read_the_others(asnap: Asnap, bucket: S3Server, words: str) -> None:
     async def save() -> None:
         async with open_store(URL) as store:
             await store.save(make_snapshot("a", session_id="other"))
@@ -88,7 +88,7 @@ def test_one_session_is_looked_at_without_reading_the_others(asnap: Asnap, bucke
     assert not [request for request in bucket.requests if request.key.endswith("sessions/other")]
 
 
-def test_doctor_looks_at_a_bucket(asnap: Asnap, bucket: S3Server) -> None:
+def test_doctor_checks_a_bucket(asnap: Asnap, bucket: S3Server) -> None:
     findings = asnap("doctor", "--store", URL, "--json").json["findings"]
     about = [finding["what"] for finding in findings if finding["area"] in ("store", "sessions")]
     assert any("keeps writers apart" in what for what in about)

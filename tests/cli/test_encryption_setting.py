@@ -72,7 +72,7 @@ def test_commands_refuse_a_plain_store(asnap: Asnap, place: Path, words: tuple[s
 
 
 @pytest.mark.usefixtures("encrypted")
-def test_commands_that_write_make_no_plain_store(
+def test_writing_commands_refuse_to_create_a_plain_store(
     asnap: Asnap, asnap_process: Asnap, home: Path, place: Path
 ) -> None:
     times = '"created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z"'
@@ -87,7 +87,7 @@ def test_commands_that_write_make_no_plain_store(
 
 
 @pytest.mark.usefixtures("encrypted", "bucket")
-def test_buckets_are_encrypted_too(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encryption_setting_applies_to_buckets(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asnap("list", "--store", URL).code == 7
 
     monkeypatch.setenv("TEAM", "the words of the team")
@@ -104,7 +104,7 @@ def test_buckets_are_encrypted_too(asnap: Asnap, monkeypatch: pytest.MonkeyPatch
     assert len(asnap("keys", "status", "--store", URL, "--json").json["slots"]) == 2
 
 
-def test_keys_are_made_at_a_file_url(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_created_at_a_file_url(asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEAM", "the words of the team")
     place = home / "a b"
 
@@ -134,7 +134,7 @@ async def test_a_key_given_for_an_existing_plain_store_is_refused(tmp_path: Path
 
 
 @pytest.mark.usefixtures("encrypted")
-async def test_a_persistent_session_is_encrypted_if_the_user_wants_it(tmp_path: Path) -> None:
+async def test_persistent_session_follows_the_encryption_setting(tmp_path: Path) -> None:
     for store in (None, tmp_path / "store", f"file://{tmp_path}/store"):
         with pytest.raises(KeyMissing):
             persistent_session(Agent(), agent_id="a", store=store)
@@ -152,7 +152,7 @@ async def test_a_manager_keeps_sessions_at_the_storage_path(tmp_path: Path, form
         assert [meta.session_id for meta in await store.list()] == ["mine"]
 
 
-async def test_a_store_is_opened_by_path_and_by_url(tmp_path: Path) -> None:
+async def test_store_opens_by_path_and_by_url(tmp_path: Path) -> None:
     async with open_store(tmp_path / "a", key="words") as store:
         await store.save(make_snapshot("one"))
     async with open_store(f"file://{tmp_path}/a", key="words", create=False) as store:

@@ -47,12 +47,12 @@ def test_a_bundle_is_exported_with_history_and_memory(asnap: Asnap, kept: Path) 
     ]
 
 
-def test_a_file_that_is_exported_is_private(asnap: Asnap, kept: Path) -> None:
+def test_exported_file_is_private(asnap: Asnap, kept: Path) -> None:
     asnap("export", "01a", "-o", "a.asnap")
     assert stat.S_IMODE(Path("a.asnap").stat().st_mode) == 0o600
 
 
-def test_the_format_follows_the_files_name(asnap: Asnap, kept: Path) -> None:
+def test_format_follows_the_file_extension(asnap: Asnap, kept: Path) -> None:
     for name, start in (("a.md", "# Fix auth"), ("a.html", "<!DOCTYPE html>"), ("a.json", "{")):
         assert asnap("export", "01a", "-o", name).code == 0
         assert Path(name).read_text("utf-8").startswith(start)
@@ -61,7 +61,7 @@ def test_the_format_follows_the_files_name(asnap: Asnap, kept: Path) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-USE-EXPORT")
-def test_markdown_goes_to_stdout_and_the_rest_to_stderr(asnap: Asnap, kept: Path) -> None:
+def test_markdown_goes_to_stdout_and_messages_to_stderr(asnap: Asnap, kept: Path) -> None:
     ran = asnap("export", "01a", "--format", "markdown")
 
     assert ran.out.startswith("# Fix auth\n")
@@ -70,7 +70,7 @@ def test_markdown_goes_to_stdout_and_the_rest_to_stderr(asnap: Asnap, kept: Path
     assert asnap("export", "01a", "--format", "markdown", "-q").err == ""
 
 
-def test_what_is_made_to_be_shown_has_no_secrets(asnap: Asnap, kept: Path) -> None:
+def test_readable_exports_are_redacted(asnap: Asnap, kept: Path) -> None:
     for form in ("markdown", "html"):
         ran = asnap("export", "02b", "--format", form)
         assert TOKEN not in ran.out
@@ -80,7 +80,7 @@ def test_what_is_made_to_be_shown_has_no_secrets(asnap: Asnap, kept: Path) -> No
     assert TOKEN not in asnap("export", "02b", "--format", "json", "--redact").out
 
 
-def test_a_bundle_can_go_without_secrets(asnap: Asnap, kept: Path) -> None:
+def test_bundle_can_be_redacted(asnap: Asnap, kept: Path) -> None:
     document = asnap("export", "02b", "-o", "a.asnap", "--redact", "--json").json
 
     assert document["is_redacted"]
@@ -122,7 +122,7 @@ def test_several_sessions_share_a_file(asnap: Asnap, kept: Path) -> None:
         ("export", "0", "-o", "a.asnap"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asnap: Asnap, kept: Path, words: tuple[str, ...]) -> None:
+def test_invalid_combinations_are_refused(asnap: Asnap, kept: Path, words: tuple[str, ...]) -> None:
     ran = asnap(*words)
 
     assert ran.code == 2
@@ -130,7 +130,7 @@ def test_what_cannot_be_meant_is_refused(asnap: Asnap, kept: Path, words: tuple[
     assert not Path("a.asnap").exists()
 
 
-def test_a_file_that_is_there_is_not_written_over_by_a_script(asnap: Asnap, kept: Path) -> None:
+def test_existing_file_is_not_overwritten_without_yes(asnap: Asnap, kept: Path) -> None:
     Path("a.md").write_text("mine")
     assert asnap("export", "01a", "-o", "a.md").code == 2
     assert Path("a.md").read_text() == "mine"
@@ -138,12 +138,14 @@ def test_a_file_that_is_there_is_not_written_over_by_a_script(asnap: Asnap, kept
     assert Path("a.md").read_text("utf-8").startswith("# Fix auth")
 
 
-def test_a_disk_that_refuses_is_said(asnap: Asnap, kept: Path) -> None:
+def test_disk_error_is_reported(asnap: Asnap, kept: Path) -> None:
     ran = asnap("export", "01a", "-o", "no/such/dir/a.md", "--json")
     assert (ran.code, ran.error["code"]) == (1, "store_unavailable")
 
 
-def test_unknown_references_and_missing_stores(asnap: Asnap, kept: Path, tmp_path: Path) -> None:
+def test_unknown_references_and_missing_stores_have_their_exit_codes(
+    asnap: Asnap, kept: Path, tmp_path: Path
+) -> None:
     assert asnap("export", "nope", "-o", "a.asnap").code == 4
     assert asnap("export", "x", "--store", tmp_path / "none", "-o", "a.asnap").code == 10
 
@@ -173,7 +175,7 @@ def damage(place: Path) -> None:
     file.write_bytes(data)
 
 
-def test_damage_stops_a_bundle_and_is_said_in_a_text(asnap: Asnap, kept: Path) -> None:
+def test_damage_stops_a_bundle_and_is_mentioned_in_a_text_export(asnap: Asnap, kept: Path) -> None:
     damage(kept)
     ran = asnap("export", "01a", "-o", "a.asnap", "--json")
     assert (ran.code, ran.error["code"]) == (5, "corrupted")
@@ -185,7 +187,7 @@ def test_damage_stops_a_bundle_and_is_said_in_a_text(asnap: Asnap, kept: Path) -
     assert "hello, indeed" in Path("a.md").read_text("utf-8")
 
 
-def test_what_goes_to_a_terminal_cannot_steer_it(asnap: Asnap, place: Path) -> None:
+def test_exported_text_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("\x1b[31mred\x07\u202e", session_id="s", title="\x1b]0;x\x07"))
     for form in ("markdown", "html", "json"):
         ran = asnap("export", "s", "--format", form)
@@ -198,7 +200,7 @@ def test_a_bundle_through_a_pipe_is_the_same_bytes(kept: Path) -> None:
     assert len(unpack(done.stdout)) == 2
 
 
-def test_on_a_terminal_a_bundle_is_refused_and_a_file_is_asked_for(kept: Path) -> None:
+def test_bundle_on_a_terminal_is_refused_with_a_request_for_a_file(kept: Path) -> None:
     with Terminal("export", "01aaaa") as terminal:
         assert terminal.end() == 2
         assert "not for a terminal" in terminal.text

@@ -54,7 +54,7 @@ def lease_of(place: Path, session_id: str) -> Lease:
 # Whole sessions --------------------------------------------------------------------------------------------------
 
 
-def test_sessions_go_to_the_trash_and_come_back(asnap: Asnap, place: Path) -> None:
+def test_forgotten_sessions_go_to_the_trash_and_can_be_restored(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", title="old try"), session("02bbbb"), session("03cccc"))
 
     ran = asnap("forget", "old try", "02", "--yes", "--json")
@@ -70,7 +70,7 @@ def test_sessions_go_to_the_trash_and_come_back(asnap: Asnap, place: Path) -> No
     assert names(place) == ["01aaaa", "02bbbb", "03cccc"]
 
 
-def test_in_a_script_it_has_to_be_said_twice(asnap: Asnap, place: Path) -> None:
+def test_script_needs_yes_to_forget(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     ran = asnap("forget", "01", "--json")
@@ -89,7 +89,7 @@ def test_a_dry_run_changes_nothing(asnap: Asnap, place: Path) -> None:
     assert names(place) == ["01aaaa"]
 
 
-def test_the_memory_of_a_session_goes_and_comes_with_it(asnap: Asnap, place: Path) -> None:
+def test_working_memory_is_forgotten_and_restored_with_its_session(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("01aaaa+memory"), session("01aaaa+memoryx"))
 
     asnap("forget", "01aaaa", "--yes")
@@ -110,7 +110,7 @@ def test_a_live_session_is_refused(asnap: Asnap, place: Path) -> None:
     lease.release()
 
 
-def test_among_several_a_live_session_is_skipped_with_its_memory(asnap: Asnap, place: Path) -> None:
+def test_live_session_among_several_is_skipped_with_its_memory(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("01aaaa+memory"), session("02bbbb"))
     lease = lease_of(place, "01aaaa")
 
@@ -136,7 +136,7 @@ def test_a_damaged_session_can_be_forgotten(asnap: Asnap, place: Path) -> None:
     "words",
     [(), ("01", "--all", "--keep-last", "1"), ("01", "--keep-sessions", "3"), ("--all", "--keep-last", "x")],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
+def test_invalid_command_line_is_refused(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("forget", *words, "--yes").code == 2
@@ -153,14 +153,14 @@ def test_a_policy_that_keeps_nothing_is_refused(asnap: Asnap, place: Path, words
     assert history(place, "01aaaa") == [1, 2, 3]
 
 
-def test_an_unknown_session_stops_everything(asnap: Asnap, place: Path) -> None:
+def test_unknown_session_stops_the_command_before_any_change(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("forget", "01aaaa", "09", "--yes").code == 4
     assert names(place) == ["01aaaa"]
 
 
-def test_an_encrypted_store_without_its_key(asnap: Asnap, place: Path) -> None:
+def test_encrypted_store_without_its_key_is_refused(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), key="correct horse")
 
     assert asnap("forget", "01", "--yes").code == 7
@@ -171,7 +171,7 @@ def test_an_encrypted_store_without_its_key(asnap: Asnap, place: Path) -> None:
 # Snapshots by policy ---------------------------------------------------------------------------------------------
 
 
-def test_what_no_rule_keeps_is_dropped_with_reasons_and_comes_back(asnap: Asnap, place: Path) -> None:
+def test_snapshots_no_rule_keeps_are_dropped_with_reasons_and_can_be_restored(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 6)
 
     ran = asnap("forget", "01", "--keep-last", "2", "--yes", "--json")
@@ -188,7 +188,7 @@ def test_what_no_rule_keeps_is_dropped_with_reasons_and_comes_back(asnap: Asnap,
     assert history(place, "01aaaa") == [1, 2, 3, 4, 5, 6]
 
 
-def test_rules_add_up(asnap: Asnap, place: Path) -> None:
+def test_policy_rules_are_combined(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 9, every=timedelta(days=2))
 
     asnap("forget", "01", "--keep-within", "3d", "--keep-daily", "3", "--yes")
@@ -196,7 +196,7 @@ def test_rules_add_up(asnap: Asnap, place: Path) -> None:
     assert history(place, "01aaaa") == [7, 8, 9]
 
 
-def test_all_sessions_are_looked_at_and_only_some_lose(asnap: Asnap, place: Path) -> None:
+def test_policy_applies_to_all_sessions_and_affects_only_some(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 4)
     grown(place, "02bbbb", 4, pinned=True)
     grown(place, "03cccc", 1)
@@ -207,7 +207,7 @@ def test_all_sessions_are_looked_at_and_only_some_lose(asnap: Asnap, place: Path
     assert (history(place, "01aaaa"), history(place, "02bbbb")) == ([4], [1, 2, 3, 4])
 
 
-def test_tagged_snapshots_stay_unless_other_tags_are_named(asnap: Asnap, place: Path) -> None:
+def test_tagged_snapshots_are_kept_unless_other_tags_are_named(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), tags=["pre-deploy"])
     saved(place, session("01aaaa", "2"), tags=["night"])
     saved(place, session("01aaaa", "3"), session("01aaaa", "4"))
@@ -218,7 +218,7 @@ def test_tagged_snapshots_stay_unless_other_tags_are_named(asnap: Asnap, place: 
     assert history(place, "01aaaa") == [2, 4]
 
 
-def test_one_snapshot_can_be_named(asnap: Asnap, place: Path) -> None:
+def test_single_snapshot_can_be_forgotten(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 5)
 
     assert asnap("forget", "01@2", "01@4", "--yes").code == 0
@@ -254,7 +254,7 @@ def test_a_live_and_a_damaged_session_are_skipped_with_the_reason(asnap: Asnap, 
     lease.release()
 
 
-def test_a_policy_that_drops_nothing_says_so_and_asks_nothing(asnap: Asnap, place: Path) -> None:
+def test_policy_that_drops_nothing_is_reported_without_a_question(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 3)
 
     ran = asnap("forget", "--all", "--keep-last", "9")
@@ -264,13 +264,13 @@ def test_a_policy_that_drops_nothing_says_so_and_asks_nothing(asnap: Asnap, plac
     assert asnap("undo").code == 4
 
 
-def test_a_policy_of_the_wrong_kind(asnap: Asnap, place: Path) -> None:
+def test_invalid_policy_value_is_refused(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 3)
 
     assert asnap("forget", "01", "--keep-within", "soon", "--yes").code == 2
 
 
-def test_sessions_over_a_number_go_the_oldest_first(asnap: Asnap, place: Path) -> None:
+def test_oldest_sessions_over_the_limit_are_forgotten(asnap: Asnap, place: Path) -> None:
     saved(place, *(session(f"{number:02}", minutes=number) for number in range(12)))
     saved(place, session("00-pinned", minutes=-9, pinned=True), session("03+memory", minutes=99))
 
@@ -285,7 +285,7 @@ def test_sessions_over_a_number_go_the_oldest_first(asnap: Asnap, place: Path) -
     assert asnap("forget", "--all", "--keep-sessions", "1000", "--yes", "--json").json["sessions"] == []
 
 
-def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     evil = "a\x1b]0;owned\x07b\x1b[2J"
     saved(place, session("01aaaa", title=evil), tags=[evil])
     saved(
@@ -299,7 +299,7 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
     assert "\x1b" not in asnap("undo", "--list").out
 
 
-def test_what_was_done_before_an_interruption_can_be_undone(
+def test_work_done_before_an_interruption_can_be_undone(
     asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(place, session("01aaaa"), session("02bbbb"))
@@ -318,9 +318,7 @@ def test_what_was_done_before_an_interruption_can_be_undone(
     assert names(place) == ["01aaaa", "02bbbb"]
 
 
-def test_when_nothing_can_be_written_down_it_is_said_and_nothing_is_lost(
-    asnap: Asnap, place: Path, home: Path
-) -> None:
+def test_unwritable_operation_log_is_reported_and_nothing_is_lost(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("01aaaa"))
     (home / "state").write_bytes(b"in the way")
 
@@ -337,7 +335,7 @@ def test_when_nothing_can_be_written_down_it_is_said_and_nothing_is_lost(
 # On a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_the_plan_is_shown_and_the_user_is_asked(place: Path) -> None:
+def test_terminal_shows_the_plan_and_asks(place: Path) -> None:
     grown(place, "01aaaa", 4)
 
     with Terminal("forget", "01", "--keep-last", "1") as terminal:

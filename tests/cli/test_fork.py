@@ -18,7 +18,7 @@ SESSION = make_snapshot(
 
 @pytest.mark.requirement("TERMINAL-BRANCH-ANYWHERE")
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
-def test_a_session_is_branched_at_any_message_and_stays_as_it_is(asnap: Asnap, place: Path, at: int) -> None:
+def test_session_can_be_forked_at_any_message_and_stays_unchanged(asnap: Asnap, place: Path, at: int) -> None:
     saved(place, SESSION)
     done = asnap("fork", "talk", "--messages", str(at), "--json").json
 
@@ -29,9 +29,7 @@ def test_a_session_is_branched_at_any_message_and_stays_as_it_is(asnap: Asnap, p
     jsonschema.validate(done, Forked.json_schema())
 
 
-def test_without_a_place_everything_is_taken_along_from_the_snapshot_that_is_named(
-    asnap: Asnap, place: Path
-) -> None:
+def test_fork_without_a_position_copies_the_whole_named_snapshot(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION.evolve(messages=SESSION.messages[:2]), SESSION)
 
     newest = asnap("fork", "talk", "--json").json
@@ -40,7 +38,7 @@ def test_without_a_place_everything_is_taken_along_from_the_snapshot_that_is_nam
     assert (earlier["messages"], earlier["parent_seq"]) == (2, 1)
 
 
-def test_the_id_alone_is_on_stdout_and_how_to_go_on_beside_it(asnap: Asnap, place: Path) -> None:
+def test_id_is_on_stdout_and_the_next_command_on_stderr(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION)
     done = asnap("fork", "latest")
     (new,) = set(session_ids(place)) - {"talk"}
@@ -50,7 +48,7 @@ def test_the_id_alone_is_on_stdout_and_how_to_go_on_beside_it(asnap: Asnap, plac
     assert asnap("fork", "talk", "-q").err == ""
 
 
-def test_a_fork_has_a_name_of_its_own_so_that_names_stay_references(asnap: Asnap, place: Path) -> None:
+def test_fork_gets_its_own_name_so_names_stay_unique(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION)
     titles = [asnap("fork", "talk", "--json").json["title"] for _ in range(2)]
     assert titles == ["Talk (fork)", "Talk (fork 2)"]
@@ -58,23 +56,23 @@ def test_a_fork_has_a_name_of_its_own_so_that_names_stay_references(asnap: Asnap
     assert asnap("fork", "Talk", "--json").code == 0
 
 
-def test_a_session_without_a_title_has_forks_without_one() -> None:
+def test_fork_of_an_untitled_session_is_untitled() -> None:
     assert free_title(None, "fork", set()) is None
 
 
-def test_the_new_session_has_no_spool_of_the_old_one(asnap: Asnap, place: Path) -> None:
+def test_fork_does_not_inherit_the_spool(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION.evolve(metadata={"spool": {"upto": 7}, "note": "kept"}))
     assert loaded(place, asnap("fork", "talk", "--json").json["session_id"]).metadata == {"note": "kept"}
 
 
-def test_a_fork_is_written_down_for_undo(asnap: Asnap, place: Path, home: Path) -> None:
+def test_fork_is_logged_for_undo(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, SESSION)
     new = asnap("fork", "talk", "--json").json["session_id"]
     (done,) = operations(home)
     assert (done["kind"], done["steps"]) == ("fork", [{"do": "delete", "session_id": new}])
 
 
-def test_a_fork_is_undone(asnap: Asnap, place: Path) -> None:
+def test_fork_can_be_undone(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION)
     asnap("fork", "talk")
     assert asnap("undo").code == 0
@@ -85,7 +83,7 @@ REMEMBERING = SESSION.evolve(metadata={"working_memory": {"session_id": "talk+me
 MEMORY = make_snapshot(session_id="talk+memory", memory={"kept": True})
 
 
-def test_the_working_memory_comes_along_and_goes_with_the_fork(asnap: Asnap, place: Path) -> None:
+def test_working_memory_is_copied_to_the_fork_and_removed_with_it(asnap: Asnap, place: Path) -> None:
     saved(place, MEMORY, REMEMBERING)
     new = asnap("fork", "talk", "--json").json["session_id"]
     assert loaded(place, f"{new}+memory").memory == {"kept": True}
@@ -95,7 +93,7 @@ def test_the_working_memory_comes_along_and_goes_with_the_fork(asnap: Asnap, pla
     assert session_ids(place) == ["talk", "talk+memory"]
 
 
-def test_a_fork_that_was_worked_with_keeps_its_memory_when_it_cannot_be_undone(asnap: Asnap, place: Path) -> None:
+def test_fork_used_since_keeps_its_memory_when_undo_is_refused(asnap: Asnap, place: Path) -> None:
     saved(place, MEMORY, REMEMBERING)
     new = asnap("fork", "talk", "--json").json["session_id"]
     saved(place, loaded(place, new).append(make_message("more")))
@@ -104,9 +102,7 @@ def test_a_fork_that_was_worked_with_keeps_its_memory_when_it_cannot_be_undone(a
     assert session_ids(place) == sorted([new, f"{new}+memory", "talk", "talk+memory"])
 
 
-def test_a_fork_that_cannot_be_written_down_for_undo_is_made_all_the_same(
-    asnap: Asnap, place: Path, home: Path
-) -> None:
+def test_fork_succeeds_if_the_operation_log_cannot_be_written(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, SESSION)
     (home / "state").write_text("no directory")
     done = asnap("fork", "talk", "-q")
@@ -118,7 +114,7 @@ def test_a_fork_that_cannot_be_written_down_for_undo_is_made_all_the_same(
     ("words", "code"),
     [(("talk", "--at", "5"), 2), (("talk", "--at", "-1"), 2), (("nobody",), 4), (("talk@9",), 4), ((), 2)],
 )
-def test_what_cannot_be_branched_is_refused_and_nothing_is_made(
+def test_invalid_fork_is_refused_and_creates_nothing(
     asnap: Asnap, place: Path, words: tuple[str, ...], code: int
 ) -> None:
     saved(place, SESSION)
@@ -126,14 +122,14 @@ def test_what_cannot_be_branched_is_refused_and_nothing_is_made(
     assert session_ids(place) == ["talk"]
 
 
-def test_without_a_store_or_its_key_nothing_is_made(asnap: Asnap, place: Path) -> None:
+def test_missing_store_or_key_creates_nothing(asnap: Asnap, place: Path) -> None:
     assert asnap("fork", "talk").code == 10
     assert not place.exists()
     saved(place, SESSION, key="secret")
     assert asnap("fork", "talk").code == 7
 
 
-def test_what_strangers_wrote_in_a_title_does_nothing_to_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_title_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION.evolve(title="\x1b]0;owned\x07evil\x1b[31m"))
     done = asnap("fork", "talk", "--color", "never")
     assert "\x1b" not in done.out + done.err

@@ -76,7 +76,7 @@ def test_a_broken_project_file_is_never_fatal(home: Path, place: Path, plant: Pl
 
 
 @pytest.mark.parametrize("name", ["merge conflict in ours", "standard input", "pipe", "deep", "huge number"])
-def test_a_file_that_is_not_used_is_named(asnap: Asnap, name: str) -> None:
+def test_unused_project_file_is_named(asnap: Asnap, name: str) -> None:
     HOSTILE[name](Path.cwd())
 
     done = asnap("config", "show", "--json")
@@ -85,7 +85,7 @@ def test_a_file_that_is_not_used_is_named(asnap: Asnap, name: str) -> None:
     assert any(".asnap.toml" in notice for notice in done.json["notices"])
 
 
-def test_a_conflict_in_a_file_that_does_not_concern_us_is_not_mentioned(asnap: Asnap) -> None:
+def test_conflict_in_an_unrelated_file_is_not_mentioned(asnap: Asnap) -> None:
     (Path.cwd() / "pyproject.toml").write_text(CONFLICT.replace("asnap", "other"))
 
     done = asnap("config", "show", "--json")
@@ -93,7 +93,7 @@ def test_a_conflict_in_a_file_that_does_not_concern_us_is_not_mentioned(asnap: A
     assert (done.code, done.json["notices"], done.err) == (0, [], "")
 
 
-def test_the_run_command_leaves_the_clients_input_alone(home: Path, place: Path) -> None:
+def test_run_leaves_the_clients_input_alone(home: Path, place: Path) -> None:
     HOSTILE["standard input"](Path.cwd())
     seen = home / "seen"
     command = [sys.executable, "-P", "-m", "snapshot_plugin", "run", "--", "sh", "-c", f"cat > '{seen}'"]
@@ -103,7 +103,7 @@ def test_the_run_command_leaves_the_clients_input_alone(home: Path, place: Path)
     assert b'"method"' in seen.read_bytes()
 
 
-def test_what_a_project_changed_is_told_with_its_origin(asnap: Asnap) -> None:
+def test_settings_changed_by_a_project_are_shown_with_their_origin(asnap: Asnap) -> None:
     (Path.cwd() / ".asnap.toml").write_text("snapshot_interval = 60")
 
     done = asnap("config", "show", "--origin")
@@ -113,7 +113,7 @@ def test_what_a_project_changed_is_told_with_its_origin(asnap: Asnap) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
-def test_the_file_of_another_user_is_not_used(asnap: Asnap) -> None:
+def test_project_file_of_another_user_is_not_used(asnap: Asnap) -> None:
     file = Path.cwd() / ".asnap.toml"
     file.write_text("snapshot_interval = 60")
     os.chown(file, 54321, 54321)

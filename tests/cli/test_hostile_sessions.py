@@ -133,7 +133,7 @@ def test_hostile_directory_names_are_shown_inert(asnap: Asnap, home: Path, monke
     assert_harmless(asnap("list", "--store", place / "none"), "list")
 
 
-def test_a_terminal_gets_nothing_to_obey_from_titles_and_ids(home: Path, place: Path) -> None:
+def test_titles_and_ids_cannot_control_the_terminal(home: Path, place: Path) -> None:
     try:
         saved(place, make_snapshot("word", session_id=NASTY.replace("\x00", ""), title=NASTY))
     except SnapshotError:

@@ -47,7 +47,7 @@ def listed(place: Path) -> set[str]:
     return {name for name in anyio.run(names) if not name.endswith("+memory")} if place.exists() else set()
 
 
-def test_a_bundle_comes_in_and_goes_out_the_same(asnap: Asnap, bundle: Path) -> None:
+def test_bundle_round_trips_through_import_and_export(asnap: Asnap, bundle: Path) -> None:
     ran = asnap("import", bundle, "--json")
     (row,) = valid(Imported, ran.json)["sessions"]
 
@@ -58,7 +58,7 @@ def test_a_bundle_comes_in_and_goes_out_the_same(asnap: Asnap, bundle: Path) -> 
     assert Path("again.asnap").read_bytes() == bundle.read_bytes()
 
 
-def test_importing_again_does_nothing(asnap: Asnap, bundle: Path, place: Path) -> None:
+def test_importing_twice_changes_nothing(asnap: Asnap, bundle: Path, place: Path) -> None:
     asnap("import", bundle)
     ran = asnap("import", bundle)
 
@@ -67,7 +67,7 @@ def test_importing_again_does_nothing(asnap: Asnap, bundle: Path, place: Path) -
     assert listed(place) == {"01aaaa"}
 
 
-def test_what_is_here_wins(asnap: Asnap, bundle: Path, place: Path) -> None:
+def test_existing_session_is_kept_on_conflict(asnap: Asnap, bundle: Path, place: Path) -> None:
     saved(place, session("01aaaa", "mine"))
     ran = asnap("import", bundle, "--json")
     (row,) = ran.json["sessions"]
@@ -78,7 +78,7 @@ def test_what_is_here_wins(asnap: Asnap, bundle: Path, place: Path) -> None:
     assert "hello" in asnap("export", row["session_id"], "--format", "markdown").out
 
 
-def test_an_import_can_be_taken_back(asnap: Asnap, bundle: Path, place: Path) -> None:
+def test_import_can_be_undone(asnap: Asnap, bundle: Path, place: Path) -> None:
     asnap("import", bundle)
     assert asnap("undo").code == 0
     assert listed(place) == set()
@@ -95,7 +95,7 @@ def newer(asnap: Asnap, bundle: Path, tmp_path: Path) -> Path:
     return tmp_path / "newer.asnap"
 
 
-def test_a_session_that_went_on_elsewhere_is_updated(asnap: Asnap, bundle: Path, newer: Path, place: Path) -> None:
+def test_session_continued_elsewhere_is_updated(asnap: Asnap, bundle: Path, newer: Path, place: Path) -> None:
     asnap("import", bundle)
     dry = asnap("import", newer, "--dry-run", "--json").json["sessions"]
     (row,) = valid(Imported, asnap("import", newer, "--json").json)["sessions"]
@@ -109,9 +109,7 @@ def test_a_session_that_went_on_elsewhere_is_updated(asnap: Asnap, bundle: Path,
     assert "already there" in asnap("import", newer).out
 
 
-def test_an_update_can_be_taken_back_and_nothing_of_it_is_lost(
-    asnap: Asnap, bundle: Path, newer: Path, place: Path
-) -> None:
+def test_update_can_be_undone_and_nothing_is_lost(asnap: Asnap, bundle: Path, newer: Path, place: Path) -> None:
     asnap("import", bundle)
     before = asnap("export", "01aaaa", "--format", "markdown").out
     assert "updated" in asnap("import", newer).out
@@ -121,7 +119,7 @@ def test_an_update_can_be_taken_back_and_nothing_of_it_is_lost(
     assert "a day later" in asnap("export", "01aaaa@3", "--format", "markdown").out
 
 
-def test_a_dry_run_makes_nothing_not_even_a_store(asnap: Asnap, bundle: Path, place: Path) -> None:
+def test_dry_run_creates_nothing_not_even_a_store(asnap: Asnap, bundle: Path, place: Path) -> None:
     ran = asnap("import", bundle, "--dry-run", "--json")
 
     assert ran.json["dry_run"]
@@ -132,7 +130,7 @@ def test_a_dry_run_makes_nothing_not_even_a_store(asnap: Asnap, bundle: Path, pl
     assert listed(place) == {"01aaaa"}
 
 
-def test_paths_and_ids_can_be_given(asnap: Asnap, bundle: Path, place: Path) -> None:
+def test_paths_can_be_mapped_and_ids_chosen(asnap: Asnap, bundle: Path, place: Path) -> None:
     ran = asnap("import", bundle, "--map", "/home/ann=/Users/bob", "--as", "shop", "--json")
     (row,) = ran.json["sessions"]
 
@@ -142,17 +140,17 @@ def test_paths_and_ids_can_be_given(asnap: Asnap, bundle: Path, place: Path) -> 
 
 
 @pytest.mark.parametrize("value", ["/home/ann", "=/x", "/x=", ""])
-def test_a_mapping_that_is_none_is_refused(asnap: Asnap, bundle: Path, value: str) -> None:
+def test_invalid_mapping_is_refused(asnap: Asnap, bundle: Path, value: str) -> None:
     assert asnap("import", bundle, "--map", value).code == 2
 
 
-def test_an_id_that_is_taken_is_refused(asnap: Asnap, bundle: Path, place: Path) -> None:
+def test_taken_id_is_refused(asnap: Asnap, bundle: Path, place: Path) -> None:
     saved(place, session("mine", "x"))
     assert asnap("import", bundle, "--as", "mine").code == 6
     assert asnap("import", bundle, "--as", "..").code == 2
 
 
-def test_standard_input_is_a_file_too(bundle: Path, asnap: Asnap, place: Path) -> None:
+def test_standard_input_can_be_imported(bundle: Path, asnap: Asnap, place: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "import", "-", "--json"]
     done = subprocess.run(line, input=bundle.read_bytes(), capture_output=True, timeout=60, check=True)
 
@@ -177,7 +175,7 @@ def test_an_encrypted_store_takes_a_bundle_with_its_key(
     ("name", "form", "messages"),
     [("claude-code.jsonl", "claude-code", 3), ("codex.jsonl", "codex", 3), ("opencode.json", "opencode", 2)],
 )
-def test_sessions_of_other_tools_come_in(asnap: Asnap, name: str, form: str, messages: int) -> None:
+def test_sessions_of_other_tools_are_imported(asnap: Asnap, name: str, form: str, messages: int) -> None:
     for wanted in ("auto", form):
         document = asnap("import", FILES / name, "--format", wanted, "--dry-run", "--json").json
         assert (document["format"], document["sessions"][0]["messages"]) == (form, messages)
@@ -185,7 +183,7 @@ def test_sessions_of_other_tools_come_in(asnap: Asnap, name: str, form: str, mes
     assert "already there" in asnap("import", FILES / name).out
 
 
-def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(
+def test_every_bad_file_is_refused_with_its_exit_code_and_imports_nothing(
     asnap: Asnap, bundle: Path, place: Path
 ) -> None:
     good = bundle.read_bytes()
@@ -208,7 +206,9 @@ def test_every_bad_file_is_refused_with_its_exit_code_and_nothing_comes_in(
     assert listed(place) == set()
 
 
-def test_a_bomb_is_refused(asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+def test_decompression_bomb_is_refused(
+    asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
     monkeypatch.setattr(
         "snapshot_plugin.exchange.reading.read_sessions.__kwdefaults__", {"wanted": None, "limit": 100}
     )
@@ -218,19 +218,19 @@ def test_a_bomb_is_refused(asnap: Asnap, bundle: Path, monkeypatch: pytest.Monke
     assert listed(place) == set()
 
 
-def test_a_file_that_is_larger_than_all_reason_is_not_read(
+def test_oversized_file_is_refused_without_reading_it(
     asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("snapshot_plugin.cli.commands.import_._MAX_FILE", 100)
     assert asnap("import", bundle, "--json").error["code"] == "limit_exceeded"
 
 
-def test_files_that_cannot_be_read_are_said(asnap: Asnap, tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(asnap: Asnap, tmp_path: Path) -> None:
     assert asnap("import", "nowhere.asnap").code == 4
     assert asnap("import", tmp_path).code == 2
 
 
-def test_hostile_names_do_not_steer_the_terminal(asnap: Asnap, tmp_path: Path) -> None:
+def test_hostile_names_cannot_control_the_terminal(asnap: Asnap, tmp_path: Path) -> None:
     document = {
         "version": 2,
         "session_id": "a\u202eb",
@@ -244,7 +244,7 @@ def test_hostile_names_do_not_steer_the_terminal(asnap: Asnap, tmp_path: Path) -
     assert not {"\x1b", "\u202e"} & set(ran.out + ran.err)
 
 
-def test_a_bundle_of_nothing_is_no_crash(asnap: Asnap, tmp_path: Path) -> None:
+def test_empty_bundle_does_not_crash(asnap: Asnap, tmp_path: Path) -> None:
     sessions: list[list[Copied]] = []
     (tmp_path / "none.asnap").write_bytes(pack(sessions))
     ran = asnap("import", tmp_path / "none.asnap", "--json")
@@ -265,7 +265,7 @@ def sealed(asnap: Asnap, bundle: Path, tmp_path: Path) -> Path:
     return tmp_path / "s.asnap"
 
 
-def test_a_sealed_bundle_comes_in_with_its_passphrase(
+def test_sealed_bundle_is_imported_with_its_passphrase(
     asnap: Asnap, bundle: Path, sealed: Path, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
     assert b"hello" not in sealed.read_bytes()
@@ -283,20 +283,20 @@ def test_a_sealed_bundle_comes_in_with_its_passphrase(
     assert asnap("import", sealed, *both).code == 2
 
 
-def test_a_sealed_bundle_that_was_changed_is_refused(asnap: Asnap, sealed: Path, tmp_path: Path) -> None:
+def test_modified_sealed_bundle_is_refused(asnap: Asnap, sealed: Path, tmp_path: Path) -> None:
     data = bytearray(sealed.read_bytes())
     data[-1] ^= 1
     sealed.write_bytes(data)
     assert asnap("import", sealed, "--passphrase-file", tmp_path / "words").code == 5
 
 
-def test_a_passphrase_is_for_bundles(asnap: Asnap, tmp_path: Path, sealed: Path) -> None:
+def test_passphrase_is_only_accepted_for_bundles(asnap: Asnap, tmp_path: Path, sealed: Path) -> None:
     words = ("--passphrase-file", tmp_path / "words")
     assert asnap("export", "01aaaa", "--store", tmp_path / "there", "-o", "a.md", *words).code == 2
     assert asnap("export", "01aaaa", "--store", tmp_path / "there", "-o", "a.asnap", "--passphrase").code == 7
 
 
-def test_on_a_terminal_the_passphrase_is_asked_for(asnap: Asnap, sealed: Path, place: Path) -> None:
+def test_terminal_asks_for_the_passphrase(asnap: Asnap, sealed: Path, place: Path) -> None:
     with Terminal("import", sealed) as terminal:
         terminal.wait_for("Passphrase of the bundle")
         terminal.send(f"{KEY}\r")
@@ -316,7 +316,7 @@ def multiplied(bundle: bytes, times: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["bundle", "json", "blocks", "numbers"])
-def test_a_small_file_of_a_million_messages_is_refused_in_little_memory(
+def test_small_file_with_a_million_messages_is_refused_in_little_memory(
     asnap: Asnap, home: Path, place: Path, form: str
 ) -> None:
     file = home / "bomb"
@@ -353,7 +353,7 @@ def test_a_small_file_of_a_million_messages_is_refused_in_little_memory(
     assert not (home / "new" / "sessions").exists()
 
 
-def test_many_small_steps_do_not_add_up_to_a_million_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_steps_cannot_add_up_to_a_million_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snapshot_plugin.exchange.carrying.MAX_MESSAGES", 5)
 
     async def bring_steps() -> None:
@@ -370,7 +370,7 @@ def test_many_small_steps_do_not_add_up_to_a_million_messages(monkeypatch: pytes
     anyio.run(bring_steps)
 
 
-def test_the_directory_of_an_oneringai_agent_comes_with_memory_plugins_and_instructions(
+def test_oneringai_agent_directory_is_imported_with_memory_plugins_and_instructions(
     asnap: Asnap, tmp_path: Path, place: Path
 ) -> None:
     agent = oneringai_directory(tmp_path / "bot")
@@ -449,7 +449,7 @@ def test_an_orbitmesh_session_is_read_with_its_go_names(asnap: Asnap, tmp_path: 
     assert session.metadata["note"] == "kept"
 
 
-def test_a_directory_and_several_files_are_imported_at_once_and_taken_back_at_once(
+def test_directory_and_several_files_are_imported_and_undone_together(
     asnap: Asnap, tmp_path: Path, place: Path
 ) -> None:
     folder = tmp_path / "sessions" / "deep"
@@ -468,9 +468,7 @@ def test_a_directory_and_several_files_are_imported_at_once_and_taken_back_at_on
     assert session_ids(place) == []
 
 
-def test_a_directory_without_sessions_and_a_bad_file_among_good_ones_import_nothing(
-    asnap: Asnap, tmp_path: Path, place: Path
-) -> None:
+def test_empty_directory_or_one_bad_file_imports_nothing(asnap: Asnap, tmp_path: Path, place: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert asnap("import", tmp_path / "empty").code == 2
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"

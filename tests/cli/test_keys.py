@@ -51,7 +51,7 @@ def test_a_generated_key_is_private_and_never_overwritten(asnap: Asnap, key: Pat
     assert key.read_text() == secret
 
 
-def test_a_generated_key_survives_a_power_cut_before_anything_is_sealed_with_it(
+def test_generated_key_survives_a_power_cut_before_its_first_use(
     asnap: Asnap, home: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     durable: list[bool] = []
@@ -130,13 +130,13 @@ def test_a_plain_store_cannot_be_encrypted_afterwards(asnap: Asnap, place: Path,
     assert asnap("keys", "status", "--json").json["encrypted"] is False
 
 
-def test_without_a_store_the_next_step_is_init(asnap: Asnap) -> None:
+def test_missing_store_suggests_init(asnap: Asnap) -> None:
     ran = asnap("keys", "status", "--json")
 
     assert (ran.code, ran.error["next"]) == (10, "asnap keys init")
 
 
-def test_a_secret_must_come_from_somewhere(asnap: Asnap) -> None:
+def test_missing_secret_source_is_refused(asnap: Asnap) -> None:
     assert asnap("keys", "init").code == 7
     assert asnap("keys", "init", "--generate", "a", "--new-variable", "B").code == 2
 

@@ -49,7 +49,7 @@ def _content(path: Path) -> bytes:
         return data
 
 
-def test_nothing_of_an_encrypted_store_is_left_in_the_clear(
+def test_encrypted_store_leaves_no_plaintext_behind(
     asnap: Asnap, home: Path, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert in_the_clear(home), "the search would find it"
@@ -90,7 +90,7 @@ def _cut(*_args: Any, **_kwargs: Any) -> None:
         (OperationLog, "seal"),
     ],
 )
-def test_an_interrupted_encryption_goes_on_with_the_same_command(
+def test_interrupted_encryption_is_resumed_by_the_same_command(
     asnap: Asnap, home: Path, filled: Path, where: Any, part: str
 ) -> None:
     words = ("keys", "init", "--encrypt-existing", "--generate", home / "key")
@@ -108,7 +108,7 @@ def test_an_interrupted_encryption_goes_on_with_the_same_command(
     assert asnap(*words).code == 2, "it is encrypted already"
 
 
-def test_an_encryption_that_is_killed_again_and_again_loses_nothing(home: Path, filled: Path, asnap: Asnap) -> None:
+def test_repeatedly_killed_encryption_loses_nothing(home: Path, filled: Path, asnap: Asnap) -> None:
     before = asnap("list", "--all", "--json").json["sessions"]
     words = ("keys", "init", "--encrypt-existing", "--generate", str(home / "key"))
     line = [sys.executable, "-P", "-m", "snapshot_plugin", *words]
@@ -153,7 +153,7 @@ def test_a_session_that_died_before_its_first_snapshot_has_to_be_recovered_first
     assert directory.exists()
 
 
-def test_a_program_that_runs_on_does_not_write_in_the_clear(asnap: Asnap, home: Path, filled: Path) -> None:
+def test_program_still_running_does_not_write_plaintext(asnap: Asnap, home: Path, filled: Path) -> None:
     running = FilesystemStore(filled, background=False)
     loaded = running.sync.load("one")
 
@@ -166,7 +166,7 @@ def test_a_program_that_runs_on_does_not_write_in_the_clear(asnap: Asnap, home: 
     assert in_the_clear(home) == []
 
 
-def test_the_plain_store_stays_until_the_copy_was_compared(
+def test_plain_store_is_kept_until_the_copy_is_verified(
     asnap: Asnap, home: Path, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encrypting, "_is_same", lambda _one, _other: False)
@@ -177,7 +177,7 @@ def test_the_plain_store_stays_until_the_copy_was_compared(
     assert CANARY in asnap("show", "one").out
 
 
-def test_a_live_session_is_not_encrypted_under_its_owner(asnap: Asnap, home: Path, filled: Path) -> None:
+def test_live_session_is_not_encrypted(asnap: Asnap, home: Path, filled: Path) -> None:
     lease = Lease.acquire(filled / "sessions" / "one", Owner.this_process(since=datetime.now(UTC)))
     try:
         assert asnap("keys", "init", "--encrypt-existing", "--generate", home / "key").code == 6
@@ -186,9 +186,7 @@ def test_a_live_session_is_not_encrypted_under_its_owner(asnap: Asnap, home: Pat
     assert CANARY in asnap("show", "one").out
 
 
-def test_what_a_repair_set_aside_is_named_and_left_out_only_on_request(
-    asnap: Asnap, home: Path, filled: Path
-) -> None:
+def test_quarantined_files_are_named_and_left_out_only_on_request(asnap: Asnap, home: Path, filled: Path) -> None:
     aside = filled / "sessions" / "one" / "quarantine"
     aside.mkdir()
     (aside / "x").write_text(CANARY)

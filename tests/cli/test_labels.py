@@ -67,7 +67,7 @@ def filled(line: tuple[str, ...], ref: str) -> list[str]:
     return [ref if word == "REF" else word for word in line]
 
 
-def test_a_session_gets_a_name_by_which_it_is_found(asnap: Asnap, place: Path) -> None:
+def test_session_is_found_by_its_name(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"))
 
     ran = asnap("rename", "01", "fix auth")
@@ -78,7 +78,7 @@ def test_a_session_gets_a_name_by_which_it_is_found(asnap: Asnap, place: Path) -
     assert asnap("rename", "fix auth", "parser", "--json").json["session_id"] == "01aaaa"
 
 
-def test_what_was_done_is_a_document(asnap: Asnap, place: Path) -> None:
+def test_label_command_prints_a_json_document(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", title="old"))
 
     done = valid(Label, asnap("rename", "old", "new", "--json").json)
@@ -89,7 +89,7 @@ def test_what_was_done_is_a_document(asnap: Asnap, place: Path) -> None:
     assert (again["changed"], again["snapshot"], again["operation"]) == (False, 2, None)
 
 
-def test_a_name_can_be_taken_away(asnap: Asnap, place: Path) -> None:
+def test_name_can_be_removed(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", title="old"))
 
     assert asnap("rename", "old", "").code == 0
@@ -97,14 +97,14 @@ def test_a_name_can_be_taken_away(asnap: Asnap, place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["latest", "latest~3", "tag:x", "fix@3", "two\nlines", "\x1b[31mred", "x" * 300])
-def test_a_name_that_could_not_be_typed_is_refused(asnap: Asnap, place: Path, name: str) -> None:
+def test_name_that_cannot_be_typed_is_refused(asnap: Asnap, place: Path, name: str) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("rename", "01", name).code == 2
     assert loaded(place, "01aaaa").title is None
 
 
-def test_a_name_that_another_session_has_is_said(asnap: Asnap, place: Path) -> None:
+def test_duplicate_name_is_reported(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", title="docs"), session("02bbbb"))
 
     ran = asnap("rename", "02", "docs")
@@ -122,7 +122,7 @@ def test_renaming_does_not_make_a_session_the_latest(asnap: Asnap, place: Path) 
 
 
 @pytest.mark.requirement("TERMINAL-TAGS-SET")
-def test_tags_are_added_and_taken_away(asnap: Asnap, place: Path) -> None:
+def test_tags_are_added_and_removed(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", tags=("old", "keep")))
 
     done = valid(Tags, asnap("tag", "01", "a", "b", "a", "--remove", "old", "--json").json)
@@ -133,7 +133,7 @@ def test_tags_are_added_and_taken_away(asnap: Asnap, place: Path) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-TAGS-AUTO")
-def test_suggested_tags_are_shown_as_such_and_set_only_when_wanted(asnap: Asnap, place: Path) -> None:
+def test_suggested_tags_are_shown_and_applied_only_on_request(asnap: Asnap, place: Path) -> None:
     here = SessionConfig(cwd="/home/ann/shop")
     saved(place, session("01aaaa", "```py\n```", tags=("mine",), config=here))
 
@@ -151,7 +151,7 @@ def test_suggested_tags_are_shown_as_such_and_set_only_when_wanted(asnap: Asnap,
     assert loaded(place, "01aaaa").tags == ("mine", "python")
 
 
-def test_asking_for_tags_or_a_note_writes_nothing(asnap: Asnap, place: Path) -> None:
+def test_reading_tags_or_a_note_writes_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     before = sorted(path.name for path in (place / "sessions" / "01aaaa").iterdir())
 
@@ -170,7 +170,7 @@ def test_a_session_is_pinned_and_unpinned(asnap: Asnap, place: Path) -> None:
     assert not loaded(place, "01aaaa").pinned
 
 
-def test_a_note_is_written_read_and_taken_away(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_note_is_written_read_and_removed(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("note", "01", "waits\nfor Ann").code == 0
@@ -183,7 +183,7 @@ def test_a_note_is_written_read_and_taken_away(asnap: Asnap, place: Path, monkey
     assert asnap("note", "01").out == ""
 
 
-def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     evil = "a\x1b]0;owned\x07b\x1b[2J"
     saved(place, session("01aaaa", title=evil, tags=(evil,), metadata={"note": evil}))
 
@@ -203,22 +203,22 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
 class TestEvery:
     """What holds for each of the four."""
 
-    def test_quiet_says_nothing(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
+    def test_quiet_prints_nothing(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
         saved(place, session("01aaaa"))
         ran = asnap(*filled(line, "01"), "-q")
         assert (ran.code, ran.out, ran.err) == (0, "", "")
 
-    def test_an_unknown_session(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
+    def test_unknown_session_is_not_found(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
         saved(place, session("01aaaa"))
         ran = asnap(*filled(line, "01aaab"), "--json")
         assert (ran.code, ran.error["code"]) == (4, "snapshot_not_found")
         assert "01aaaa" in ran.error["hint"]
 
-    def test_a_snapshot_has_no_label_of_its_own(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
+    def test_labelling_a_single_snapshot_is_refused(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
         saved(place, session("01aaaa"))
         assert asnap(*filled(line, "01@1")).code == 2
 
-    def test_an_encrypted_store_without_its_key(
+    def test_encrypted_store_without_its_key_is_refused(
         self, asnap: Asnap, place: Path, line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, home: Path
     ) -> None:
         key = generate_key()
@@ -231,7 +231,7 @@ class TestEvery:
         assert written
         assert b"01aaaa" not in written
 
-    def test_a_damaged_session(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
+    def test_damaged_session_is_refused(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
         saved(place, session("01aaaa"), session("01aaaa", "two"))
         [file] = (place / "sessions" / "01aaaa").glob("*.snap.gz")
         data = bytearray(file.read_bytes())
@@ -244,7 +244,7 @@ class TestEvery:
         assert "asnap check" in ran.error["next"]
         assert file.read_bytes() == data
 
-    def test_a_session_of_another_process(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
+    def test_session_of_another_process_is_refused(self, asnap: Asnap, place: Path, line: tuple[str, ...]) -> None:
         saved(place, session("01aaaa"))
         with held(place, "01aaaa"):
             ran = asnap(*filled(line, "01"), "--json")
@@ -252,7 +252,7 @@ class TestEvery:
         assert loaded(place, "01aaaa") == session("01aaaa")
 
 
-def test_a_live_session_is_labelled_by_its_process(asnap: Asnap, place: Path) -> None:
+def test_live_session_is_labelled_by_its_owner(asnap: Asnap, place: Path) -> None:
     with python(_LIVE, place, Path(__file__).parents[2]) as process:
         assert heard(process) == "ready"
         done: Any = asnap("rename", "01live", "named", "--json").json

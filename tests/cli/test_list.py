@@ -62,7 +62,7 @@ def test_a_tree_shows_forks_below_the_sessions_they_came_from(asnap: Asnap, plac
     assert asnap("list", "--all", "--tree", "--json").json["kind"] == "list"
 
 
-def test_turns_that_nobody_counted_are_not_shown_as_none(place: Path) -> None:
+def test_unknown_turn_count_is_not_shown_as_zero(place: Path) -> None:
     saved(place, session("counted", metrics={"turns": 7}), session("uncounted"))
 
     with Terminal("list", "--all") as terminal:
@@ -73,7 +73,7 @@ def test_turns_that_nobody_counted_are_not_shown_as_none(place: Path) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-UI-LIST")
-def test_a_list_tells_title_agent_turns_tokens_and_size_newest_first(asnap: Asnap, place: Path) -> None:
+def test_list_shows_title_agent_turns_tokens_and_size_newest_first(asnap: Asnap, place: Path) -> None:
     metrics = {"turns": 14, "total_tokens": 123_456}
     saved(place, session("old", age=2), session("new", title="fix auth", agent={"name": "codex"}, metrics=metrics))
 
@@ -87,7 +87,7 @@ def test_a_list_tells_title_agent_turns_tokens_and_size_newest_first(asnap: Asna
     assert document["size_bytes"] == sum(row["size_bytes"] for row in document["sessions"])
 
 
-def test_without_a_terminal_fields_are_whole_and_parted_by_tabs(asnap: Asnap, place: Path) -> None:
+def test_piped_output_has_full_fields_separated_by_tabs(asnap: Asnap, place: Path) -> None:
     saved(place, session("one", title="t" * 200, agent={"name": "codex"}, metrics={"total_tokens": 1234}))
 
     done = asnap("list")
@@ -98,7 +98,7 @@ def test_without_a_terminal_fields_are_whole_and_parted_by_tabs(asnap: Asnap, pl
     assert "1 session" in done.err
 
 
-def test_quiet_leaves_only_the_data(asnap: Asnap, place: Path) -> None:
+def test_quiet_prints_only_the_data(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
 
     done = asnap("list", "-q")
@@ -110,7 +110,7 @@ def test_quiet_leaves_only_the_data(asnap: Asnap, place: Path) -> None:
 # Scope and filters ---------------------------------------------------------------------------------------
 
 
-def test_here_is_the_work_tree_and_what_is_elsewhere_is_counted(
+def test_here_means_the_work_tree_and_other_sessions_are_counted(
     asnap: Asnap, place: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "work" / ".git").mkdir()
@@ -128,7 +128,7 @@ def test_here_is_the_work_tree_and_what_is_elsewhere_is_counted(
     assert set(ids(asnap("list", "--cwd", home / "workshop", "--json").json)) == {"next-door", "nowhere"}
 
 
-def test_an_empty_here_names_the_command_that_shows_the_others(asnap: Asnap, place: Path, home: Path) -> None:
+def test_empty_here_names_the_command_that_lists_all(asnap: Asnap, place: Path, home: Path) -> None:
     (home / "work" / ".git").mkdir()  # the temporary directory itself may lie in a repository
     saved(place, session("far", cwd=home / "elsewhere"))
 
@@ -151,7 +151,7 @@ def test_an_empty_here_names_the_command_that_shows_the_others(asnap: Asnap, pla
         (["--live"], [], {"live": 3}),
     ],
 )
-def test_filters_show_what_fits_and_count_the_rest(
+def test_filters_select_sessions_and_count_the_rest(
     asnap: Asnap, place: Path, words: list[str], shown: list[str], hidden: dict[str, int]
 ) -> None:
     saved(
@@ -166,7 +166,7 @@ def test_filters_show_what_fits_and_count_the_rest(
     assert (ids(document), document["hidden"]) == (shown, hidden)
 
 
-def test_a_snapshots_tag_counts_as_well(asnap: Asnap, place: Path) -> None:
+def test_tags_of_snapshots_match_the_tag_filter(asnap: Asnap, place: Path) -> None:
     saved(place, session("a"), tags=("pre-deploy",))
 
     assert ids(asnap("list", "--tag", "pre-deploy", "--json").json) == ["a"]
@@ -180,7 +180,7 @@ def test_a_limit_keeps_the_newest(asnap: Asnap, place: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["soon", "2026-13-01", "999999y", ""])
-def test_a_time_that_means_nothing_is_refused(asnap: Asnap, place: Path, when: str) -> None:
+def test_invalid_time_is_refused(asnap: Asnap, place: Path, when: str) -> None:
     saved(place, session("a"))
 
     done = asnap("list", "--since", when or " ")
@@ -188,7 +188,7 @@ def test_a_time_that_means_nothing_is_refused(asnap: Asnap, place: Path, when: s
     assert done.code == 2
 
 
-def test_working_memory_is_folded_away_and_why_names_it(asnap: Asnap, place: Path, home: Path) -> None:
+def test_working_memory_is_hidden_and_why_names_it(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("a"), session(memory_id("a")), session("far", cwd=home / "x"))
 
     document = asnap("list", "--why", "--json").json
@@ -201,7 +201,7 @@ def test_working_memory_is_folded_away_and_why_names_it(asnap: Asnap, place: Pat
     assert str(home / "x") in asnap("list", "--why").out
 
 
-def test_ids_are_whole_and_can_be_parted_by_nul(asnap: Asnap, place: Path) -> None:
+def test_ids_are_printed_in_full_and_can_be_nul_separated(asnap: Asnap, place: Path) -> None:
     long = "01jd7aaaaaaaaaaaaaaaaaaaaa"
     saved(place, session(long), session("b c", age=1))
 
@@ -241,9 +241,7 @@ _OWNER = """
 """
 
 
-def test_a_session_that_somebody_has_is_live_and_afterwards_it_ended_unexpectedly(
-    asnap: Asnap, place: Path
-) -> None:
+def test_owned_session_is_live_and_after_a_kill_ended_unexpectedly(asnap: Asnap, place: Path) -> None:
     saved(place, session("a"), session("b", age=1))
     with python(_OWNER, place / "sessions" / "a") as process:
         assert heard(process) == "ready"
@@ -256,7 +254,7 @@ def test_a_session_that_somebody_has_is_live_and_afterwards_it_ended_unexpectedl
     assert asnap("list", "--live", "--json").json["hidden"] == {"live": 2}
 
 
-def test_looking_changes_nothing_on_disk(asnap: Asnap, place: Path) -> None:
+def test_listing_changes_nothing_on_disk(asnap: Asnap, place: Path) -> None:
     saved(place, session("a"))
     before = sorted(place.rglob("*"))
 
@@ -268,7 +266,7 @@ def test_looking_changes_nothing_on_disk(asnap: Asnap, place: Path) -> None:
 # Bad input -----------------------------------------------------------------------------------------------
 
 
-def test_without_a_store_the_list_is_empty_and_says_how_to_begin(asnap: Asnap, place: Path) -> None:
+def test_missing_store_lists_nothing_and_says_how_to_begin(asnap: Asnap, place: Path) -> None:
     done = asnap("list", "--json")
     assert (done.code, done.json["sessions"], done.json["total"]) == (0, [], 0)
     told = asnap("list")
@@ -282,7 +280,7 @@ def test_messages_are_counted_in_the_list(asnap: Asnap, place: Path) -> None:
     assert asnap("list", "--all").out.rstrip().split("\t")[-1] == "3"
 
 
-def test_an_encrypted_store_needs_its_key_and_says_that_it_is_encrypted(
+def test_encrypted_store_needs_its_key_and_says_so(
     asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(place, session("a"), key="secret words")
@@ -293,7 +291,7 @@ def test_an_encrypted_store_needs_its_key_and_says_that_it_is_encrypted(
     assert (ids(document), document["encrypted"]) == (["a"], True)
 
 
-def test_what_agents_wrote_is_inert(asnap: Asnap, place: Path) -> None:
+def test_agent_text_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     hostile = "\x1b]0;pwned\x07\x1b[2J\u202eevil\r\n\tname"
     saved(place, session("a", title=hostile, agent={"name": hostile}))
 
@@ -324,7 +322,7 @@ def test_lines_fit_the_terminal_and_ids_are_never_cut(place: Path, columns: int)
     assert all(width(line.rstrip("\r")) <= columns for line in plain.split("\n")[:4])
 
 
-def test_states_have_colours_on_a_terminal_and_none_where_nobody_wants_them(place: Path) -> None:
+def test_states_are_coloured_on_a_terminal_unless_disabled(place: Path) -> None:
     saved(place, session("bad"), session("fine", age=1))
     file = next((place / "sessions" / "bad").glob("*.snap.gz"))
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
@@ -338,7 +336,7 @@ def test_states_have_colours_on_a_terminal_and_none_where_nobody_wants_them(plac
         assert b"\x1b" not in terminal.received
 
 
-def test_a_crash_is_mentioned_once_on_a_terminal(place: Path) -> None:
+def test_crash_is_mentioned_once_on_a_terminal(place: Path) -> None:
     saved(place, session("a", title="fix auth", metrics={"turns": 14}))
     with python(_OWNER, place / "sessions" / "a") as process:
         assert heard(process) == "ready"
@@ -372,7 +370,7 @@ def test_a_list_keeps_no_conversation_in_memory(asnap: Asnap, place: Path) -> No
     assert peak < 1_500_000, f"{peak} bytes for 10 sessions of {len(body)} bytes each, on {sys.platform}"
 
 
-def test_a_session_without_a_title_is_known_by_its_first_prompt(asnap: Asnap, place: Path) -> None:
+def test_untitled_session_is_shown_by_its_first_prompt(asnap: Asnap, place: Path) -> None:
     saved(
         place, session("01a", "Please  fix\nthe login " + "x" * 100, "Done."), session("01b", "hi", title="named")
     )
@@ -387,14 +385,14 @@ def test_a_session_without_a_title_is_known_by_its_first_prompt(asnap: Asnap, pl
     assert asnap("show", "01a", "--summary").out.startswith("Please fix")
 
 
-def test_a_session_that_its_agent_took_up_again_is_marked(asnap: Asnap, place: Path) -> None:
+def test_session_resumed_by_its_agent_is_marked(asnap: Asnap, place: Path) -> None:
     saved(place, session("01a", metadata={"acp": {"restored": {"grade": "native-load"}}}))
 
     assert asnap("list", "--json").json["sessions"][0]["restored"] == "native-load"
     assert "\trestored\t" in asnap("list").out
 
 
-def test_each_session_that_cannot_be_read_says_why_and_what_to_do(
+def test_each_unreadable_session_says_why_and_what_to_do(
     asnap: Asnap, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, other = "correct horse battery staple", tmp_path / "other"

@@ -89,7 +89,7 @@ UNUSUAL_STORES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "code"), UNUSUAL_STORES.values(), ids=UNUSUAL_STORES)
-def test_a_store_that_contradicts_itself_is_told_as_such(
+def test_inconsistent_store_is_reported(
     asnap: Asnap, place: Path, change: Callable[[Path], Any], code: str
 ) -> None:
     stored(place)
@@ -118,7 +118,7 @@ UNUSUAL_SESSIONS: dict[str, tuple[Callable[[Path], Any], str, set[str]]] = {
 
 
 @pytest.mark.parametrize(("change", "found", "gone"), UNUSUAL_SESSIONS.values(), ids=UNUSUAL_SESSIONS)
-def test_what_is_no_whole_session_is_listed_as_damaged(
+def test_incomplete_session_is_listed_as_damaged(
     place: Path,
     listed: Listed,
     change: Callable[[Path], Any],
@@ -132,7 +132,7 @@ def test_what_is_no_whole_session_is_listed_as_damaged(
     assert listed() == ok(ORDINARY - gone) | {(found, "damaged")}
 
 
-def test_a_session_whose_only_save_was_cut_off_is_none(place: Path, listed: Listed) -> None:
+def test_session_whose_only_save_was_torn_is_not_listed(place: Path, listed: Listed) -> None:
     stored(place)
     file = newest(place, "plain")
 
@@ -149,9 +149,7 @@ WRONG_SUMMARIES = [
 
 
 @pytest.mark.parametrize("wrong", WRONG_SUMMARIES, ids=json.dumps)
-def test_a_summary_that_is_not_as_we_write_them_is_damage(
-    place: Path, listed: Listed, wrong: dict[str, Any]
-) -> None:
+def test_foreign_summary_is_damage(place: Path, listed: Listed, wrong: dict[str, Any]) -> None:
     saved(place, session())
     file = newest(place, "one")
     header, payload = open_frame(file.read_bytes(), session_id="one", keys=None)
@@ -168,9 +166,7 @@ def session() -> SessionSnapshot:
     return make_snapshot("hello", session_id="one")
 
 
-def test_a_key_for_a_store_that_has_none_is_refused(
-    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_for_a_plain_store_is_refused(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(place, session())
     monkeypatch.setenv("ASNAP_PASSPHRASE", "words")
 

@@ -25,7 +25,7 @@ def branches(asnap: Asnap, place: Path) -> tuple[str, str]:
 
 
 @pytest.mark.requirement("TERMINAL-BRANCH-MERGE")
-def test_two_branches_become_a_new_session_with_everything(
+def test_two_branches_merge_into_a_new_session_with_everything(
     asnap: Asnap, place: Path, home: Path, branches: tuple[str, str]
 ) -> None:
     done = asnap("merge", *branches, "--title", "both", "--json").json
@@ -44,22 +44,20 @@ def test_two_branches_become_a_new_session_with_everything(
     jsonschema.validate(done, Merging.json_schema())
 
 
-def test_a_merge_is_undone(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
+def test_merge_can_be_undone(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     before = session_ids(place)
     asnap("merge", *branches)
     assert asnap("undo").code == 0
     assert session_ids(place) == before
 
 
-def test_the_branches_stay_as_they_are(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
+def test_merged_branches_are_unchanged(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     before = [loaded(place, name) for name in branches]
     asnap("merge", *branches)
     assert [loaded(place, name) for name in branches] == before
 
 
-def test_a_dry_run_says_what_would_be_and_saves_nothing(
-    asnap: Asnap, place: Path, branches: tuple[str, str]
-) -> None:
+def test_dry_run_reports_the_merge_and_saves_nothing(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     before = session_ids(place)
     done = asnap("merge", *branches, "--dry-run", "--json").json
 
@@ -82,9 +80,7 @@ def test_conflicts_are_shown_with_both_versions(asnap: Asnap, place: Path, branc
     assert loaded(place, done.out.strip()).config.mode == "plan"
 
 
-def test_a_change_that_only_one_branch_made_is_no_conflict(
-    asnap: Asnap, place: Path, branches: tuple[str, str]
-) -> None:
+def test_change_in_one_branch_only_is_not_a_conflict(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     saved(place, loaded(place, branches[1]).evolve(config={"mode": "code"}))
     done = asnap("merge", *branches, "--json", "--title", "both").json
 
@@ -92,16 +88,14 @@ def test_a_change_that_only_one_branch_made_is_no_conflict(
     assert loaded(place, done["session_id"]).config.mode == "code"
 
 
-def test_branches_are_merged_after_the_session_they_come_from_is_gone(
-    asnap: Asnap, place: Path, branches: tuple[str, str]
-) -> None:
+def test_branches_merge_after_their_parent_is_gone(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     import shutil  # noqa: PLC0415 — for this one accident
 
     shutil.rmtree(place / "sessions" / "root")
     assert asnap("merge", *branches, "--json").json["shared"] == 2
 
 
-def test_a_branch_is_merged_into_what_it_came_from(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
+def test_branch_merges_into_its_parent(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     done = asnap("merge", "root", branches[0], "--json").json
     assert (done["shared"], done["from_first"], done["from_second"], done["title"]) == (2, 0, 1, "left (merged)")
 
@@ -125,22 +119,20 @@ def test_bad_references_and_stores_have_their_own_exit_codes(asnap: Asnap, place
     assert refusal(asnap("merge", "root", "root")) == 7
 
 
-def test_a_session_that_is_not_there_or_the_same_is_refused(asnap: Asnap, place: Path) -> None:
+def test_unknown_or_identical_sessions_are_refused(asnap: Asnap, place: Path) -> None:
     saved(place, ROOT)
     assert refusal(asnap("merge", "root", "nobody")) == 4
     assert refusal(asnap("merge", "root", "root")) == 2
     assert refusal(asnap("merge", "root")) == 2
 
 
-def test_quiet_says_the_id_alone(asnap: Asnap, branches: tuple[str, str]) -> None:
+def test_quiet_prints_only_the_id(asnap: Asnap, branches: tuple[str, str]) -> None:
     done = asnap("merge", *branches, "-q")
     assert len(done.out.split()) == 1
     assert done.err == ""
 
 
-def test_what_strangers_wrote_does_nothing_to_the_terminal(
-    asnap: Asnap, place: Path, branches: tuple[str, str]
-) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     for name in branches:
         saved(place, loaded(place, name).evolve(title=f"{name}\x1b]0;owned\x07", config={"mode": f"{name}\x1b[2J"}))
     done = asnap("merge", *branches, "--dry-run", "--color", "never")

@@ -24,7 +24,7 @@ def old_file(tmp_path: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "steps"), [("openagent-parser", 2), ("oneringai-librarian", 2), ("orbit-refactor", 1)]
 )
-def test_old_files_are_written_anew_beside_themselves(asnap: Asnap, tmp_path: Path, name: str, steps: int) -> None:
+def test_old_files_are_migrated_into_new_files(asnap: Asnap, tmp_path: Path, name: str, steps: int) -> None:
     old = old_file(tmp_path, name)
     before = old.read_bytes()
 
@@ -40,7 +40,7 @@ def test_old_files_are_written_anew_beside_themselves(asnap: Asnap, tmp_path: Pa
     assert asnap("migrate", old).code == 2, "what is there is not overwritten"
 
 
-def test_a_file_from_the_future_is_refused(asnap: Asnap, tmp_path: Path) -> None:
+def test_file_of_a_newer_release_is_refused(asnap: Asnap, tmp_path: Path) -> None:
     path = tmp_path / "new.json"
     path.write_text(json.dumps({"version": 99, "session_id": "x"}))
 
@@ -48,14 +48,14 @@ def test_a_file_from_the_future_is_refused(asnap: Asnap, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000])
-def test_what_is_no_session_is_refused(asnap: Asnap, tmp_path: Path, text: str) -> None:
+def test_file_that_is_not_a_session_is_refused(asnap: Asnap, tmp_path: Path, text: str) -> None:
     path = tmp_path / "junk.json"
     path.write_text(text)
 
     assert asnap("migrate", path).code == 2
 
 
-def test_a_current_store_needs_nothing(asnap: Asnap, place: Path) -> None:
+def test_current_store_needs_no_migration(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
 
     ran = asnap("migrate", "--json")
@@ -63,7 +63,7 @@ def test_a_current_store_needs_nothing(asnap: Asnap, place: Path) -> None:
     assert (ran.json["looked_at"], ran.json["moved"]) == (1, [])
 
 
-def test_a_live_session_is_left_to_its_owner(asnap: Asnap, place: Path) -> None:
+def test_live_session_is_not_migrated(asnap: Asnap, place: Path) -> None:
     shutil.copytree(GOLDEN.parent / "store" / "format-1" / "plain", place)
     lease = Lease.acquire(place / "sessions" / "written-by-version-1", Owner.this_process(since=datetime.now(UTC)))
     try:

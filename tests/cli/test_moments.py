@@ -22,11 +22,11 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
         ("now", timedelta(0)),
     ],
 )
-def test_a_span_counts_back_from_now(text: str, ago: timedelta) -> None:
+def test_duration_counts_back_from_now(text: str, ago: timedelta) -> None:
     assert moment(text, NOW) == NOW - ago
 
 
-def test_a_day_begins_with_its_first_moment_and_ends_with_its_last() -> None:
+def test_date_covers_the_whole_day() -> None:
     begin, end = moment("2026-11-01", NOW), moment("2026-11-01", NOW, end=True)
 
     assert begin.astimezone().strftime("%F %T") == "2026-11-01 00:00:00"
@@ -34,12 +34,12 @@ def test_a_day_begins_with_its_first_moment_and_ends_with_its_last() -> None:
     assert moment("yesterday", NOW) == moment("today", NOW) - timedelta(days=1)
 
 
-def test_a_time_with_a_zone_means_that_zone_and_one_without_the_users() -> None:
+def test_time_without_a_zone_is_local() -> None:
     assert moment("2026-11-01T10:00+02:00", NOW) == datetime(2026, 11, 1, 8, tzinfo=UTC)
     assert moment("2026-11-01T10:00", NOW) == datetime(2026, 11, 1, 10).astimezone()
 
 
 @pytest.mark.parametrize("text", ["", "soon", "3 fortnights", "2026-02-30", "999999y"])
-def test_what_means_nothing_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         moment(text, NOW)

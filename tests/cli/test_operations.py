@@ -69,7 +69,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
-def test_a_change_can_be_taken_back(asnap: Asnap, place: Path, line: tuple[str, ...], home: Path) -> None:
+def test_operation_can_be_undone(asnap: Asnap, place: Path, line: tuple[str, ...], home: Path) -> None:
     furnished(place)
     if line[0] == "import":
         elsewhere = home / "elsewhere"
@@ -93,7 +93,7 @@ def test_a_change_can_be_taken_back(asnap: Asnap, place: Path, line: tuple[str, 
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line[0] != "import"], ids=" ".join)
-def test_in_an_encrypted_store_too_and_nothing_is_told_outside(
+def test_encrypted_store_operations_are_undone_without_leaking_text(
     asnap: Asnap, place: Path, line: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASNAP_KEY", generate_key())

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.cli.conftest import Asnap
 
 
-def test_every_place_follows_the_users_variables(asnap: Asnap, home: Path) -> None:
+def test_every_path_follows_the_xdg_variables(asnap: Asnap, home: Path) -> None:
     places = {each["name"]: each["path"] for each in asnap("paths", "--json").json["places"]}
 
     assert places == {
@@ -16,7 +16,7 @@ def test_every_place_follows_the_users_variables(asnap: Asnap, home: Path) -> No
     }
 
 
-def test_the_stores_place_can_be_given(asnap: Asnap, tmp_path: Path) -> None:
+def test_store_path_can_be_overridden(asnap: Asnap, tmp_path: Path) -> None:
     assert asnap("paths", "--store", tmp_path / "here").out.splitlines()[0].split("\t")[1] == str(tmp_path / "here")
 
 

@@ -60,9 +60,7 @@ def names(shown: Sequence[SessionRow]) -> list[str]:
         ("nothing", []),
     ],
 )
-def test_every_word_must_be_in_title_id_agent_place_tags_or_first_and_last_words(
-    query: str, found: list[str]
-) -> None:
+def test_every_search_word_must_match_a_session_field(query: str, found: list[str]) -> None:
     choices = Choices(ROWS, "/p", everywhere=True)
     choices.learn(Choice("c3"), Glimpse(first="a Zebra", last="crossing"))
 
@@ -71,7 +69,7 @@ def test_every_word_must_be_in_title_id_agent_place_tags_or_first_and_last_words
     assert names(choices.shown) == found
 
 
-def test_the_scope_is_here_or_all() -> None:
+def test_scope_is_here_or_all() -> None:
     choices = Choices(ROWS, "/p", everywhere=False)
     assert names(choices.shown) == ["a1", "b2"]
 
@@ -94,7 +92,7 @@ def test_the_cursor_stays_on_its_session_and_stops_at_the_ends() -> None:
     choices.move(1)
 
 
-def test_the_session_under_the_cursor_is_looked_into_first() -> None:
+def test_preview_loads_the_selected_session_first() -> None:
     choices = Choices(ROWS, "/p", everywhere=True)
     choices.move(2)
     order = []
@@ -105,7 +103,7 @@ def test_the_session_under_the_cursor_is_looked_into_first() -> None:
     assert order == ["c3", "a1", "b2"]
 
 
-def test_little_of_a_conversation_is_kept() -> None:
+def test_preview_keeps_little_of_a_conversation() -> None:
     glimpse = glimpse_of(make_snapshot("x" * 10_000, "y" * 10_000, "", session_id="s"))
 
     assert (len(glimpse.first), len(glimpse.last)) == (400, 400)
@@ -118,9 +116,7 @@ def test_little_of_a_conversation_is_kept() -> None:
     titles=st.lists(st.text(max_size=60), min_size=1, max_size=30),
     at=st.integers(0, 40),
 )
-def test_every_line_fits_and_the_cursor_is_always_visible(
-    columns: int, lines: int, titles: list[str], at: int
-) -> None:
+def test_every_line_fits_and_the_cursor_stays_visible(columns: int, lines: int, titles: list[str], at: int) -> None:
     choices = Choices([row(f"s{n}", title=title) for n, title in enumerate(titles)], "/", everywhere=True)
     choices.move(at)
 
@@ -156,7 +152,7 @@ def store(place: Path, home: Path) -> Path:
     return place
 
 
-def test_a_session_is_found_by_typing_and_taken(store: Path) -> None:
+def test_session_is_found_by_typing_and_chosen(store: Path) -> None:
     with Terminal("resume", "--print") as terminal:
         terminal.wait_for("2 of 3 (here)")
         terminal.wait_for("please fix auth")
@@ -191,7 +187,7 @@ def test_words_of_the_conversation_are_found(store: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [ESC, CTRL_C])
-def test_leaving_chooses_nothing(store: Path, key: str) -> None:
+def test_escape_chooses_nothing(store: Path, key: str) -> None:
     with Terminal("resume", "--print") as terminal:
         terminal.wait_for("Esc quit")
         terminal.send(key)
@@ -214,7 +210,7 @@ def test_the_scope_is_toggled_and_remembered(store: Path) -> None:
         terminal.end()
 
 
-def test_a_window_that_becomes_narrow_shows_everything_below(store: Path) -> None:
+def test_narrow_window_puts_the_preview_below(store: Path) -> None:
     with Terminal("resume", "--print") as terminal:
         terminal.wait_for("zebra-0")
         terminal.resize(40, 20)
@@ -227,7 +223,7 @@ def test_a_window_that_becomes_narrow_shows_everything_below(store: Path) -> Non
     assert b"--session 01aaa" in terminal.received
 
 
-def test_colours_only_where_they_are_wanted(store: Path) -> None:
+def test_colours_can_be_disabled(store: Path) -> None:
     with Terminal("resume", "--print") as terminal:
         terminal.wait_for("> 01aaa")
         assert terminal.colour_of("01bbb") == "cyan"
@@ -241,7 +237,7 @@ def test_colours_only_where_they_are_wanted(store: Path) -> None:
             terminal.end()
 
 
-def test_hostile_titles_are_inert(store: Path, place: Path) -> None:
+def test_hostile_titles_cannot_control_the_terminal(store: Path, place: Path) -> None:
     saved(place, make_snapshot("\x1b]0;pwned\x07hi", session_id="01evil", title="\x1b]0;pwned\x07\x1b[31mred"))
 
     with Terminal("resume", "--print") as terminal:
@@ -253,7 +249,7 @@ def test_hostile_titles_are_inert(store: Path, place: Path) -> None:
     assert b"pwned" not in terminal.received
 
 
-def test_a_damaged_session_says_so_in_its_preview(store: Path) -> None:
+def test_damaged_session_is_marked_in_the_preview(store: Path) -> None:
     file = next((store / "sessions" / "01aaa").glob("*.snap.gz"))
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
 
@@ -264,7 +260,7 @@ def test_a_damaged_session_says_so_in_its_preview(store: Path) -> None:
         assert terminal.end() == 5
 
 
-def test_snapshots_of_a_session_are_seen_with_what_changed_and_one_is_branched(store: Path) -> None:
+def test_snapshots_can_be_browsed_with_their_changes_and_forked(store: Path) -> None:
     agent = {"name": "codex", "command": ["codex-acp"]}
     when, config = datetime.now(UTC), {"cwd": str(Path.cwd())}
     for texts in (("first words",), ("first words", "an answer"), ("first words", "an answer", "last words")):

@@ -30,7 +30,7 @@ def forgotten(place: Path, session_id: str, *, days: int) -> None:
     anyio.run(forget)
 
 
-def test_the_trash_is_emptied_for_good(asnap: Asnap, place: Path) -> None:
+def test_trash_is_emptied_permanently(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"), session("02bbbb", "2"), session("03cccc"))
     asnap("forget", "01", "--yes")
     asnap("forget", "02", "--keep-last", "1", "--yes")
@@ -46,7 +46,7 @@ def test_the_trash_is_emptied_for_good(asnap: Asnap, place: Path) -> None:
     assert sorted(path.name for path in (place / "sessions").iterdir()) == ["02bbbb", "03cccc"]
 
 
-def test_the_search_index_forgets_what_is_gone(asnap: Asnap, place: Path, home: Path) -> None:
+def test_search_index_drops_purged_sessions(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("01aaaa", "marvellous"), session("02bbbb"))
     asnap("search", "marvellous")
     asnap("forget", "01", "--yes")
@@ -59,7 +59,7 @@ def test_the_search_index_forgets_what_is_gone(asnap: Asnap, place: Path, home: 
     connection.close()
 
 
-def test_nobody_gets_an_index_who_never_searched(asnap: Asnap, place: Path, home: Path) -> None:
+def test_purge_does_not_create_an_index(asnap: Asnap, place: Path, home: Path) -> None:
     forgotten(place, "01old", days=40)
 
     asnap("purge", "--yes")
@@ -67,7 +67,7 @@ def test_nobody_gets_an_index_who_never_searched(asnap: Asnap, place: Path, home
     assert not (home / "cache").exists()
 
 
-def test_what_is_younger_stays(asnap: Asnap, place: Path) -> None:
+def test_newer_trash_is_kept(asnap: Asnap, place: Path) -> None:
     forgotten(place, "01old", days=40)
     forgotten(place, "02new", days=3)
 
@@ -86,14 +86,14 @@ def test_a_dry_run_removes_nothing(asnap: Asnap, place: Path) -> None:
     assert len(list((place / "trash").iterdir())) == 1
 
 
-def test_in_a_script_it_has_to_be_said_twice(asnap: Asnap, place: Path) -> None:
+def test_script_needs_yes_to_purge(asnap: Asnap, place: Path) -> None:
     forgotten(place, "01old", days=40)
 
     assert asnap("purge").code == 2
     assert len(list((place / "trash").iterdir())) == 1
 
 
-def test_an_empty_trash_is_nothing_to_ask_about(asnap: Asnap, place: Path) -> None:
+def test_empty_trash_asks_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     ran = asnap("purge", "--json")
@@ -101,7 +101,7 @@ def test_an_empty_trash_is_nothing_to_ask_about(asnap: Asnap, place: Path) -> No
     assert (ran.code, ran.json["removed"]) == (0, [])
 
 
-def test_names_of_what_is_gone_are_not_kept_for_undo(asnap: Asnap, place: Path, home: Path) -> None:
+def test_names_of_purged_sessions_leave_the_operation_log(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"))
     asnap("rename", "02", "still-here")
     asnap("forget", "01aaaa", "--yes")
@@ -114,14 +114,14 @@ def test_names_of_what_is_gone_are_not_kept_for_undo(asnap: Asnap, place: Path, 
 
 
 @pytest.mark.parametrize("span", ["soon", "-3d", ""])
-def test_a_span_that_is_none_is_refused(asnap: Asnap, place: Path, span: str) -> None:
+def test_invalid_duration_is_refused(asnap: Asnap, place: Path, span: str) -> None:
     forgotten(place, "01old", days=40)
 
     assert asnap("purge", "--older-than", span, "--yes").code == 2
     assert len(list((place / "trash").iterdir())) == 1
 
 
-def test_on_a_terminal_the_user_is_asked(place: Path) -> None:
+def test_terminal_asks_before_purging(place: Path) -> None:
     forgotten(place, "01old", days=40)
 
     with Terminal("purge") as terminal:

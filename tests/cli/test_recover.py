@@ -36,7 +36,7 @@ def _killed(place: Path, session_id: str) -> None:
         assert heard(process) == "ready"
 
 
-def test_what_a_killed_process_left_becomes_a_snapshot_once(asnap: Asnap, place: Path) -> None:
+def test_killed_process_is_recovered_into_one_snapshot(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("fine", session_id="fine"))
     _killed(place, "cut-off")
 
@@ -50,7 +50,7 @@ def test_what_a_killed_process_left_becomes_a_snapshot_once(asnap: Asnap, place:
     assert asnap("recover", "--json").json["sessions"] == []
 
 
-def test_a_session_that_somebody_has_is_left_alone(asnap: Asnap, place: Path) -> None:
+def test_owned_session_is_left_alone(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s"))
     lease = Lease.acquire(place / "sessions" / "s", Owner.this_process(since=datetime.now(UTC)))
     try:
@@ -59,7 +59,7 @@ def test_a_session_that_somebody_has_is_left_alone(asnap: Asnap, place: Path) ->
         lease.release()
 
 
-def test_what_cannot_be_recovered_is_said_with_its_own_exit_code(asnap: Asnap, place: Path) -> None:
+def test_unrecoverable_session_is_reported_with_its_exit_code(asnap: Asnap, place: Path) -> None:
     _killed(place, "cut-off")
     spool = place / "sessions" / "cut-off" / "live"
     spool.write_bytes(spool.read_bytes().replace(b"hello", b"hellO"))
@@ -70,7 +70,7 @@ def test_what_cannot_be_recovered_is_said_with_its_own_exit_code(asnap: Asnap, p
     assert "not all recovered" in done.out
 
 
-def test_a_table_for_a_ticket(asnap: Asnap, place: Path) -> None:
+def test_report_is_a_table_for_a_ticket(asnap: Asnap, place: Path) -> None:
     async def title() -> None:
         async with FilesystemStore(place, background=False) as store:
             await store.save((await store.load("a")).evolve(title="<img src=x> | `evil`"))
@@ -87,7 +87,7 @@ def test_a_table_for_a_ticket(asnap: Asnap, place: Path) -> None:
     assert "\\<img src=x\\> \\| \\`evil\\`" in lines[2]
 
 
-def test_nothing_to_recover_and_no_store(asnap: Asnap, place: Path) -> None:
+def test_nothing_to_recover_and_no_store_are_not_errors(asnap: Asnap, place: Path) -> None:
     assert asnap("recover").code == 10
     saved(place, make_snapshot("one", session_id="s"))
     done = asnap("recover")

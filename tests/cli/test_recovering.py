@@ -26,7 +26,7 @@ def killed(place: Path) -> str:
     return session_id
 
 
-def test_the_list_shows_it_and_changes_nothing(asnap: Asnap, killed: str, place: Path) -> None:
+def test_list_shows_an_unrecovered_session_without_changing_it(asnap: Asnap, killed: str, place: Path) -> None:
     before = sorted(place.rglob("*"))
 
     (row,) = asnap("list", "--json").json["sessions"]
@@ -40,7 +40,7 @@ def test_the_list_shows_it_and_changes_nothing(asnap: Asnap, killed: str, place:
     "words",
     [("show", "latest"), ("search", "unforgettable"), ("export", "latest", "-o", "-", "--format", "markdown")],
 )
-def test_whoever_looks_into_it_finds_what_was_said(asnap: Asnap, killed: str, words: tuple[str, ...]) -> None:
+def test_show_includes_unrecovered_output(asnap: Asnap, killed: str, words: tuple[str, ...]) -> None:
     ran = asnap(*words)
 
     assert ran.code == 0
@@ -49,14 +49,14 @@ def test_whoever_looks_into_it_finds_what_was_said(asnap: Asnap, killed: str, wo
     assert asnap("list", "--all", "--json").json["sessions"][0]["recovered"]
 
 
-def test_it_can_be_resumed_at_once(asnap: Asnap, killed: str) -> None:
+def test_unrecovered_session_can_be_resumed_immediately(asnap: Asnap, killed: str) -> None:
     ran = asnap("resume", killed, "--print")
 
     assert ran.code == 0
     assert killed in ran.out
 
 
-def test_check_looks_at_the_store_as_it_is(asnap: Asnap, killed: str, place: Path) -> None:
+def test_check_does_not_recover_first(asnap: Asnap, killed: str, place: Path) -> None:
     before = sorted(place.rglob("*"))
 
     assert asnap("check").code == 0

@@ -40,13 +40,13 @@ METAS = (
         ("latest@5", "01aaaa", 5),
     ],
 )
-def test_a_reference_finds_its_session(text: str, session_id: str, seq: int | None) -> None:
+def test_reference_resolves_to_its_session(text: str, session_id: str, seq: int | None) -> None:
     target = resolve(text, METAS)
 
     assert (target.session_id, target.seq) == (session_id, seq)
 
 
-def test_a_name_that_looks_like_a_snapshot_is_found_and_takes_nothing_away() -> None:
+def test_session_named_like_a_snapshot_is_found_unless_a_snapshot_matches() -> None:
     named = (*METAS, meta("03dddd", title="ping me@3"), meta("04eeee", title="02c@5"))
 
     found = resolve("ping me@3", named)
@@ -57,7 +57,7 @@ def test_a_name_that_looks_like_a_snapshot_is_found_and_takes_nothing_away() -> 
         resolve("ping you@3", named)
 
 
-def test_an_id_typed_in_full_beats_what_else_it_could_mean() -> None:
+def test_full_id_takes_precedence_over_other_matches() -> None:
     assert resolve("latest~1", METAS).session_id == "latest~1"
 
 
@@ -66,7 +66,7 @@ def test_latest_skips_damaged_sessions() -> None:
 
 
 @pytest.mark.parametrize("text", ["01", "fix auth"])
-def test_several_that_fit_are_named(text: str) -> None:
+def test_ambiguous_reference_lists_its_matches(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         resolve(text, METAS)
 
@@ -82,12 +82,12 @@ def test_a_typo_gets_a_suggestion(text: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "zzz", "latest~9", "tag:", "@3"])
-def test_what_fits_nothing_is_not_found(text: str) -> None:
+def test_unmatched_reference_is_not_found(text: str) -> None:
     with pytest.raises(SnapshotNotFound):
         resolve(text, METAS)
 
 
-def test_short_ids_are_unique_beginnings_that_resolve() -> None:
+def test_short_ids_are_unique_prefixes_that_resolve() -> None:
     ids = ["01JD7AAAA1", "01JD7AAAA2", "01JD7AAAA", "02", "01JD8BBBBBB"]
     short = short_ids(ids)
 
@@ -96,7 +96,7 @@ def test_short_ids_are_unique_beginnings_that_resolve() -> None:
     assert short["01JD8BBBBBB"] == "01JD8B"
 
 
-def test_the_working_memory_of_a_session_is_meant_only_by_its_whole_id() -> None:
+def test_working_memory_is_addressed_only_by_its_full_id() -> None:
     metas = (meta("01aaaa+memory", tags=("x",)), meta("01aaaa", tags=("x",)))
 
     for text in ("01a", "latest", "tag:x", "01aaaa"):

@@ -54,7 +54,7 @@ def held(place: Path, name: str) -> Iterator[None]:
 
 
 @pytest.mark.requirement("TERMINAL-BRIDGE-RESTORE-SAID")
-def test_what_comes_back_is_told_before_it_does(asnap: Asnap, place: Path) -> None:
+def test_resume_announces_what_will_be_restored(asnap: Asnap, place: Path) -> None:
     saved(
         place,
         session(metadata={"acp": {"capabilities": {"load": True}, "context": {"used": 45_000, "size": 90_000}}}),
@@ -72,7 +72,7 @@ def test_what_comes_back_is_told_before_it_does(asnap: Asnap, place: Path) -> No
         assert text in said
 
 
-def test_stdout_is_the_command_and_print_says_nothing_else(asnap: Asnap, place: Path) -> None:
+def test_stdout_is_the_command_and_print_adds_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session())
 
     done = asnap("resume", "01jd", "--print")
@@ -84,7 +84,7 @@ def test_stdout_is_the_command_and_print_says_nothing_else(asnap: Asnap, place: 
     assert asnap("resume", "01jd").out == done.out
 
 
-def test_a_store_of_its_own_is_part_of_the_command(asnap: Asnap, tmp_path: Path) -> None:
+def test_command_names_a_store_other_than_the_default(asnap: Asnap, tmp_path: Path) -> None:
     saved(tmp_path / "own", session())
 
     line = asnap("resume", "01jd", "--store", tmp_path / "own", "--json").json["command"]
@@ -105,7 +105,7 @@ def test_a_store_of_its_own_is_part_of_the_command(asnap: Asnap, tmp_path: Path)
         ("persistent", "bot", "bot"),
     ],
 )
-def test_a_session_of_a_framework_is_continued_in_code(
+def test_framework_session_is_continued_in_code(
     asnap: Asnap, place: Path, framework: str, session_id: str, called: str
 ) -> None:
     saved(place, session(session_id, provider_type=framework, agent={"name": framework}))
@@ -116,12 +116,12 @@ def test_a_session_of_a_framework_is_continued_in_code(
     assert repr(str(place)) in done.err
 
 
-def test_a_branch_that_a_framework_cannot_ask_for_says_so(asnap: Asnap, place: Path) -> None:
+def test_framework_without_a_resume_recipe_is_named(asnap: Asnap, place: Path) -> None:
     saved(place, session("01jd", provider_type="google-adk", agent={"name": "google-adk"}))
     assert "google-adk itself" in asnap("resume", "01jd").err
 
 
-def test_an_old_session_is_cold(asnap: Asnap, place: Path) -> None:
+def test_old_session_is_reported_as_cold(asnap: Asnap, place: Path) -> None:
     saved(place, session("old", age=3), session("new", age=0.5))
 
     assert asnap("resume", "old", "--json").json["cold"] is True
@@ -145,7 +145,9 @@ def test_open_tool_calls_and_missing_directories_are_mentioned(asnap: Asnap, pla
 # Which one -----------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_it_is_the_newest_whole_one_here(asnap: Asnap, place: Path, home: Path) -> None:
+def test_default_without_a_terminal_is_the_newest_intact_session_here(
+    asnap: Asnap, place: Path, home: Path
+) -> None:
     saved(place, session("far", config={"cwd": str(home / "far")}), session("live"))
     saved(place, session("damaged", age=1), session("good", age=2), session("older", age=3))
     file = next((place / "sessions" / "damaged").glob("*.snap.gz"))
@@ -159,7 +161,7 @@ def test_without_a_terminal_it_is_the_newest_whole_one_here(asnap: Asnap, place:
         assert asnap("resume", "--json").json["session"]["session_id"] == "good"
 
 
-def test_nothing_here_names_what_to_do(asnap: Asnap, place: Path, home: Path) -> None:
+def test_no_session_here_suggests_what_to_do(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("far", config={"cwd": str(home / "far")}))
 
     done = asnap("resume", "--json")
@@ -167,7 +169,7 @@ def test_nothing_here_names_what_to_do(asnap: Asnap, place: Path, home: Path) ->
     assert (done.code, done.error["code"], done.error["next"]) == (4, "snapshot_not_found", "asnap list --all")
 
 
-def test_a_live_session_is_refused_with_its_owner_and_a_way_out(asnap: Asnap, place: Path) -> None:
+def test_live_session_is_refused_with_its_owner_and_a_remedy(asnap: Asnap, place: Path) -> None:
     saved(place, session())
 
     with held(place, "01jd"):
@@ -177,7 +179,7 @@ def test_a_live_session_is_refused_with_its_owner_and_a_way_out(asnap: Asnap, pl
     assert "process" in done.error["message"]
 
 
-def test_an_older_snapshot_is_for_a_fork(asnap: Asnap, place: Path) -> None:
+def test_older_snapshot_suggests_a_fork(asnap: Asnap, place: Path) -> None:
     saved(place, session(), session().append(Message(role="user", content="more")))
 
     done = asnap("resume", "01jd@1", "--json")
@@ -204,7 +206,7 @@ def test_an_encrypted_store_needs_its_key(asnap: Asnap, place: Path) -> None:
 # In which agent ------------------------------------------------------------------------------------------
 
 
-def test_another_agent_gets_it_as_context(asnap: Asnap, place: Path) -> None:
+def test_another_agent_gets_the_session_as_context(asnap: Asnap, place: Path) -> None:
     saved(place, session(metadata={"acp": {"capabilities": {"load": True}}}))
 
     document = asnap("resume", "01jd", "--with", "opencode acp", "--json").json
@@ -224,7 +226,7 @@ def test_another_agent_gets_it_as_context(asnap: Asnap, place: Path) -> None:
         ({}, "exact", 0),
     ],
 )
-def test_a_demand_that_cannot_be_met_is_refused_before_anything_starts(
+def test_unreachable_fidelity_is_refused_before_anything_starts(
     asnap: Asnap, place: Path, able: dict[str, bool], require: str, code: int
 ) -> None:
     saved(place, session(metadata={"acp": {"capabilities": able}}))
@@ -235,7 +237,7 @@ def test_a_demand_that_cannot_be_met_is_refused_before_anything_starts(
     assert (f"--require {require}" in done.out) == (code == 0)
 
 
-def test_a_session_without_a_command_asks_for_one(asnap: Asnap, place: Path) -> None:
+def test_session_without_a_command_asks_for_one(asnap: Asnap, place: Path) -> None:
     saved(place, session(agent=None))
 
     done = asnap("resume", "01jd", "--json")
@@ -245,7 +247,7 @@ def test_a_session_without_a_command_asks_for_one(asnap: Asnap, place: Path) -> 
     assert asnap("resume", "01jd", "--with", "unbalanced '").code == 2
 
 
-def test_what_agents_wrote_is_inert_and_quoted(asnap: Asnap, place: Path) -> None:
+def test_agent_text_is_escaped_and_quoted(asnap: Asnap, place: Path) -> None:
     hostile = "\x1b]0;x\x07$(touch pwned); evil"
     config = {"cwd": hostile, "mode": hostile, "model": hostile}
     saved(place, session(title=hostile, config=config, agent={"name": hostile, "command": ["a", hostile]}))
@@ -263,7 +265,7 @@ def test_what_agents_wrote_is_inert_and_quoted(asnap: Asnap, place: Path) -> Non
 
 @pytest.mark.requirement("TERMINAL-BRIDGE-RESTORE-FLAG", "TERMINAL-BRIDGE-RESTORE-SAID")
 @pytest.mark.parametrize("flags", [(), UNABLE])
-def test_exec_becomes_the_agent_with_the_session_back(
+def test_exec_becomes_the_agent_with_the_session_restored(
     asnap: Asnap, place: Path, home: Path, flags: tuple[str, ...]
 ) -> None:
     agent = (*AGENT, "--state", str(home / "agent.json"), *flags)
@@ -286,7 +288,7 @@ def test_exec_becomes_the_agent_with_the_session_back(
     assert about["expected_grade"] == report["grade"]
 
 
-def test_on_a_terminal_the_command_and_the_editors_settings_are_shown(place: Path) -> None:
+def test_terminal_shows_the_command_and_editor_settings(place: Path) -> None:
     saved(place, session(title="fix auth"))
 
     with Terminal("resume", "01jd", "--print", columns=300, lines=40) as terminal:
@@ -299,7 +301,7 @@ def test_on_a_terminal_the_command_and_the_editors_settings_are_shown(place: Pat
 # Crashes are mentioned once ------------------------------------------------------------------------------
 
 
-def test_an_end_is_news_once_whether_it_is_seen_before_or_after_recovery() -> None:
+def test_crash_is_announced_once_before_or_after_recovery() -> None:
     crashed = replace(row("a"), ended_unexpectedly=True, last_sign=NOW)
     recovered = replace(row("a", trigger="recovered"), changed_at=NOW, seq=4)
     later = NOW + timedelta(minutes=5)
@@ -313,7 +315,7 @@ def test_an_end_is_news_once_whether_it_is_seen_before_or_after_recovery() -> No
     assert [each.session_id for each in news_of([recovered], {}, later).rows] == ["a"]
 
 
-def test_another_end_of_the_same_session_is_news_again() -> None:
+def test_second_crash_of_a_session_is_announced_again() -> None:
     later = NOW + timedelta(minutes=5)
     crashed = replace(row("a"), ended_unexpectedly=True, last_sign=NOW)
     told = news_of([crashed], {}, later).told
@@ -323,7 +325,7 @@ def test_another_end_of_the_same_session_is_news_again() -> None:
     assert len(news_of([again], told, later + timedelta(minutes=2)).rows) == 1
 
 
-def test_an_end_of_long_ago_is_no_news_and_nonsense_in_the_file_is_ignored() -> None:
+def test_old_crash_is_not_announced_and_a_malformed_file_is_ignored() -> None:
     crashed = replace(row("a"), ended_unexpectedly=True, last_sign=NOW)
 
     assert news_of([crashed], {}, NOW + timedelta(days=30)).rows == ()
@@ -341,7 +343,7 @@ def test_an_end_of_long_ago_is_no_news_and_nonsense_in_the_file_is_ignored() -> 
         ("persistent", "bot", "agent_id='bot'"),
     ],
 )
-def test_a_session_of_a_framework_says_how_it_is_continued_in_code(
+def test_framework_session_names_the_code_that_continues_it(
     asnap: Asnap, place: Path, kind: str, name: str, line: str
 ) -> None:
     saved(place, session(name, provider_type=kind, agent={"name": kind}))

@@ -71,7 +71,7 @@ def test_all_words_have_to_be_in_the_same_message(asnap: Asnap) -> None:
 
 
 @pytest.mark.usefixtures("talks")
-def test_one_thing_or_another_and_one_without_another_are_found(asnap: Asnap) -> None:
+def test_or_and_not_are_supported(asnap: Asnap) -> None:
     assert found(asnap("search", "carpenter OR hello", "--json")) == [("third", 1), ("first", 2)]
     assert found(asnap("search", "walrus NOT the", "--json")) == [("third", 2), ("second", None)]
     assert found(asnap("search", "walrus OR hello", "--role", "user", "--json")) == [("third", 1), ("first", 1)]
@@ -80,13 +80,13 @@ def test_one_thing_or_another_and_one_without_another_are_found(asnap: Asnap) ->
 
 
 @pytest.mark.usefixtures("talks")
-def test_only_sessions_with_hits_are_told(asnap: Asnap) -> None:
+def test_only_sessions_with_hits_are_listed(asnap: Asnap) -> None:
     done = asnap("search", "carpenter", "--json").json
     assert [(each["session_id"], each["hits"]) for each in done["sessions"]] == [("first", 1)]
     assert (done["total_sessions"], done["searched"]) == (1, 3)
 
 
-def test_who_types_an_error_message_in_capitals_is_told_how_to_find_it(asnap: Asnap, place: Path) -> None:
+def test_capitals_read_as_operators_get_advice(asnap: Asnap, place: Path) -> None:
     saved(place, session("s", "404 NOT FOUND", "404 it is"))
     done = asnap("search", "404 NOT FOUND")
     assert (done.out.count("404"), """asnap search '"404 NOT FOUND"'""" in done.err) == (1, True)
@@ -96,7 +96,7 @@ def test_who_types_an_error_message_in_capitals_is_told_how_to_find_it(asnap: As
 
 @pytest.mark.usefixtures("talks")
 @pytest.mark.parametrize("query", ["walrus OR", "NOT walrus", "walrus AND", "(walrus OR hello) the"])
-def test_a_malformed_query_is_refused_with_what_to_do(asnap: Asnap, query: str) -> None:
+def test_malformed_query_is_refused_with_a_remedy(asnap: Asnap, query: str) -> None:
     done = asnap("search", query, "--json")
     assert (done.code, done.error["code"]) == (2, "invalid_input")
     assert done.error["hint"]
@@ -119,7 +119,7 @@ def test_a_malformed_query_is_refused_with_what_to_do(asnap: Asnap, query: str) 
         (("--limit", "1"), ["third"]),
     ],
 )
-def test_a_search_is_narrowed_by_date_tag_agent_place_tool_and_role(
+def test_search_filters_by_date_tag_agent_place_tool_and_role(
     asnap: Asnap, words: tuple[str, ...], sessions: list[str]
 ) -> None:
     asnap("search", "walrus")  # the index knows all sessions
@@ -131,13 +131,13 @@ def test_a_search_is_narrowed_by_date_tag_agent_place_tool_and_role(
 
 @pytest.mark.usefixtures("talks")
 @pytest.mark.requirement("TERMINAL-SEARCH-WITHIN")
-def test_one_conversation_is_searched_on_its_own(asnap: Asnap) -> None:
+def test_search_can_be_limited_to_one_session(asnap: Asnap) -> None:
     done = asnap("search", "the", "Beach", "--json")
     assert (found(done), done.json["searched"]) == ([("first", 1), ("first", 2)], 1)
     assert found(asnap("search", "walrus", "second", "--json")) == [("second", None)]
 
 
-def test_of_one_among_many_only_the_first_hits_are_shown_and_how_to_see_the_rest(asnap: Asnap, place: Path) -> None:
+def test_session_with_many_hits_shows_the_first_and_how_to_see_the_rest(asnap: Asnap, place: Path) -> None:
     saved(place, session("long", *["ape"] * 9, day=1), session("short", "ape"))
     everywhere, within = asnap("search", "ape", "--json").json, asnap("search", "ape", "long", "--json").json
 
@@ -150,7 +150,7 @@ def test_of_one_among_many_only_the_first_hits_are_shown_and_how_to_see_the_rest
 
 
 @pytest.mark.usefixtures("talks")
-def test_what_was_not_searched_is_counted(asnap: Asnap, place: Path) -> None:
+def test_unsearched_sessions_are_counted(asnap: Asnap, place: Path) -> None:
     saved(place, session("first+memory", "walrus"))
     assert asnap("search", "walrus", "--agent", "codex", "--json").json["hidden"] == {"agent": 2, "memory": 1}
 
@@ -163,7 +163,7 @@ def test_what_was_not_searched_is_counted(asnap: Asnap, place: Path) -> None:
         ("the", "first"), ("walrus", "latest~1"), ("walrus", "--since", "2026-03-03", "--role", "assistant"),
     ],
 )  # fmt: skip
-def test_the_index_alone_and_the_store_say_the_same(asnap: Asnap, words: tuple[str, ...]) -> None:
+def test_index_and_store_give_the_same_answer(asnap: Asnap, words: tuple[str, ...]) -> None:
     opened = asnap("search", *words, "--rebuild", "--json")
     alone = asnap("search", *words, "--json")
     assert {**opened.json, "as_of": None} == {**alone.json, "as_of": None}
@@ -172,7 +172,7 @@ def test_the_index_alone_and_the_store_say_the_same(asnap: Asnap, words: tuple[s
 
 @pytest.mark.usefixtures("talks", "home")
 @pytest.mark.parametrize("words", [("walrus",), ("walrus", "latest"), ("the OR hello", "--agent", "gemini")])
-def test_a_search_in_an_index_that_is_up_to_date_loads_only_what_it_needs(words: tuple[str, ...]) -> None:
+def test_search_with_a_current_index_loads_few_modules(words: tuple[str, ...]) -> None:
     program = (
         "import sys\nfrom snapshot_plugin.cli import main\n"
         "try: main(sys.argv[1:])\n"
@@ -192,7 +192,7 @@ def test_a_search_in_an_index_that_is_up_to_date_loads_only_what_it_needs(words:
 
 
 @pytest.mark.usefixtures("talks")
-def test_a_key_for_a_plain_store_is_refused_though_the_index_could_answer(
+def test_key_for_a_plain_store_is_refused_even_if_the_index_could_answer(
     asnap: Asnap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asnap("search", "walrus").code == 0
@@ -209,7 +209,7 @@ def test_the_index_follows_the_store(asnap: Asnap, place: Path) -> None:
 
 
 @pytest.mark.usefixtures("talks")
-def test_an_index_that_forgot_something_is_made_anew_on_demand(asnap: Asnap, home: Path) -> None:
+def test_incomplete_index_is_rebuilt_on_request(asnap: Asnap, home: Path) -> None:
     asnap("search", "walrus")
     (index,) = (home / "cache" / "asnap").glob("search-*.db")
     with sqlite3.connect(index) as connection:
@@ -228,14 +228,14 @@ def test_the_index_is_in_the_cache_and_may_be_deleted(asnap: Asnap, home: Path) 
 
 
 @pytest.mark.usefixtures("talks")
-def test_without_a_terminal_each_hit_is_a_line_of_fields(asnap: Asnap) -> None:
+def test_piped_output_has_one_line_of_fields_per_hit(asnap: Asnap) -> None:
     lines = [line.split("\t") for line in asnap("search", "the", "first", "-q").out.splitlines()]
     assert lines[0] == ["first", "1", "user", "2026-03-02T12:00:00+00:00", "**the** walrus"]
     assert asnap("search", "the", "-q").err == ""
 
 
 @pytest.mark.usefixtures("talks")
-def test_each_hit_is_a_document_of_its_own(asnap: Asnap) -> None:
+def test_each_hit_is_a_json_document(asnap: Asnap) -> None:
     lines = asnap("search", "walrus", "--jsonl").out.splitlines()
     assert len(lines) == 3
     assert all('"kind": "search.hits"' in line for line in lines)
@@ -243,7 +243,7 @@ def test_each_hit_is_a_document_of_its_own(asnap: Asnap) -> None:
 
 @pytest.mark.usefixtures("talks")
 @pytest.mark.parametrize("query", ["!!!", "", '"', "*"])
-def test_a_query_without_a_word_is_a_clear_error(asnap: Asnap, query: str) -> None:
+def test_query_without_a_word_is_refused(asnap: Asnap, query: str) -> None:
     done = asnap("search", query, "--json")
     assert (done.code, done.error["code"]) == (2, "invalid_input")
     assert "fts5" not in done.err.lower()
@@ -253,7 +253,7 @@ def test_a_query_without_a_word_is_a_clear_error(asnap: Asnap, query: str) -> No
 @pytest.mark.parametrize(
     "query", ["a and", "not", "(", 'x"y', "col:x", "^x", "NEAR(a b)", "a' OR 1=1 --", "\udcff x"]
 )
-def test_what_sqlite_would_take_for_syntax_is_just_words(asnap: Asnap, query: str) -> None:
+def test_sqlite_syntax_is_searched_as_plain_words(asnap: Asnap, query: str) -> None:
     if any(char.isalnum() for char in query):
         assert asnap("search", "--", query).code == 0
     else:
@@ -261,14 +261,14 @@ def test_what_sqlite_would_take_for_syntax_is_just_words(asnap: Asnap, query: st
 
 
 @pytest.mark.usefixtures("talks")
-def test_nothing_found_is_no_error_and_is_said(asnap: Asnap) -> None:
+def test_no_hits_is_reported_and_not_an_error(asnap: Asnap) -> None:
     done = asnap("search", "unicorn")
     assert (done.code, done.out) == (0, "")
     assert "0 hits" in done.err
 
 
 @pytest.mark.usefixtures("talks")
-def test_two_words_without_quotes_get_advice(asnap: Asnap) -> None:
+def test_unquoted_words_without_hits_get_advice(asnap: Asnap) -> None:
     done = asnap("search", "walrus", "carpenter", "--json")
     assert (done.code, done.error["code"]) == (4, "snapshot_not_found")
     assert "asnap search 'walrus carpenter'" in done.error["hint"]
@@ -284,7 +284,7 @@ def shortened(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("shortened")
-def test_what_a_session_said_before_it_was_shortened_is_found_where_it_stands(asnap: Asnap) -> None:
+def test_text_dropped_from_a_session_is_found_in_its_earlier_snapshot(asnap: Asnap) -> None:
     assert found(asnap("search", "sings", "--json")) == found(asnap("search", "sings", "talk", "--json")) == []
     done = asnap("search", "sings OR seal OR end", "talk", "--earlier", "--json")
 
@@ -300,7 +300,7 @@ def test_what_a_session_said_before_it_was_shortened_is_found_where_it_stands(as
 
 
 @pytest.mark.usefixtures("shortened")
-def test_a_single_snapshot_is_searched_as_it_was(asnap: Asnap) -> None:
+def test_single_snapshot_can_be_searched(asnap: Asnap) -> None:
     done = asnap("search", "seal OR carpenter", "talk@1", "--json")
     assert [(hit["snapshot"], hit["message"]) for hit in done.json["hits"]] == [(1, 2), (1, 3)]
     assert found(asnap("search", "walrus", "talk@3", "--json")) == []
@@ -310,7 +310,7 @@ def test_a_single_snapshot_is_searched_as_it_was(asnap: Asnap) -> None:
 
 
 @pytest.mark.usefixtures("shortened")
-def test_a_session_that_is_called_like_a_snapshot_is_not_taken_for_it(asnap: Asnap, place: Path) -> None:
+def test_session_named_like_a_snapshot_is_not_mistaken_for_it(asnap: Asnap, place: Path) -> None:
     saved(place, session("talk@1", "a whale"))
     asnap("search", "whale")
     assert found(asnap("search", "whale", "talk@1", "--json")) == [("talk@1", 1)]
@@ -319,9 +319,7 @@ def test_a_session_that_is_called_like_a_snapshot_is_not_taken_for_it(asnap: Asn
 
 
 @pytest.mark.usefixtures("shortened")
-def test_earlier_snapshots_are_searched_for_one_session_and_leave_nothing_in_the_index(
-    asnap: Asnap, home: Path
-) -> None:
+def test_earlier_snapshots_of_one_session_are_searched_without_indexing_them(asnap: Asnap, home: Path) -> None:
     assert asnap("search", "walrus", "--earlier").code == 2
     asnap("search", "walrus", "talk", "--earlier")
     asnap("search", "gull")
@@ -335,7 +333,7 @@ def test_exit_codes_without_a_store_or_its_key(asnap: Asnap, place: Path) -> Non
     assert asnap("search", "x").code == 7
 
 
-def test_an_encrypted_store_is_searched_and_leaves_no_words_on_disk(
+def test_encrypted_store_is_searched_and_leaves_no_plaintext(
     asnap: Asnap, place: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(place, session("s", "the walrus"), key="secret")
@@ -354,7 +352,7 @@ def test_a_damaged_session_is_named_and_the_others_are_searched(asnap: Asnap, pl
     assert "asnap check" in done.err
 
 
-def test_what_strangers_wrote_does_nothing_to_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     saved(place, session("s", f"walrus {EVIL} word", agent=f"a{EVIL}", title=f"t{EVIL}"))
     done = asnap("search", "walrus", "--color", "never")
     assert "walrus" in done.out
@@ -362,7 +360,7 @@ def test_what_strangers_wrote_does_nothing_to_the_terminal(asnap: Asnap, place: 
     assert "\x1b" not in asnap("search", "walrus", "--json").json["hits"][0]["snippet"]
 
 
-def test_searches_in_several_processes_at_once_all_answer(home: Path, place: Path) -> None:
+def test_concurrent_searches_in_several_processes_all_answer(home: Path, place: Path) -> None:
     saved(place, *(session(f"s{n}", "walrus", f"number {n}") for n in range(20)))
     line = [sys.executable, "-m", "snapshot_plugin", "search", "walrus", "--jsonl", "-n", "100"]
     running = [subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
@@ -375,9 +373,7 @@ def test_searches_in_several_processes_at_once_all_answer(home: Path, place: Pat
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_on_a_terminal_the_match_is_in_view_and_nothing_is_wider_than_it(
-    home: Path, place: Path, columns: int
-) -> None:
+def test_terminal_shows_the_match_within_its_width(home: Path, place: Path, columns: int) -> None:
     talk = session("talk", "word " * 30 + "walrus " + "word " * 30, title=f"A long title {EVIL} " * 4)
     saved(place, talk.append(make_message(f"the walrus {EVIL}", timestamp=NOON)))
     with Terminal("search", "walrus", columns=columns) as terminal:
@@ -389,7 +385,7 @@ def test_on_a_terminal_the_match_is_in_view_and_nothing_is_wider_than_it(
         assert b"owned" not in terminal.received
 
 
-def test_while_sessions_are_indexed_a_bar_shows_how_far_it_is(home: Path, place: Path) -> None:
+def test_progress_bar_is_shown_while_indexing(home: Path, place: Path) -> None:
     saved(place, *(session(f"s{n}", *["words of a walrus " * 50] * 40, title=f"t{EVIL}") for n in range(8)))
     with Terminal("search", "walrus") as terminal:
         terminal.wait_for("hits in 8 sessions")
@@ -400,7 +396,7 @@ def test_while_sessions_are_indexed_a_bar_shows_how_far_it_is(home: Path, place:
         assert b"indexing" not in again.received
 
 
-def test_on_a_terminal_the_first_search_of_many_sessions_answers_at_once(asnap: Asnap, place: Path) -> None:
+def test_first_search_on_a_terminal_answers_immediately(asnap: Asnap, place: Path) -> None:
     saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
     with Terminal("search", "needle") as terminal:
         assert terminal.end() == 0

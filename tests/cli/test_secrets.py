@@ -29,7 +29,7 @@ def loaded(place: Path, session_id: str) -> SessionSnapshot:
     return anyio.run(load)
 
 
-def test_what_is_found_is_told_without_the_secret(asnap: Asnap, place: Path) -> None:
+def test_findings_never_show_the_secret(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", TOKEN, title=f"about {TOKEN}"), session("02bbbb"))
 
     for words in ((), ("--all",), ("01",), ("--all", "-q")):
@@ -56,7 +56,7 @@ def test_the_document_names_kinds_places_and_snapshots(asnap: Asnap, place: Path
     assert TOKEN not in ran.out
 
 
-def test_secrets_are_taken_out_and_gone_for_good_with_purge(asnap: Asnap, place: Path) -> None:
+def test_secrets_are_removed_and_purged_permanently(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("01aaaa", "hello", TOKEN), session("02bbbb", TOKEN), session("03cccc"))
 
     ran = asnap("secrets", "scan", "--all", "--fix", "--yes", "--json")
@@ -70,7 +70,7 @@ def test_secrets_are_taken_out_and_gone_for_good_with_purge(asnap: Asnap, place:
     assert asnap("undo").code == 4
 
 
-def test_the_search_index_forgets_what_was_taken_out(asnap: Asnap, place: Path, home: Path) -> None:
+def test_search_index_drops_removed_secrets(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("01aaaa", f"marvellous {TOKEN}"))
     assert asnap("search", "marvellous").code == 0
     [index] = (home / "cache" / "asnap").glob("search-*.db")
@@ -86,7 +86,7 @@ def test_the_search_index_forgets_what_was_taken_out(asnap: Asnap, place: Path, 
     assert "redacted" in asnap("search", "marvellous").out
 
 
-def test_a_fix_can_be_undone_until_then_and_only_fixed_again(asnap: Asnap, place: Path) -> None:
+def test_fix_can_be_undone_until_purged_and_redone(asnap: Asnap, place: Path) -> None:
     before = session("01aaaa", "hello", TOKEN)
     saved(place, session("01aaaa"), before)
     asnap("secrets", "scan", "01", "--fix", "--yes")
@@ -102,7 +102,7 @@ def test_a_fix_can_be_undone_until_then_and_only_fixed_again(asnap: Asnap, place
     assert all(each["trash"] for each in asnap("secrets", "scan", "--json").json["sessions"])
 
 
-def test_a_fix_has_to_be_said_twice_in_a_script_and_for_whom(asnap: Asnap, place: Path) -> None:
+def test_fix_needs_yes_and_named_sessions(asnap: Asnap, place: Path) -> None:
     before = session("01aaaa", TOKEN)
     saved(place, before)
 
@@ -113,7 +113,7 @@ def test_a_fix_has_to_be_said_twice_in_a_script_and_for_whom(asnap: Asnap, place
     assert loaded(place, "01aaaa") == before
 
 
-def test_nothing_to_fix_is_nothing_to_ask(asnap: Asnap, place: Path) -> None:
+def test_clean_session_asks_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     ran = asnap("secrets", "scan", "--all", "--fix")
@@ -121,7 +121,7 @@ def test_nothing_to_fix_is_nothing_to_ask(asnap: Asnap, place: Path) -> None:
     assert (ran.code, ran.out) == (0, "")
 
 
-def test_a_live_and_a_damaged_session_are_skipped_and_told(asnap: Asnap, place: Path) -> None:
+def test_live_and_damaged_sessions_are_skipped_and_reported(asnap: Asnap, place: Path) -> None:
     saved(place, session("01live", TOKEN), session("02broken"), session("03fine", TOKEN))
     [file] = (place / "sessions" / "02broken").glob("*.snap.gz")
     file.write_bytes(b"rubbish")
@@ -137,7 +137,7 @@ def test_a_live_and_a_damaged_session_are_skipped_and_told(asnap: Asnap, place: 
     lease.release()
 
 
-def test_an_encrypted_store(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encrypted_store_needs_its_key(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = generate_key()
     saved(place, session("01aaaa", TOKEN), key=EnvironmentKey("KEY", {"KEY": key}))
     assert asnap("secrets", "scan").code == 7
@@ -148,13 +148,13 @@ def test_an_encrypted_store(asnap: Asnap, place: Path, monkeypatch: pytest.Monke
     assert all(each["trash"] for each in asnap("secrets", "scan", "--json").json["sessions"])
 
 
-def test_unknown_sessions(asnap: Asnap, place: Path) -> None:
+def test_unknown_session_is_not_found(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("secrets", "scan", "nobody").code == 4
 
 
-def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     evil = "a\x1b]0;owned\x07b\x1b[2J"
     saved(place, session("01aaaa", title=evil, memory={evil: {"password": "hunter2x"}}))
 
@@ -164,7 +164,7 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
     assert "\x1b" not in ran.out + ran.err
 
 
-def test_the_trash_is_searched_as_well(asnap: Asnap, place: Path) -> None:
+def test_trash_is_searched_for_secrets_too(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", TOKEN), session("02bbbb"))
     assert asnap("forget", "01aaaa", "--yes").code == 0
 

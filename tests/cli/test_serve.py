@@ -21,7 +21,7 @@ def serve(*lines: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(line, input=text, capture_output=True, timeout=60, check=False)
 
 
-def test_it_says_what_it_can_serve_on(asnap: Asnap, place: Path) -> None:
+def test_serve_names_the_transports_it_supports(asnap: Asnap, place: Path) -> None:
     ran = asnap("serve", "--json")
 
     assert (ran.code, ran.error["code"]) == (2, "invalid_input")
@@ -38,7 +38,7 @@ def test_requests_from_a_file_are_served(place: Path) -> None:
     assert loaded["message_count"] == 2
 
 
-def test_what_a_front_end_made_is_a_session_like_every_other(asnap: Asnap) -> None:
+def test_session_made_by_a_front_end_is_an_ordinary_session(asnap: Asnap) -> None:
     served = serve('{"type":"session_message","messages":[{"role":"user","content":"from a front end"}]}')
     session_id = json.loads(served.stdout)["session_id"]
 

@@ -36,7 +36,7 @@ def session(**fields: Any) -> SessionSnapshot:
 
 
 @pytest.mark.requirement("TERMINAL-FEATURE-FULL-HISTORY")
-def test_the_whole_conversation_is_there_with_tools_folded(asnap: Asnap, place: Path) -> None:
+def test_whole_conversation_is_shown_with_tools_folded(asnap: Asnap, place: Path) -> None:
     saved(place, session())
 
     done = asnap("show", "01jd")
@@ -47,7 +47,7 @@ def test_the_whole_conversation_is_there_with_tools_folded(asnap: Asnap, place: 
     assert "+a = 2" in asnap("show", "01jd", "--tools").out
 
 
-def test_json_holds_every_message_and_fits_its_schema(asnap: Asnap, place: Path) -> None:
+def test_json_holds_every_message_and_conforms_to_its_schema(asnap: Asnap, place: Path) -> None:
     texts = [f"message {n}" for n in range(300)]
     saved(place, make_snapshot(*texts, session_id="long"))
 
@@ -58,7 +58,7 @@ def test_json_holds_every_message_and_fits_its_schema(asnap: Asnap, place: Path)
     assert [message["number"] for message in document["messages"]] == list(range(1, 301))
 
 
-def test_a_summary_tells_settings_context_and_what_is_repaired(asnap: Asnap, place: Path) -> None:
+def test_summary_shows_settings_context_and_repairs(asnap: Asnap, place: Path) -> None:
     open_call = {**TOOL, "toolCallId": "t2", "status": "in_progress"}
     saved(
         place,
@@ -84,7 +84,7 @@ def test_a_summary_tells_settings_context_and_what_is_repaired(asnap: Asnap, pla
     assert "45k of 200k tokens" in asnap("show", "01jd", "--summary").out
 
 
-def test_how_it_was_restored_is_shown(asnap: Asnap, place: Path) -> None:
+def test_last_restore_is_shown(asnap: Asnap, place: Path) -> None:
     report = {"grade": "native-load", "messages": 2, "tried": ["load: whole"], "notices": [], "differences": []}
     saved(place, session(metadata={"acp": {"restored": report}}))
 
@@ -92,7 +92,7 @@ def test_how_it_was_restored_is_shown(asnap: Asnap, place: Path) -> None:
     assert "native-load · 2 messages · load: whole" in asnap("show", "01jd").out
 
 
-def test_a_message_can_be_jumped_to(asnap: Asnap, place: Path) -> None:
+def test_message_number_jumps_to_its_message(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", "two", "three", session_id="s"))
 
     assert [m["number"] for m in asnap("show", "s", "--message", "2", "--json").json["messages"]] == [2]
@@ -100,7 +100,7 @@ def test_a_message_can_be_jumped_to(asnap: Asnap, place: Path) -> None:
     assert asnap("show", "s", "--message", "4").code == 2
 
 
-def test_the_timeline_tells_every_snapshot_newest_first(asnap: Asnap, place: Path) -> None:
+def test_timeline_lists_every_snapshot_newest_first(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s"), tags=("first",))
     saved(place, make_snapshot("one", "two", session_id="s"))
 
@@ -148,7 +148,7 @@ def test_unknown_references_damage_and_missing_stores_have_their_exit_codes(asna
     assert (done.code, done.error["next"]) == (5, "asnap check 01jd7aaa")
 
 
-def test_the_size_is_that_of_the_snapshot_that_is_shown(asnap: Asnap, place: Path) -> None:
+def test_size_is_that_of_the_shown_snapshot(asnap: Asnap, place: Path) -> None:
     early = session()
     later = early.append(Message(role="user", content="and now?"))
     saved(place, early, later.evolve(metrics=later.metrics.evolve(turns=2)))
@@ -158,7 +158,7 @@ def test_the_size_is_that_of_the_snapshot_that_is_shown(asnap: Asnap, place: Pat
     assert asnap("show", "01jd@1", "--json").json["about"]["messages"] == 2
 
 
-def test_damage_at_the_end_costs_only_itself_and_is_told(asnap: Asnap, place: Path) -> None:
+def test_damage_at_the_end_hides_only_the_end_and_is_reported(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s"))
     first = next((place / "sessions" / "s").glob("*.snap.gz")).stat().st_size
     saved(place, make_snapshot("one", "two", session_id="s"))
@@ -179,7 +179,7 @@ def test_an_encrypted_store_needs_its_key(asnap: Asnap, place: Path) -> None:
     assert asnap("show", "01jd").code == 7
 
 
-def test_what_strangers_wrote_is_inert(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     hostile = "\x1b]0;pwned\x07\x1b[2J\u202eevil"
     content: list[dict[str, Any]] = [
         {"type": "text", "text": hostile},
@@ -215,7 +215,7 @@ def _pager(home: Path) -> Path:
     return script
 
 
-def test_more_than_a_screenful_goes_through_the_users_pager(place: Path, home: Path) -> None:
+def test_long_output_goes_through_the_users_pager(place: Path, home: Path) -> None:
     saved(place, make_snapshot(*(f"message {n}" for n in range(40)), session_id="long"))
     saved(place, make_snapshot("short", session_id="short"))
     pager = {"PAGER": str(_pager(home))}
@@ -239,7 +239,7 @@ def test_raw_on_a_terminal_is_escaped(place: Path) -> None:
         assert "\\u202eevil" in terminal.text
 
 
-def test_a_reader_that_goes_away_is_no_error(place: Path) -> None:
+def test_closed_output_pipe_is_not_an_error(place: Path) -> None:
     saved(place, make_snapshot(*("x" * 5000 for _ in range(100)), session_id="long"))
 
     pipe = os.popen(f"{sys.executable} -m snapshot_plugin show long 2>&1 | head -c 10")

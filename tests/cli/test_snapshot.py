@@ -69,7 +69,7 @@ def test_sessions_of_the_proxy_are_saved_too(asnap: Asnap, place: Path) -> None:
     assert [row["messages"] for row in history if "pre-deploy" in row["tags"]] == [2]
 
 
-def test_one_that_cannot_be_reached_is_named_and_costs_the_exit_code(asnap: Asnap, place: Path) -> None:
+def test_unreachable_session_is_named_and_sets_the_exit_code(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="deaf"))
     deaf = Lease.acquire(place / "sessions" / "deaf", Owner.this_process(since=datetime.now(UTC)))
     try:
@@ -83,7 +83,7 @@ def test_one_that_cannot_be_reached_is_named_and_costs_the_exit_code(asnap: Asna
         deaf.release()
 
 
-def test_one_session_can_be_named_and_one_that_nobody_runs_is_said_to_be_idle(asnap: Asnap, place: Path) -> None:
+def test_one_session_can_be_named_and_one_without_an_owner_is_idle(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="idle"))
     with manager_of(place, "a", "b"):
         document = asnap("snapshot", "a", "--json").json
@@ -94,7 +94,7 @@ def test_one_session_can_be_named_and_one_that_nobody_runs_is_said_to_be_idle(as
     assert asnap("snapshot", "nothing-like-it").code == 4
 
 
-def test_nothing_live_is_no_failure(asnap: Asnap, place: Path) -> None:
+def test_no_live_session_is_not_a_failure(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="idle"))
 
     done = asnap("snapshot", "--all")
@@ -102,7 +102,7 @@ def test_nothing_live_is_no_failure(asnap: Asnap, place: Path) -> None:
     assert (done.code, done.out) == (0, "")
 
 
-def test_a_table_for_the_ticket_can_do_nothing_else(asnap: Asnap, place: Path) -> None:
+def test_markdown_report_escapes_titles(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="a", title="[x](javascript:1) | <b> @all"))
     held = Lease.acquire(place / "sessions" / "a", Owner.this_process(since=datetime.now(UTC)))
     try:
@@ -116,13 +116,13 @@ def test_a_table_for_the_ticket_can_do_nothing_else(asnap: Asnap, place: Path) -
 
 
 @pytest.mark.parametrize("words", [[], ["--all", "a"], ["--all", "--wait", "soon"], ["--all", "--wait", "-1s"]])
-def test_a_command_line_that_makes_no_sense_is_refused(asnap: Asnap, place: Path, words: list[str]) -> None:
+def test_invalid_command_line_is_refused(asnap: Asnap, place: Path, words: list[str]) -> None:
     saved(place, make_snapshot("one", session_id="a"))
 
     assert asnap("snapshot", *words).code == 2
 
 
-def test_no_store_and_no_key(asnap: Asnap, place: Path) -> None:
+def test_missing_store_and_missing_key_have_their_exit_codes(asnap: Asnap, place: Path) -> None:
     assert asnap("snapshot", "--all").code == 10
     saved(place, make_snapshot("one", session_id="a"), key="words")
     assert asnap("snapshot", "--all").code == 7

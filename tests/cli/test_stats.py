@@ -85,7 +85,7 @@ def test_tokens_and_cost_count_on_the_day_they_were_spent(asnap: Asnap) -> None:
         ("project", [("/p/api", 1000), ("/p/shop", 250)]),
     ],
 )
-def test_they_are_added_up_by_week_agent_and_project(asnap: Asnap, by: str, groups: list[tuple[str, int]]) -> None:
+def test_usage_is_grouped_by_week_agent_and_project(asnap: Asnap, by: str, groups: list[tuple[str, int]]) -> None:
     found = asnap("stats", "--by", by, "--json").json
     assert [(group["key"], group["tokens"]) for group in found["groups"]] == groups
 
@@ -107,33 +107,33 @@ def test_common_topics_are_shown(asnap: Asnap) -> None:
 
 
 @pytest.mark.usefixtures("week")
-def test_since_leaves_out_what_happened_before(asnap: Asnap) -> None:
+def test_since_excludes_earlier_usage(asnap: Asnap) -> None:
     found = asnap("stats", "--since", "2026-03-04", "--json").json
     assert (found["total"]["tokens"], found["total"]["sessions"]) == (1000, 1)
 
 
 @pytest.mark.usefixtures("week")
-def test_sizes_are_held_against_plain_json(asnap: Asnap, place: Path) -> None:
+def test_sizes_are_compared_with_plain_json(asnap: Asnap, place: Path) -> None:
     storage = asnap("stats", "--json").json["storage"]
     assert storage["store_bytes"] == sum(f.stat().st_size for f in place.rglob("*.snap.gz"))
     assert 0 < storage["plain_bytes"] < storage["copies_bytes"]
 
 
-def test_a_secret_is_no_topic(asnap: Asnap, place: Path) -> None:
+def test_secrets_are_never_topics(asnap: Asnap, place: Path) -> None:
     saved(place, session("a", "use AKIAIOSFODNN7EXAMPLZ", "ok", "again AKIAIOSFODNN7EXAMPLZ"))
     terms = [topic["term"] for topic in asnap("stats", "--json").json["topics"]]
     assert not [term for term in terms if "akia" in term]
 
 
 @pytest.mark.usefixtures("week")
-def test_quick_opens_no_conversation(asnap: Asnap, home: Path) -> None:
+def test_quick_reads_no_conversation(asnap: Asnap, home: Path) -> None:
     found = asnap("stats", "--quick", "--json").json
     assert (found["total"]["tokens"], found["hours"], found["topics"]) == (1250, [], [])
     assert not list(home.glob("cache/asnap/search-*"))
     jsonschema.validate(found, Statistics.json_schema())
 
 
-def test_a_session_that_cannot_be_read_counts_as_far_as_lists_know_it(asnap: Asnap, place: Path) -> None:
+def test_unreadable_session_counts_by_its_summary(asnap: Asnap, place: Path) -> None:
     saved(place, session("a", "hello", "hi", tokens=100), session("b", "x", "y", tokens=50))
     (file,) = (place / "sessions" / "b").glob("*.snap.gz")
     file.write_bytes(b"nonsense")
@@ -142,13 +142,13 @@ def test_a_session_that_cannot_be_read_counts_as_far_as_lists_know_it(asnap: Asn
     assert "b" in done.err
 
 
-def test_another_sessions_working_memory_is_no_session_of_its_own(asnap: Asnap, place: Path) -> None:
+def test_working_memory_is_not_counted_as_a_session(asnap: Asnap, place: Path) -> None:
     saved(place, session("a", "hello", tokens=5), session("a+memory", "entries", tokens=7))
     found = asnap("stats", "--json").json
     assert (found["total"]["sessions"], found["total"]["tokens"]) == (1, 5)
 
 
-def test_an_empty_store_has_nothing_to_count(asnap: Asnap, place: Path) -> None:
+def test_empty_store_has_no_statistics(asnap: Asnap, place: Path) -> None:
     saved(place)
     found = asnap("stats", "--json").json
     assert (found["groups"], found["total"]["sessions"], found["daily"]) == ([], 0, [])
@@ -163,7 +163,7 @@ def test_exit_codes_without_a_store_or_its_key(asnap: Asnap, place: Path) -> Non
 
 
 @pytest.mark.usefixtures("week")
-def test_without_a_terminal_the_groups_alone_are_on_stdout_with_exact_numbers(asnap: Asnap) -> None:
+def test_piped_output_has_the_groups_with_exact_numbers(asnap: Asnap) -> None:
     assert [line.split("\t") for line in asnap("stats", "--by", "agent", "-q").out.splitlines()] == [
         ["codex", "1", "1", "2", "1000", "0"],
         ["gemini", "1", "2", "4", "250", "0.75"],
@@ -171,7 +171,7 @@ def test_without_a_terminal_the_groups_alone_are_on_stdout_with_exact_numbers(as
 
 
 @pytest.mark.usefixtures("week")
-def test_on_a_terminal_there_are_bars_and_lines_of_blocks() -> None:
+def test_terminal_shows_bars_and_sparklines() -> None:
     with Terminal("stats", columns=60, env={"TZ": "UTC"}) as terminal:
         terminal.wait_for("2026-03-05")
         terminal.wait_for("█")
@@ -183,7 +183,7 @@ def test_on_a_terminal_there_are_bars_and_lines_of_blocks() -> None:
 
 
 @pytest.mark.usefixtures("week")
-def test_a_picture_is_drawn_that_needs_nothing_else(asnap: Asnap, home: Path) -> None:
+def test_chart_is_a_self_contained_file(asnap: Asnap, home: Path) -> None:
     assert asnap("stats", "--svg", home / "x.svg", "-q").code == 0
     drawing = (home / "x.svg").read_text("utf-8")
 
@@ -193,19 +193,17 @@ def test_a_picture_is_drawn_that_needs_nothing_else(asnap: Asnap, home: Path) ->
 
 
 @pytest.mark.usefixtures("week")
-def test_the_picture_goes_to_stdout_when_asked(asnap: Asnap) -> None:
+def test_chart_can_be_written_to_stdout(asnap: Asnap) -> None:
     assert ET.fromstring(asnap("stats", "--svg", "-").out).tag.endswith("svg")
 
 
 @pytest.mark.usefixtures("week")
-def test_a_picture_that_cannot_be_written_is_an_error(asnap: Asnap, home: Path) -> None:
+def test_unwritable_chart_is_an_error(asnap: Asnap, home: Path) -> None:
     done = asnap("stats", "--svg", home / "no" / "x.svg", "--json")
     assert (done.code, done.error["code"]) == (1, "store_unavailable")
 
 
-def test_what_strangers_called_their_agent_is_inert_in_picture_and_terminal(
-    asnap: Asnap, place: Path, home: Path
-) -> None:
+def test_agent_name_cannot_control_chart_or_terminal(asnap: Asnap, place: Path, home: Path) -> None:
     evil = "<script>alert(1)</script>\x1b[2J\"'&\x00\u202e"
     saved(place, session("a", "hello", tokens=5, agent=evil.replace("\x00", "")))
     out = asnap("stats", "--by", "agent", "--svg", home / "x.svg", "--color", "never")
@@ -216,16 +214,16 @@ def test_what_strangers_called_their_agent_is_inert_in_picture_and_terminal(
     assert not {"\x1b", "\u202e"} & set(out.out + out.err + drawing)
 
 
-def test_the_highest_value_has_the_highest_block_and_nothing_has_none() -> None:
+def test_highest_value_has_the_highest_block_and_zero_has_none() -> None:
     assert sparkline([0, 1, 50, 100]) == " ▁▅█"
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "  "
 
 
-def test_a_bar_fits_its_columns_and_little_is_not_nothing() -> None:
+def test_bar_fits_its_columns_and_small_values_stay_visible() -> None:
     assert (bar(100, 100, 4), bar(50, 100, 4), bar(0.001, 100, 4), bar(0, 100, 4)) == ("████", "██", "▏", "")
     assert bar(1, 0, 4) == ""
 
 
-def test_a_picture_of_nothing_is_a_picture() -> None:
+def test_empty_chart_is_a_valid_file() -> None:
     assert ET.fromstring(svg("nothing", [Chart("empty", [], [], [])])).tag.endswith("svg")

@@ -26,7 +26,7 @@ def shell(line: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_no_bug(place: Path, closed: str) -> None:
+def test_closed_stream_is_not_a_bug(place: Path, closed: str) -> None:
     saved(place, session("01aaaa"))
 
     assert shell(f"asnap list --all {closed}").returncode == 0
@@ -35,7 +35,7 @@ def test_a_closed_stream_is_no_bug(place: Path, closed: str) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_with_closed_streams_what_is_written_is_not_taken_for_one(place: Path) -> None:
+def test_command_with_closed_streams_does_not_write_output_into_the_store(place: Path) -> None:
     saved(place, session("01aaaa"))
 
     assert shell("asnap rename 01 parser <&- >&- 2>&-").returncode == 0
@@ -44,7 +44,7 @@ def test_with_closed_streams_what_is_written_is_not_taken_for_one(place: Path) -
 
 
 @pytest.mark.parametrize("words", ["show 01aaaa", "show 01aaaa --raw", "list --all --ids", "export 01aaaa"])
-def test_a_reader_that_has_enough_is_no_error_however_much_is_left(place: Path, words: str) -> None:
+def test_closed_output_pipe_is_not_an_error_however_much_is_left(place: Path, words: str) -> None:
     saved(place, session("01aaaa", *(f"word {n} " * 50 for n in range(300))))
 
     done = shell(f'asnap {words} | head -c 1 > /dev/null; exit "${{PIPESTATUS[0]}}"')
@@ -55,7 +55,7 @@ def test_a_reader_that_has_enough_is_no_error_however_much_is_left(place: Path, 
 
 @needs_full_device
 @pytest.mark.parametrize("words", ["list --all", "list --all --json", "show 01 --raw", "export 01"])
-def test_an_answer_that_cannot_be_written_is_an_error_and_no_bug(place: Path, words: str) -> None:
+def test_unwritable_output_is_an_error_but_not_a_bug(place: Path, words: str) -> None:
     saved(place, session("01aaaa"))
 
     done = shell(f"asnap {words} > /dev/full")
@@ -66,14 +66,14 @@ def test_an_answer_that_cannot_be_written_is_an_error_and_no_bug(place: Path, wo
 
 @needs_full_device
 @pytest.mark.parametrize("to", ["/dev/full", ">(true)"])
-def test_notes_that_cannot_be_written_stop_no_work(asnap: Asnap, place: Path, to: str) -> None:
+def test_unwritable_stderr_stops_no_work(asnap: Asnap, place: Path, to: str) -> None:
     saved(place, session("01aaaa"))
 
     assert shell(f"asnap rename 01 parser 2> {to}").returncode == 0
     assert asnap("list", "--all", "--json").json["sessions"][0]["title"] == "parser"
 
 
-def test_who_is_in_a_directory_that_is_gone_is_told_so(place: Path, tmp_path: Path) -> None:
+def test_deleted_working_directory_is_reported(place: Path, tmp_path: Path) -> None:
     saved(place, session("01aaaa"))
     gone = tmp_path / "gone"
 
@@ -82,13 +82,13 @@ def test_who_is_in_a_directory_that_is_gone_is_told_so(place: Path, tmp_path: Pa
     assert shell(f"{there} list").returncode == 4
 
 
-def test_a_store_named_by_nothing_is_not_the_default_one(asnap: Asnap, place: Path) -> None:
+def test_empty_store_option_does_not_mean_the_default_store(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("list", "--all", "--store", "").code == 2
 
 
-def test_a_terminal_whose_cursor_cannot_be_moved_gets_lines(
+def test_terminal_without_cursor_movement_gets_plain_lines(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -105,7 +105,7 @@ def test_a_terminal_whose_cursor_cannot_be_moved_gets_lines(
 
 
 @pytest.mark.parametrize("words", [["run"], ["run", "--", "cat"], ["mcp"], ["serve", "--stdio"]])
-def test_who_starts_in_a_terminal_what_speaks_a_protocol_is_told_so(words: list[str]) -> None:
+def test_protocol_server_started_on_a_terminal_says_so(words: list[str]) -> None:
     with Terminal(*words, columns=120) as terminal:
         terminal.wait_for("ends it")
         terminal.send("\x03")  # in the middle of its start: it ends all the same

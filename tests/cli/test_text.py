@@ -22,12 +22,14 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
         (timedelta(weeks=60), "1y", "1y ago", "1y"),
     ],
 )
-def test_how_long_ago(before: timedelta, column: str, sentence: str, length: str) -> None:
+def test_age_is_shown_in_the_largest_fitting_unit(
+    before: timedelta, column: str, sentence: str, length: str
+) -> None:
     moment = NOW - before
 
     assert (ago(moment, NOW), long_ago(moment, NOW), span(moment, NOW)) == (column, sentence, length)
 
 
-def test_a_command_about_a_named_store_names_it_as_a_shell_needs_it() -> None:
+def test_command_for_a_named_store_quotes_it_for_the_shell() -> None:
     assert with_store("asnap undo", None) == "asnap undo"
     assert with_store("asnap undo", "./my store") == "asnap undo --store './my store'"

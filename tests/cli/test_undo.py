@@ -43,7 +43,7 @@ def states(asnap: Asnap) -> list[tuple[str, str]]:
         ("tag", "01", "--remove", "x"),
     ],
 )
-def test_labels_are_taken_back(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
+def test_labels_can_be_undone(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
     before = session("01aaaa", title="old", tags=("x", "y"), metadata={"note": "as it was"})
     saved(place, before)
     asnap(*words)
@@ -73,7 +73,7 @@ def test_each_undo_goes_one_step_further_back(asnap: Asnap, place: Path) -> None
     assert asnap("undo").code == 4
 
 
-def test_what_was_done_is_listed(asnap: Asnap, place: Path) -> None:
+def test_operations_are_listed(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"))
     asnap("rename", "01", "one")
     asnap("forget", "02", "--yes")
@@ -87,7 +87,7 @@ def test_what_was_done_is_listed(asnap: Asnap, place: Path) -> None:
     assert loaded(place, "01aaaa").title is None
 
 
-def test_nothing_done_is_nothing_to_list(asnap: Asnap, place: Path) -> None:
+def test_empty_log_lists_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
 
     assert asnap("undo", "--list", "--json").json["operations"] == []
@@ -105,7 +105,7 @@ def test_a_wrong_or_ambiguous_id_is_refused(asnap: Asnap, place: Path) -> None:
     assert loaded(place, "01aaaa").title == "two"
 
 
-def test_what_was_taken_back_is_not_taken_back_again(asnap: Asnap, place: Path) -> None:
+def test_undone_operation_is_not_undone_again(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     done = asnap("rename", "01", "one", "--json").json
     redo = asnap("undo", "--json").json["redo"]
@@ -116,7 +116,7 @@ def test_what_was_taken_back_is_not_taken_back_again(asnap: Asnap, place: Path) 
     assert redo in ran.error["hint"]
 
 
-def test_what_was_purged_cannot_come_back_and_it_is_said(asnap: Asnap, place: Path) -> None:
+def test_purged_session_cannot_be_restored_and_this_is_reported(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"))
     asnap("forget", "01", "--yes")
     for trashed in (place / "trash").iterdir():
@@ -129,7 +129,7 @@ def test_what_was_purged_cannot_come_back_and_it_is_said(asnap: Asnap, place: Pa
     assert states(asnap) == [("forget", "purged")]
 
 
-def test_a_session_whose_place_is_taken_stays_in_the_trash(asnap: Asnap, place: Path) -> None:
+def test_session_whose_id_is_taken_stays_in_the_trash(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", "old"))
     asnap("forget", "01", "--yes")
     saved(place, session("01aaaa", "new"))
@@ -138,7 +138,7 @@ def test_a_session_whose_place_is_taken_stays_in_the_trash(asnap: Asnap, place: 
     assert loaded(place, "01aaaa") == session("01aaaa", "new")
 
 
-def test_what_can_be_taken_back_is_and_the_rest_can_be_tried_again(asnap: Asnap, place: Path) -> None:
+def test_undo_does_what_it_can_and_the_rest_can_be_retried(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"))
     asnap("forget", "01", "02", "--yes")
     saved(place, session("01aaaa", "in the way"))
@@ -166,7 +166,7 @@ def recorded(place: Path, home: Path, steps: list[dict[str, Any]], kind: str = "
     anyio.run(record)
 
 
-def test_what_was_made_goes_to_the_trash_and_back(asnap: Asnap, place: Path, home: Path) -> None:
+def test_undoing_a_creation_moves_it_to_the_trash_and_back(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("01made"), session("02else"))
     recorded(place, home, [{"do": "delete", "session_id": "01made"}])
     asnap("rename", "01", "a label is no work")
@@ -180,7 +180,7 @@ def test_what_was_made_goes_to_the_trash_and_back(asnap: Asnap, place: Path, hom
     assert names(place) == ["01made", "02else"]
 
 
-def test_what_was_worked_with_since_is_left_alone(asnap: Asnap, place: Path, home: Path) -> None:
+def test_session_changed_since_is_left_alone(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, session("01made"))
     recorded(place, home, [{"do": "delete", "session_id": "01made"}])
     saved(place, session("01made", "hello", "more"))
@@ -218,7 +218,7 @@ def test_a_live_session_is_left_alone(asnap: Asnap, place: Path, home: Path) -> 
         {"do": "revert", "session_id": "01aaaa", "seq": 9},
     ],
 )
-def test_steps_that_make_no_sense_do_no_harm(asnap: Asnap, place: Path, home: Path, step: dict[str, Any]) -> None:
+def test_malformed_steps_do_no_harm(asnap: Asnap, place: Path, home: Path, step: dict[str, Any]) -> None:
     saved(place, session("01aaaa"))
     recorded(place, home, [step])
 
@@ -226,7 +226,7 @@ def test_steps_that_make_no_sense_do_no_harm(asnap: Asnap, place: Path, home: Pa
     assert loaded(place, "01aaaa") == session("01aaaa")
 
 
-def test_what_lies_in_the_trash_comes_back_by_its_id(asnap: Asnap, place: Path) -> None:
+def test_trashed_session_is_restored_by_its_id(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), session("02bbbb"), session("02bbbb", "2"))
 
     async def forget() -> None:
@@ -244,7 +244,7 @@ def test_what_lies_in_the_trash_comes_back_by_its_id(asnap: Asnap, place: Path) 
     assert asnap("why", "02bbbb@1").code == 0
 
 
-def test_quiet_says_nothing(asnap: Asnap, place: Path) -> None:
+def test_quiet_prints_nothing(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     asnap("rename", "01", "one")
 
@@ -253,7 +253,7 @@ def test_quiet_says_nothing(asnap: Asnap, place: Path) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 
-def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place: Path) -> None:
+def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     evil = "a\x1b]0;owned\x07b\x1b[2J"
     saved(place, session("01aaaa", title=evil, tags=(evil,)))
     asnap("rename", "01", "new")
@@ -265,7 +265,7 @@ def test_what_strangers_wrote_does_not_command_the_terminal(asnap: Asnap, place:
         assert "\x1b" not in ran.out + ran.err
 
 
-def test_a_store_that_cannot_be_written_is_not_taken_for_a_locked_session(asnap: Asnap, place: Path) -> None:
+def test_unwritable_store_is_not_reported_as_a_locked_session(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     asnap("rename", "01", "new")
     lease = place / "sessions" / "01aaaa" / ".lease"

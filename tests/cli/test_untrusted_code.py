@@ -44,7 +44,7 @@ def run_in(directory: Path, *words: str | Path, **environ: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def test_resume_does_not_import_from_the_directory_of_the_session(home: Path, place: Path) -> None:
+def test_resume_does_not_import_from_the_sessions_directory(home: Path, place: Path) -> None:
     mark = planted(home / "repo")
     saved(
         place, make_snapshot("hi", session_id="s1", config={"cwd": str(home / "repo")}, agent={"command": ["true"]})
@@ -118,7 +118,7 @@ def test_a_confirmed_command_runs_and_is_not_asked_for_again(bundle: Path, home:
     assert (home / "ran").exists()
 
 
-def test_a_command_given_with_with_needs_no_confirmation(bundle: Path, home: Path, asnap: Asnap) -> None:
+def test_command_given_with_the_with_option_needs_no_confirmation(bundle: Path, home: Path, asnap: Asnap) -> None:
     asnap("import", bundle)
 
     done = run_in(home, "resume", "s1", "--exec", "--with", f"touch {home}/mine")
@@ -128,7 +128,7 @@ def test_a_command_given_with_with_needs_no_confirmation(bundle: Path, home: Pat
     assert f"touch {home}/mine" in done.err
 
 
-def test_a_person_at_a_terminal_is_asked(bundle: Path, home: Path, asnap: Asnap) -> None:
+def test_terminal_asks_for_confirmation(bundle: Path, home: Path, asnap: Asnap) -> None:
     asnap("import", bundle)
     with Terminal("resume", "s1", "--exec") as terminal:
         terminal.wait_for("Run it?")
@@ -137,7 +137,7 @@ def test_a_person_at_a_terminal_is_asked(bundle: Path, home: Path, asnap: Asnap)
     assert not (home / "ran").exists()
 
 
-def test_the_own_sessions_command_runs_as_before_and_is_printed(home: Path, place: Path) -> None:
+def test_command_of_a_session_recorded_here_runs_and_is_printed(home: Path, place: Path) -> None:
     saved(place, make_snapshot("hi", session_id="s1", agent={"command": ["touch", str(home / "ran")]}))
 
     done = run_in(home, "resume", "s1", "--exec", "-q")
@@ -146,7 +146,7 @@ def test_the_own_sessions_command_runs_as_before_and_is_printed(home: Path, plac
     assert f"-- touch {home}/ran" in done.err
 
 
-def test_a_printed_command_is_inert_and_still_means_the_same(home: Path) -> None:
+def test_printed_command_is_escaped_and_keeps_its_meaning(home: Path) -> None:
     words = ["printf", "%s", "a\x1b[31m\u202eb'c\x9b"]
 
     line = shell_line(words)
@@ -174,7 +174,7 @@ def test_no_agent_gets_a_key_or_the_password_of_a_store(home: Path) -> None:
     assert "words" not in seen
 
 
-def test_the_address_of_a_store_without_a_password_stays(home: Path) -> None:
+def test_store_url_without_a_password_is_passed_on(home: Path) -> None:
     run_in(home, "run", "--", "sh", "-c", f"env > {home}/env", ASNAP_STORE=str(home / "a:b@c"))
 
     assert f"ASNAP_STORE={home}/a:b@c\n" in (home / "env").read_text()

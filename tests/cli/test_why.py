@@ -15,7 +15,7 @@ from tests.cli.conftest import Asnap, saved
 NOW = datetime.now(UTC)
 
 
-def test_a_snapshot_tells_its_trigger_and_what_it_is_based_on(asnap: Asnap, place: Path) -> None:
+def test_snapshot_names_its_trigger_and_base(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s"), make_snapshot("one", "two", "three", session_id="s"))
 
     document = asnap("why", "s", "--json").json
@@ -26,7 +26,7 @@ def test_a_snapshot_tells_its_trigger_and_what_it_is_based_on(asnap: Asnap, plac
     assert asnap("why", "s@1", "--json").json["based_on"] is None
 
 
-def test_rules_are_named_with_where_they_were_set(
+def test_retention_rules_are_named_with_their_origin(
     asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def save() -> None:
@@ -50,7 +50,7 @@ def test_rules_are_named_with_where_they_were_set(
     assert "dropped" in asnap("why", "s@1").out
 
 
-def test_a_fork_names_where_it_came_from(asnap: Asnap, place: Path) -> None:
+def test_fork_names_its_parent(asnap: Asnap, place: Path) -> None:
     parent = {"session_id": "p", "seq": 3, "message_index": 5}
     saved(place, make_snapshot("one", session_id="s", parent=parent))
 
@@ -58,7 +58,7 @@ def test_a_fork_names_where_it_came_from(asnap: Asnap, place: Path) -> None:
     assert "session p@3" in asnap("why", "s").out
 
 
-def test_what_is_not_there_is_not_found(asnap: Asnap, place: Path) -> None:
+def test_unknown_snapshot_is_not_found(asnap: Asnap, place: Path) -> None:
     assert asnap("why", "s").code == 10
     saved(place, make_snapshot("one", session_id="s"))
     assert asnap("why", "nothing-like-it").code == 4
@@ -66,7 +66,7 @@ def test_what_is_not_there_is_not_found(asnap: Asnap, place: Path) -> None:
     assert (done.code, done.error["next"]) == (4, "asnap show s --history")
 
 
-def test_a_damaged_snapshot_is_said_to_be_kept_as_damaged(asnap: Asnap, place: Path) -> None:
+def test_damaged_snapshot_is_reported_as_kept(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s"))
     file = next((place / "sessions" / "s").glob("*.snap.gz"))
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
@@ -76,7 +76,7 @@ def test_a_damaged_snapshot_is_said_to_be_kept_as_damaged(asnap: Asnap, place: P
     assert (document["state"], document["keep"]) == ("damaged", True)
 
 
-def test_titles_and_tags_are_inert(asnap: Asnap, place: Path) -> None:
+def test_titles_and_tags_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     saved(place, make_snapshot("one", session_id="s", title="\x1b[2Jevil"), tags=("\x1b]0;x\x07t",))
 
     done = asnap("why", "s")
@@ -105,7 +105,9 @@ def test_forget_by_policy_drops_exactly_what_why_said(
     assert left == {n for n, keep in told.items() if keep} == {3, 5, 6, 7, 10, 11, 12}
 
 
-def test_why_says_that_the_whole_session_goes(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_reports_that_the_whole_session_is_forgotten(
+    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved(place, make_snapshot("one", session_id="s", updated_at=NOW - timedelta(days=9)))
     monkeypatch.setenv("ASNAP_MAX_SESSION_AGE", "7d")
 

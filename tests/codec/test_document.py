@@ -37,7 +37,7 @@ json_values = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(names, min_size=1, max_size=2), json_values, json_values)
-def test_a_section_is_known_by_its_names_whatever_its_value(path: list[str], one: Any, other: Any) -> None:
+def test_section_identity_depends_on_its_names_not_its_value(path: list[str], one: Any, other: Any) -> None:
     line = section_line(path, one)
 
     assert b"\n" not in line
@@ -48,7 +48,7 @@ def test_a_section_is_known_by_its_names_whatever_its_value(path: list[str], one
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(names, min_size=1, max_size=2), st.lists(names, min_size=1, max_size=2))
-def test_different_names_are_different_sections(one: list[str], other: list[str]) -> None:
+def test_different_names_make_different_sections(one: list[str], other: list[str]) -> None:
     keys = [section_key(section_line(path, None)) for path in (one, other)]
 
     assert (keys[0] == keys[1]) is (one == other)
@@ -63,7 +63,7 @@ def lines_of(*texts: str) -> Iterator[bytes]:
 
 
 @pytest.mark.requirement("FORMAT-PAYLOAD-LINES", "FORMAT-PAYLOAD-GROUPS", "FORMAT-PAYLOAD-REMOVED")
-def test_a_document_follows_its_frames() -> None:
+def test_document_is_rebuilt_from_its_frames() -> None:
     meta = meta_line(make_snapshot())
     document = StoredDocument()
     document.apply(*step(meta, section_line(["title"], "t"), *lines_of("a", "b", "c"), full=True, insert=3))
@@ -80,7 +80,7 @@ def test_a_document_follows_its_frames() -> None:
 
 
 @pytest.mark.requirement("FORMAT-ROOT-FORMULA")
-def test_the_root_is_the_digest_chain_of_the_format_page() -> None:
+def test_root_is_the_digest_chain_of_the_format_page() -> None:
     def d(data: bytes) -> bytes:
         return hashlib.sha256(data).digest()
 
@@ -106,7 +106,7 @@ def test_the_root_is_the_digest_chain_of_the_format_page() -> None:
         (b"{}\n", {"delete": 1}),
     ],
 )
-def test_a_change_that_does_not_fit_is_refused(payload: bytes, changes: dict[str, int]) -> None:
+def test_change_that_does_not_fit_is_refused(payload: bytes, changes: dict[str, int]) -> None:
     header, _ = step(**changes)
 
     with pytest.raises(SnapshotCorrupted):
@@ -115,7 +115,7 @@ def test_a_change_that_does_not_fit_is_refused(payload: bytes, changes: dict[str
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b'{"section":["a"],"value":1}', b'{"message":1'])
 @pytest.mark.parametrize("ahead", [False, True], ids=["at the end", "ahead"])
-def test_a_message_that_is_not_the_json_it_should_be_is_damage(line: bytes, *, ahead: bool) -> None:
+def test_message_that_is_not_valid_json_is_damage(line: bytes, *, ahead: bool) -> None:
     document = StoredDocument(ahead=ahead)
     document.apply(*step(meta_line(make_snapshot()), line, full=True, insert=1))
 
@@ -124,7 +124,7 @@ def test_a_message_that_is_not_the_json_it_should_be_is_damage(line: bytes, *, a
 
 
 @pytest.mark.parametrize("line", [b'{"section":[],"value":1}', b'{"section":["a"],"value":}', b'["a"],"value":1}'])
-def test_a_section_that_is_not_the_json_it_should_be_is_damage(line: bytes) -> None:
+def test_section_that_is_not_valid_json_is_damage(line: bytes) -> None:
     document = StoredDocument()
     document.apply(*step(meta_line(make_snapshot()), line, full=True))
 

@@ -32,19 +32,19 @@ def rfc5869(key: bytes, salt: bytes, info: bytes) -> bytes:
 
 
 @pytest.mark.requirement("FORMAT-SEAL-FRAME-KEY")
-def test_the_frame_key_is_the_formula_of_the_format_page() -> None:
+def test_frame_key_follows_the_formula_of_the_format_page() -> None:
     key = rfc5869(KEYSET.keys["k1"], STORE.encode(), "asnap frame sitzung-ü".encode())
     sealed = keys_of("sitzung-ü").seal(NONCE, b"content", b"header")
     assert AESGCM(key).decrypt(NONCE, sealed, b"header") == b"content"
 
 
 @pytest.mark.requirement("FORMAT-SEAL-DIGEST-KEY")
-def test_the_digest_is_the_formula_of_the_format_page() -> None:
+def test_digest_follows_the_formula_of_the_format_page() -> None:
     key = rfc5869(KEYSET.digest, STORE.encode(), "asnap root sitzung-ü".encode())
     assert keys_of("sitzung-ü").digest(b"line") == hmac.digest(key, b"line", "sha256")
 
 
-def test_published_bytes_never_change() -> None:
+def test_published_test_vectors_never_change() -> None:
     keys = keys_of("s")
     assert keys.seal(NONCE, b"content", b"header").hex() == "fb9f7a6646932062797959c6745ecb56e58f8945aeb2e7"
     assert keys.digest(b"line").hex() == "c1aff97ba08982e040617647ad2023a76d7657a054ee7e5b2154b5f6fcf9e1ac"
@@ -52,7 +52,7 @@ def test_published_bytes_never_change() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=80))
-def test_what_was_sealed_opens(data: bytes, aad: bytes) -> None:
+def test_sealed_frame_opens(data: bytes, aad: bytes) -> None:
     keys = keys_of("s")
     assert keys.open("k1", NONCE, keys.seal(NONCE, data, aad), aad) == data
 
@@ -91,14 +91,14 @@ def test_every_flipped_bit_is_tampering() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 22])
-def test_a_frame_that_was_cut_off_is_tampering(size: int) -> None:
+def test_truncated_frame_is_tampering(size: int) -> None:
     keys = keys_of("s")
     with pytest.raises(SnapshotTampered):
         keys.open("k1", NONCE, keys.seal(NONCE, b"content", b"")[:size], b"")
 
 
 @pytest.mark.requirement("FORMAT-SEAL-AAD")
-def test_another_header_is_tampering() -> None:
+def test_changed_header_is_tampering() -> None:
     keys = keys_of("s")
     with pytest.raises(SnapshotTampered) as caught:
         keys.open("k1", NONCE, keys.seal(NONCE, b"content", b"header"), b"Header")
@@ -106,13 +106,13 @@ def test_another_header_is_tampering() -> None:
 
 
 @pytest.mark.parametrize("nonce", [b"", b"short", b"eleven byte", b"x" * 13, b"x" * 500])
-def test_a_nonce_of_another_length_is_tampering(nonce: bytes) -> None:
+def test_nonce_of_another_length_is_tampering(nonce: bytes) -> None:
     keys = keys_of("s")
     with pytest.raises(SnapshotTampered):
         keys.open("k1", nonce, keys.seal(NONCE, b"content", b""), b"")
 
 
-def test_an_unusual_nonce_does_not_open_even_what_it_sealed() -> None:
+def test_nonce_of_unusual_length_never_opens() -> None:
     keys = keys_of("s")
     with pytest.raises(SnapshotTampered):
         keys.open("k1", b"x" * 16, keys.seal(b"x" * 16, b"content", b""), b"")
@@ -127,7 +127,7 @@ def test_an_unknown_key_id_is_a_wrong_key_and_not_damage() -> None:
 
 @pytest.mark.requirement("FORMAT-SEAL-MOVED")
 @pytest.mark.parametrize("elsewhere", [keys_of("t"), keys_of("s", store_id="01jcother0000000000000000b")])
-def test_a_frame_opens_in_no_other_session_and_no_other_store(elsewhere: SessionKeys) -> None:
+def test_frame_does_not_open_in_another_session_or_store(elsewhere: SessionKeys) -> None:
     here = keys_of("s")
     sealed = here.seal(NONCE, b"content", b"header")
     assert elsewhere.seal(NONCE, b"content", b"header") != sealed
@@ -136,12 +136,12 @@ def test_a_frame_opens_in_no_other_session_and_no_other_store(elsewhere: Session
 
 
 @pytest.mark.parametrize("elsewhere", [keys_of("t"), keys_of("s", store_id="01jcother0000000000000000b")])
-def test_equal_content_has_another_digest_in_another_session_or_store(elsewhere: SessionKeys) -> None:
+def test_equal_content_has_different_digests_in_another_session_or_store(elsewhere: SessionKeys) -> None:
     assert elsewhere.digest(b"line") != keys_of("s").digest(b"line")
     assert elsewhere.digest(b"line") != hashlib.sha256(b"line").digest()
 
 
-def test_digests_do_not_depend_on_those_before() -> None:
+def test_digests_do_not_depend_on_earlier_ones() -> None:
     keys = keys_of("s")
     first = keys.digest(b"line")
     keys.digest(b"another line")

@@ -66,7 +66,7 @@ def same_place(header: Header) -> Header:
 # DEFLATE ---------------------------------------------------------------------------------------------------
 
 
-def test_the_fast_library_is_used_when_it_is_installed() -> None:
+def test_fast_gzip_library_is_used_when_installed() -> None:
     assert accelerated()
     assert compress._library() is isal_zlib
 
@@ -77,7 +77,7 @@ def test_the_fast_library_is_used_when_it_is_installed() -> None:
 @pytest.mark.parametrize("writer", list(LIBRARIES))
 @pytest.mark.parametrize("reader", list(LIBRARIES))
 @pytest.mark.parametrize("effort", EFFORTS)
-def test_what_one_library_writes_the_other_reads(
+def test_gzip_libraries_read_each_others_output(
     data: bytes, writer: str, reader: str, effort: Effort, use: Callable[[str], None]
 ) -> None:
     use(writer)
@@ -92,7 +92,7 @@ def test_what_one_library_writes_the_other_reads(
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("size", [0, 1, 100, 70_000])
-def test_only_the_declared_number_of_bytes_is_accepted(size: int) -> None:
+def test_inflating_stops_at_the_declared_size(size: int) -> None:
     data = bytes(range(256)) * 300
     packed = deflate(data[:size])
 
@@ -103,7 +103,7 @@ def test_only_the_declared_number_of_bytes_is_accepted(size: int) -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_stream_that_is_cut_off_broken_or_followed_by_something_is_refused() -> None:
+def test_truncated_corrupt_or_trailing_stream_is_refused() -> None:
     data = b"some text " * 50
     packed = deflate(data)
     wrong = [packed[:length] for length in range(len(packed))]
@@ -116,7 +116,7 @@ def test_a_stream_that_is_cut_off_broken_or_followed_by_something_is_refused() -
 
 
 @pytest.mark.usefixtures("library")
-def test_the_length_of_a_stream_that_does_not_end_is_unknown() -> None:
+def test_length_of_an_unfinished_stream_is_unknown() -> None:
     packed = deflate(b"0123456789" * 100_000)
 
     assert stream_length(packed[:-1]) is None
@@ -188,7 +188,7 @@ def test_an_encrypted_frame_is_ciphertext_in_stored_blocks(size: int) -> None:
 @pytest.mark.parametrize("reader", list(LIBRARIES))
 @pytest.mark.parametrize("effort", EFFORTS)
 @BOTH_KINDS
-def test_frames_of_one_library_open_with_the_other(
+def test_frames_of_one_gzip_library_open_with_the_other(
     writer: str, reader: str, effort: Effort, keys: SessionKeys | None, use: Callable[[str], None]
 ) -> None:
     payload = PAYLOAD + b'{"message":{}}\n' * 20_000
@@ -204,7 +204,7 @@ def test_frames_of_one_library_open_with_the_other(
 
 
 @BOTH_KINDS
-def test_sealing_twice_gives_the_same_plain_frame_and_never_the_same_nonce(keys: SessionKeys | None) -> None:
+def test_resealing_gives_the_same_plain_frame_and_a_new_nonce(keys: SessionKeys | None) -> None:
     one, other = (read_header(encode_frame(HEADER, PAYLOAD, keys))[0] for _ in range(2))
 
     assert (one == other) is (keys is None)
@@ -214,7 +214,7 @@ def test_sealing_twice_gives_the_same_plain_frame_and_never_the_same_nonce(keys:
 @pytest.mark.requirement("FORMAT-SEAL-EXACT", "FORMAT-READ-BIT", "FORMAT-SEAL-AAD")
 @pytest.mark.usefixtures("library")
 @BOTH_KINDS
-def test_no_bit_can_be_flipped_and_no_byte_cut_off_or_added(keys: SessionKeys | None) -> None:
+def test_flipped_bits_cuts_and_extra_bytes_are_refused(keys: SessionKeys | None) -> None:
     data = encode_frame(HEADER, PAYLOAD, keys)
     changed = [data[:length] for length in range(len(data))] + [data + b"\0", data + data, b"\0" + data]
     for bit in range(8 * len(data)):
@@ -229,7 +229,7 @@ def test_no_bit_can_be_flipped_and_no_byte_cut_off_or_added(keys: SessionKeys | 
 
 
 @pytest.mark.requirement("FORMAT-HEADER-SID", "FORMAT-SEAL-PLAIN")
-def test_a_frame_opens_only_for_its_session_and_with_its_kind_of_store() -> None:
+def test_frame_opens_only_for_its_session_and_kind_of_store() -> None:
     plain, sealed = (encode_frame(HEADER, PAYLOAD, keys) for keys in (None, KEYS))
     elsewhere = SessionKeys(Keyset.new(), store_id="store", session_id="session")
 
@@ -256,7 +256,7 @@ def test_header_keys_of_a_later_release_are_kept(keys: SessionKeys | None) -> No
 
 @pytest.mark.parametrize("text", ["é 🦉", "\ud83d", '"sum":"' + "0" * 64, "\n", '\\"sum\\":\\"'])
 @BOTH_KINDS
-def test_any_text_may_stand_in_a_header(text: str, keys: SessionKeys | None) -> None:
+def test_header_may_hold_any_text(text: str, keys: SessionKeys | None) -> None:
     strange = replace(HEADER, trigger=text, tags=(text, ""), other={"a": text})
 
     header, _ = open_frame(encode_frame(strange, PAYLOAD, keys), session_id="session", keys=keys)
@@ -264,7 +264,7 @@ def test_any_text_may_stand_in_a_header(text: str, keys: SessionKeys | None) -> 
     assert same_place(header) == strange
 
 
-def test_what_does_not_fit_into_a_header_or_a_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_header_or_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput):
         encode_frame(replace(HEADER, tags=("x" * 70_000,)), PAYLOAD, None)
     monkeypatch.setattr(frame, "MAX_FRAME", len(PAYLOAD) - 1)
@@ -278,7 +278,7 @@ def test_a_frame_without_a_summary_is_damaged() -> None:
             open_meta(encode_frame(HEADER, payload, None), session_id="session", keys=None)
 
 
-def test_a_summary_of_any_length_is_read() -> None:
+def test_summary_of_any_length_is_read() -> None:
     meta = {"title": "x" * 300_000}
     payload = json.dumps({"meta": meta}).encode() + b"\n" + b"more" * 1000
 

@@ -56,7 +56,7 @@ def test_a_keyset_opens_with_the_master_key_that_sealed_it() -> None:
 
 
 @pytest.mark.requirement("FORMAT-KEYS-KEYSET")
-def test_a_sealed_keyset_is_what_the_format_page_says() -> None:
+def test_sealed_keyset_follows_the_format_page() -> None:
     keyset = Keyset(primary="b", keys={"a": b"\x01" * 32, "b": b"\x02" * 32}, digest=b"\x03" * 32)
     document = keyset.seal(MASTER, STORE)
     assert document.keys() == {"nonce", "sealed", "v"}
@@ -88,19 +88,19 @@ def test_a_rotation_adds_a_key_and_keeps_the_rest() -> None:
     assert before.keys.keys() == {before.primary}
 
 
-def test_a_keyset_cannot_be_edited() -> None:
+def test_keyset_is_immutable() -> None:
     with pytest.raises(TypeError):
         Keyset.new().keys["x"] = b""  # type: ignore[index]
 
 
-def test_sealing_twice_never_uses_a_nonce_twice() -> None:
+def test_resealing_never_reuses_a_nonce() -> None:
     keyset = Keyset.new()
     assert keyset.seal(MASTER, STORE)["nonce"] != keyset.seal(MASTER, STORE)["nonce"]
 
 
 @pytest.mark.requirement("FORMAT-KEYS-KEYSET")
 @pytest.mark.parametrize(("master", "store_id"), [(b"\0" * 32, STORE), (MASTER, "01jcother0000000000000000b")])
-def test_a_keyset_of_another_master_or_store_is_tampering(master: bytes, store_id: str) -> None:
+def test_keyset_of_another_master_key_or_store_is_tampering(master: bytes, store_id: str) -> None:
     with pytest.raises(SnapshotTampered):
         Keyset.open(Keyset.new().seal(MASTER, STORE), master, store_id)
 
@@ -140,7 +140,7 @@ def test_a_keyset_document_that_breaks_a_rule_is_tampering(change: dict[str, Any
         '{"digest":"' + "A" * 43 + '=","keys":{},"primary":"a"}',
     ],
 )
-def test_a_keyset_whose_inside_makes_no_sense_is_refused(inside: str) -> None:
+def test_keyset_with_invalid_content_is_refused(inside: str) -> None:
     sealed = AESGCM(MASTER).encrypt(b"\0" * 12, inside.encode(), f"asnap keyset {STORE}".encode())
     document = {"nonce": "A" * 16, "sealed": base64.b64encode(sealed).decode(), "v": 1}
     with pytest.raises(SnapshotTampered):
@@ -163,12 +163,12 @@ def test_a_slot_opens_with_its_secret(secret: bytes) -> None:
 
 @pytest.mark.parametrize("secret", [KEY, WORDS])
 @pytest.mark.parametrize("other", [b"wrong", generate_key().encode()], ids=["words", "key"])
-def test_a_slot_stays_shut_for_another_secret(secret: bytes, other: bytes) -> None:
+def test_slot_does_not_open_with_another_secret(secret: bytes, other: bytes) -> None:
     assert slot_for(secret).unwrap(other) is None
 
 
 @pytest.mark.requirement("FORMAT-KEYS-SLOT", "FORMAT-KEYS-SCRYPT")
-def test_a_passphrase_slot_is_what_the_format_page_says() -> None:
+def test_passphrase_slot_follows_the_format_page() -> None:
     document = slot_for(WORDS, label="laptop", scrypt_n=2**15).raw()
     kdf = document["kdf"]
     assert document.keys() == {"created", "id", "kdf", "kind", "label", "nonce", "sealed", "store", "v"}
@@ -179,13 +179,13 @@ def test_a_passphrase_slot_is_what_the_format_page_says() -> None:
     assert AESGCM(key).decrypt(unbase(document["nonce"]), unbase(document["sealed"]), aad) == MASTER
 
 
-def test_a_passphrase_is_stretched_with_32_mib_unless_told_otherwise() -> None:
+def test_scrypt_uses_32_mib_by_default() -> None:
     slot = KeySlot.wrap(MASTER, WORDS, store_id=STORE, slot_id=SLOT, kind="passphrase", created=NOW)
     assert slot.raw()["kdf"]["n"] == 2**15
 
 
 @pytest.mark.requirement("FORMAT-KEYS-SLOT", "FORMAT-KEYS-HKDF")
-def test_a_generated_key_slot_is_what_the_format_page_says() -> None:
+def test_generated_key_slot_follows_the_format_page() -> None:
     document = slot_for(KEY, kind="key-file").raw()
     assert document["kdf"].keys() == {"name", "salt"}
     assert document["kdf"]["name"] == "hkdf"
@@ -196,7 +196,7 @@ def test_a_generated_key_slot_is_what_the_format_page_says() -> None:
     assert len(salt) == 16
 
 
-def test_hkdf_gives_the_published_vector() -> None:
+def test_hkdf_matches_the_published_vector() -> None:
     """RFC 5869, test case 3, first 32 bytes: the one whose info is text."""
     derived = hkdf(b"\x0b" * 22, salt=b"", info="")
     assert derived.hex() == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
@@ -209,25 +209,25 @@ def test_two_slots_for_one_secret_share_neither_salt_nor_nonce() -> None:
 
 
 @pytest.mark.requirement("FORMAT-KEYS-SCRYPT")
-def test_the_same_words_from_another_keyboard_open_the_slot() -> None:
+def test_passphrase_is_unicode_normalised() -> None:
     composed, decomposed = "schl\u00fcssel".encode(), "schlu\u0308ssel".encode()
     assert slot_for(composed).unwrap(decomposed) == MASTER
 
 
-def test_space_around_a_generated_key_does_not_matter_but_around_words_it_does() -> None:
+def test_surrounding_space_is_ignored_in_a_generated_key_but_not_in_a_passphrase() -> None:
     assert slot_for(KEY).unwrap(b" " + KEY + b"\n") == MASTER
     assert slot_for(WORDS).unwrap(WORDS + b" ") is None
 
 
 @pytest.mark.parametrize("mangled", [KEY[:-1], KEY + b"A", b"asnap-key-", KEY[:-2] + b"!A", KEY + b" " + KEY])
-def test_half_a_generated_key_is_never_taken_for_a_passphrase(mangled: bytes) -> None:
+def test_truncated_generated_key_is_not_used_as_a_passphrase(mangled: bytes) -> None:
     with pytest.raises(WrongKey):
         slot_for(mangled)
     with pytest.raises(WrongKey):
         slot_for(KEY).unwrap(mangled)
 
 
-def test_a_generated_key_is_one_word_of_53_characters_and_never_the_same() -> None:
+def test_generated_key_is_53_characters_and_unique() -> None:
     keys = {generate_key() for _ in range(50)}
     assert len(keys) == 50
     assert all(re.fullmatch(r"asnap-key-[A-Za-z0-9_-]{43}", key) for key in keys)
@@ -235,11 +235,11 @@ def test_a_generated_key_is_one_word_of_53_characters_and_never_the_same() -> No
 
 @pytest.mark.requirement("FORMAT-KEYS-SLOT")
 @pytest.mark.parametrize("change", [{"kind": "command"}, {"nonce": "A" * 16}, {"sealed": "A" * 64}])
-def test_a_slot_that_was_edited_does_not_open(change: dict[str, Any]) -> None:
+def test_edited_slot_does_not_open(change: dict[str, Any]) -> None:
     assert parsed({**slot_for(KEY).raw(), **change}).unwrap(KEY) is None
 
 
-def test_a_slot_made_to_look_like_another_ones_does_not_open() -> None:
+def test_slot_forged_from_another_slot_does_not_open() -> None:
     document = {**slot_for(KEY).raw(), "id": "01jcs10t00000000000000000c"}
     moved = KeySlot.parse(document, store_id=STORE, slot_id="01jcs10t00000000000000000c")
     assert moved.unwrap(KEY) is None
@@ -250,7 +250,7 @@ def test_a_slot_made_to_look_like_another_ones_does_not_open() -> None:
 
 @pytest.mark.requirement("FORMAT-KEYS-PLACE")
 @pytest.mark.parametrize("place", [("01jcother0000000000000000b", SLOT), (STORE, "01jcs10t00000000000000000c")])
-def test_a_slot_that_was_moved_or_renamed_is_tampering(place: tuple[str, str]) -> None:
+def test_moved_or_renamed_slot_is_tampering(place: tuple[str, str]) -> None:
     with pytest.raises(SnapshotTampered):
         KeySlot.parse(slot_for(KEY).raw(), store_id=place[0], slot_id=place[1])
 
@@ -278,13 +278,13 @@ def test_a_slot_that_was_moved_or_renamed_is_tampering(place: tuple[str, str]) -
         {"r": None},
     ],
 )
-def test_hostile_scrypt_parameters_are_refused_before_they_cost_anything(numbers: dict[str, Any]) -> None:
+def test_hostile_scrypt_parameters_are_refused_before_use(numbers: dict[str, Any]) -> None:
     document = slot_for(WORDS).raw()
     with pytest.raises(SnapshotTampered):
         parsed({**document, "kdf": {**document["kdf"], **numbers}})
 
 
-def test_the_most_expensive_slot_that_is_allowed_needs_256_mib() -> None:
+def test_most_expensive_allowed_slot_needs_256_mib() -> None:
     document = slot_for(WORDS).raw()
     parsed({**document, "kdf": {**document["kdf"], "n": 2**18, "r": 8, "p": 1}})
     with pytest.raises(SnapshotTampered):
@@ -340,7 +340,7 @@ def test_a_label_that_is_too_long_is_refused() -> None:
         slot_for(KEY, label="x" * 201)
 
 
-def test_a_slot_shows_nothing_that_helps_to_open_it() -> None:
+def test_slot_repr_shows_no_key_material() -> None:
     slot = slot_for(KEY)
     assert repr(slot.sealed) not in repr(slot)
     assert "11111" not in repr(slot)
@@ -351,19 +351,19 @@ def test_a_slot_shows_nothing_that_helps_to_open_it() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.text(max_size=5).filter(lambda name: name != "sum"), st.text(max_size=90), max_size=4))
-def test_a_document_survives_as_bytes(document: dict[str, Any]) -> None:
+def test_key_document_round_trips_through_bytes(document: dict[str, Any]) -> None:
     unpacked = unpack(pack(document))
     del unpacked["sum"]
     assert unpacked == document
 
 
 @pytest.mark.parametrize("label", ["0" * 64, '"sum":"' + "0" * 64 + '"', '\\"sum":"' + "a" * 64])
-def test_a_label_that_looks_like_a_sum_does_no_harm(label: str) -> None:
+def test_label_that_looks_like_a_checksum_does_no_harm(label: str) -> None:
     assert unpack(pack({"label": label, "v": 1}))["label"] == label
 
 
 @pytest.mark.requirement("FORMAT-KEYS-SUM")
-def test_the_sum_is_the_formula_of_the_format_page() -> None:
+def test_checksum_follows_the_formula_of_the_format_page() -> None:
     data = pack({"v": 1, "b": 2, "a": "ü"})
     found = re.fullmatch(rb'\{"a":"\\u00fc","b":2,"sum":"([0-9a-f]{64})","v":1\}', data)
     assert found
@@ -388,7 +388,7 @@ def test_every_truncation_of_a_key_file_is_corruption() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"\n", b"\0" * 512, b"{}"])
-def test_anything_behind_a_key_file_is_corruption(junk: bytes) -> None:
+def test_trailing_bytes_in_a_key_file_are_corruption(junk: bytes) -> None:
     with pytest.raises(SnapshotCorrupted):
         unpack(pack({"v": 1}) + junk)
 
@@ -397,7 +397,7 @@ def test_anything_behind_a_key_file_is_corruption(junk: bytes) -> None:
 @pytest.mark.parametrize(
     "around", [b'["sum":"%s"]', b'[{"sum":"%s"}]', b"[" * 50_000 + b'"sum":"%s"', b'\xff"sum":"%s"']
 )
-def test_a_file_with_a_right_sum_that_is_no_object_is_tampering(around: bytes) -> None:
+def test_key_file_with_a_valid_checksum_that_is_not_an_object_is_tampering(around: bytes) -> None:
     data = around.replace(b"%s", hashlib.sha256(around.replace(b"%s", b"0" * 64)).hexdigest().encode())
     with pytest.raises(SnapshotTampered):
         unpack(data)

@@ -49,7 +49,7 @@ def opened(frames: Sequence[bytes], keys: SessionKeys | None) -> list[Snapshot]:
 @pytest.mark.requirement("FORMAT-FRAME-PACK")
 @BOTH_KINDS
 @pytest.mark.parametrize("count", [1, 2, 9, 200])
-def test_what_is_packed_comes_out_as_it_went_in(keys: SessionKeys | None, count: int) -> None:
+def test_packed_snapshots_unpack_unchanged(keys: SessionKeys | None, count: int) -> None:
     given = snapshots(*range(1, count + 1))
 
     frames = packed(given, keys)
@@ -60,7 +60,7 @@ def test_what_is_packed_comes_out_as_it_went_in(keys: SessionKeys | None, count:
 
 @pytest.mark.requirement("FORMAT-FRAME-PACK")
 @BOTH_KINDS
-def test_the_header_of_a_pack_is_that_of_its_newest_from_the_beginning_of_its_oldest(
+def test_pack_header_is_the_newest_snapshots_with_the_oldest_base(
     keys: SessionKeys | None,
 ) -> None:
     [frame] = packed(snapshots(*range(1, 9)), keys, packs=1)
@@ -79,20 +79,20 @@ def test_a_pack_is_json_lines_for_any_gzip() -> None:
     assert kinds == ["meta", *["frame", "meta", "message"] * 8]
 
 
-def test_a_snapshot_that_stands_alone_begins_a_pack() -> None:
+def test_full_snapshot_starts_a_pack() -> None:
     frames = packed(snapshots(*range(1, 21), full=(1, 7)), None, packs=1)
 
     headers = [open_frame(frame, session_id="session", keys=None)[0] for frame in frames]
     assert [(header.lo, header.hi, header.full) for header in headers] == [(1, 6, True), (7, 20, True)]
 
 
-def test_little_is_left_in_frames_of_its_own() -> None:
+def test_small_groups_stay_unpacked() -> None:
     given = snapshots(1, 2, 3, size=100)
 
     assert [open_frame(frame, session_id="session", keys=None)[0].pack for frame in packed(given, None)] == [0] * 3
 
 
-def test_many_snapshots_take_much_less_room_in_packs() -> None:
+def test_packs_take_much_less_space() -> None:
     given = snapshots(*range(1, 65), size=1000)
     alone = sum(
         len(encode_frame(header, b"\n".join([*lines, b""]), None, effort="best")) for header, lines in given
@@ -139,14 +139,14 @@ CONTRADICTIONS = {
 @pytest.mark.requirement("FORMAT-FRAME-PACK")
 @BOTH_KINDS
 @pytest.mark.parametrize("inside", CONTRADICTIONS.values(), ids=list(CONTRADICTIONS))
-def test_a_pack_that_contradicts_itself_is_refused(inside: list[Snapshot], keys: SessionKeys | None) -> None:
+def test_inconsistent_pack_is_refused(inside: list[Snapshot], keys: SessionKeys | None) -> None:
     with pytest.raises(SnapshotCorrupted):
         open_snapshots(handmade(inside, keys), session_id="session", keys=keys)
     assert opened([handmade(snapshots(*range(1, 9)), keys)], keys)
 
 
 @pytest.mark.parametrize("header", [b"", b"{", b"[]", b'{"lo":1}', b"\xff", b"null"])
-def test_a_header_inside_that_is_none_is_damage(header: bytes) -> None:
+def test_invalid_inner_header_is_damage(header: bytes) -> None:
     [frame] = packed(snapshots(*range(1, 9)), None, packs=1)
     outside, payload = open_frame(frame, session_id="session", keys=None)
     lines = payload.split(b"\n")
@@ -157,7 +157,7 @@ def test_a_header_inside_that_is_none_is_damage(header: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b'{"meta":{}}\n{"message":{}}'])
-def test_a_payload_must_end_with_its_last_line(payload: bytes) -> None:
+def test_payload_must_end_with_a_newline(payload: bytes) -> None:
     header, _ = snapshots(1)[0]
 
     if payload:
@@ -175,6 +175,6 @@ def test_a_plain_pack_is_refused_in_an_encrypted_store() -> None:
         open_snapshots(frame, session_id="session", keys=KEYS)
 
 
-def test_the_size_of_lines_is_that_of_their_payload() -> None:
+def test_size_of_lines_is_the_payload_size() -> None:
     assert payload_size([]) == 0
     assert payload_size([b"ab", b""]) == len(b"ab\n\n")

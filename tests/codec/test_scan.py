@@ -31,7 +31,7 @@ def kinds(data: bytes) -> list[str]:
 
 
 @pytest.mark.requirement("FORMAT-FRAME-LENGTH")
-def test_a_segment_is_cut_into_its_frames() -> None:
+def test_segment_is_split_into_its_frames() -> None:
     frames = frames_of(4)
 
     pieces = list(scan(b"".join(frames)))
@@ -42,7 +42,7 @@ def test_a_segment_is_cut_into_its_frames() -> None:
 
 
 @pytest.mark.requirement("FORMAT-READ-UNFINISHED", "FORMAT-READ-ZEROS")
-def test_every_beginning_of_a_frame_at_the_end_is_an_unfinished_save() -> None:
+def test_truncated_frame_at_the_end_is_an_unfinished_save() -> None:
     one, two, *_ = frames_of(2)
 
     for length in range(1, len(two)):
@@ -51,7 +51,7 @@ def test_every_beginning_of_a_frame_at_the_end_is_an_unfinished_save() -> None:
 
 
 @pytest.mark.requirement("FORMAT-READ-DAMAGE", "FORMAT-READ-RESYNC")
-def test_anything_else_between_or_behind_frames_is_damage() -> None:
+def test_foreign_bytes_between_or_after_frames_are_damage() -> None:
     one, two, three = frames_of(3)
 
     assert kinds(one + b"junk" + two) == ["frame", "damage", "frame"]
@@ -64,11 +64,11 @@ def test_anything_else_between_or_behind_frames_is_damage() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(frames_of(3)), st.binary(max_size=40), st.just(MAGIC)), max_size=6))
-def test_every_byte_of_anything_belongs_to_one_piece(parts: list[bytes]) -> None:
+def test_every_byte_belongs_to_exactly_one_piece(parts: list[bytes]) -> None:
     kinds(b"".join(parts))
 
 
-def test_the_last_frame_is_found_from_behind() -> None:
+def test_last_frame_is_found_by_scanning_backwards() -> None:
     *_, last = frames = frames_of(3)
     segment = b"".join(frames)
 
@@ -81,7 +81,7 @@ def test_the_last_frame_is_found_from_behind() -> None:
         assert last_frame(wrong) is None
 
 
-def test_a_frame_that_holds_frames_in_its_content_is_still_one_frame() -> None:
+def test_frame_with_frames_in_its_content_is_one_frame() -> None:
     inner = b"".join(frames_of(2))
     keys = SessionKeys(Keyset.new(), store_id="store", session_id="session")
     outer = encode_frame(HEADER, hashlib.shake_256(b"x").digest(100) + inner, keys)

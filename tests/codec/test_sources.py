@@ -73,7 +73,7 @@ def desktop() -> Iterator[MemoryKeyring]:
 
 
 @pytest.mark.requirement("STORE-KEY-SOURCES")
-def test_every_source_gives_its_secret_without_the_line_end(tmp_path: Path, desktop: MemoryKeyring) -> None:
+def test_every_source_strips_the_line_end_of_its_secret(tmp_path: Path, desktop: MemoryKeyring) -> None:
     desktop.set_password("asnap", "me", SECRET)
     sources: dict[str, KeySource] = {
         "passphrase": Passphrase(SECRET),
@@ -88,7 +88,7 @@ def test_every_source_gives_its_secret_without_the_line_end(tmp_path: Path, desk
         assert SECRET not in repr(source)
 
 
-def test_spaces_belong_to_a_secret(tmp_path: Path) -> None:
+def test_spaces_are_part_of_a_secret(tmp_path: Path) -> None:
     assert Passphrase(" a b ").secret() == b" a b "
     assert key_file(tmp_path / "key", b" a b \n").secret() == b" a b "
 
@@ -97,7 +97,7 @@ def test_a_key_file_may_hold_any_bytes(tmp_path: Path) -> None:
     assert key_file(tmp_path / "key", b"\xff\x00\xfe").secret() == b"\xff\x00\xfe"
 
 
-def test_an_environment_value_that_is_no_text_is_given_as_its_bytes() -> None:
+def test_environment_value_that_is_not_utf8_is_returned_as_bytes() -> None:
     assert EnvironmentKey("K", {"K": os.fsdecode(b"\xff\xfe")}).secret() == b"\xff\xfe"
     assert Passphrase(os.fsdecode(b"\xff\xfe")).secret() == b"\xff\xfe"
 
@@ -111,7 +111,7 @@ def test_the_environment_is_read_when_the_secret_is_needed(monkeypatch: pytest.M
 
 @pytest.mark.requirement("STORE-KEY-CLOSED")
 @pytest.mark.parametrize("empty", ["", "\n", "\r\n\n"])
-def test_nothing_is_not_a_secret(empty: str, tmp_path: Path, desktop: MemoryKeyring) -> None:
+def test_empty_secret_is_refused(empty: str, tmp_path: Path, desktop: MemoryKeyring) -> None:
     desktop.set_password("asnap", "me", empty)
     complaint(Passphrase(empty))
     complaint(EnvironmentKey("K", {"K": empty}))
@@ -124,7 +124,7 @@ def test_nothing_is_not_a_secret(empty: str, tmp_path: Path, desktop: MemoryKeyr
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620, 0o777])
-def test_a_key_file_open_to_others_is_refused_with_the_cure(mode: int, tmp_path: Path) -> None:
+def test_key_file_readable_by_others_is_refused_with_a_remedy(mode: int, tmp_path: Path) -> None:
     source = key_file(tmp_path / "key", SECRET.encode(), mode)
     text = complaint(source)
     assert SECRET not in text
@@ -132,11 +132,11 @@ def test_a_key_file_open_to_others_is_refused_with_the_cure(mode: int, tmp_path:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
-def test_a_key_file_only_its_owner_can_read_is_taken(mode: int, tmp_path: Path) -> None:
+def test_private_key_file_is_accepted(mode: int, tmp_path: Path) -> None:
     assert key_file(tmp_path / "key", SECRET.encode(), mode).secret() == SECRET.encode()
 
 
-def test_a_symlink_is_as_private_as_the_file_behind_it(tmp_path: Path) -> None:
+def test_symlinked_key_file_needs_a_private_target(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "key")
     key_file(tmp_path / "key", SECRET.encode(), 0o644)
     assert "chmod 600" in complaint(KeyFile(tmp_path / "link"))
@@ -148,23 +148,23 @@ def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
     assert "absent.key" in complaint(KeyFile(tmp_path / "absent.key"))
 
 
-def test_a_key_file_that_cannot_be_read_is_a_missing_key(tmp_path: Path) -> None:
+def test_unreadable_key_file_is_a_missing_key(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     complaint(KeyFile(tmp_path / "loop"))
     key_file(tmp_path / "key", SECRET.encode())
     complaint(KeyFile(tmp_path / "key" / "below"))
 
 
-def test_a_directory_is_no_key_file(tmp_path: Path) -> None:
+def test_directory_is_not_a_key_file(tmp_path: Path) -> None:
     complaint(KeyFile(tmp_path))
 
 
-def test_a_pipe_nobody_writes_to_does_not_hang(tmp_path: Path) -> None:
+def test_pipe_without_a_writer_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     complaint(KeyFile(tmp_path / "pipe"))
 
 
-def test_a_pipe_is_no_key_file_even_if_it_holds_a_key(tmp_path: Path) -> None:
+def test_pipe_is_not_a_key_file_even_if_it_holds_a_key(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     fd = os.open(tmp_path / "pipe", os.O_RDWR)
     try:
@@ -174,7 +174,7 @@ def test_a_pipe_is_no_key_file_even_if_it_holds_a_key(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_a_file_that_is_too_long_for_a_key_is_refused(tmp_path: Path) -> None:
+def test_oversized_key_file_is_refused(tmp_path: Path) -> None:
     assert key_file(tmp_path / "key", b"x" * 65536).secret() == b"x" * 65536
     complaint(key_file(tmp_path / "key", b"x" * 65537))
 
@@ -186,12 +186,12 @@ def test_an_empty_path_is_a_missing_key() -> None:
 # Commands
 
 
-def test_a_command_that_fails_gives_no_key_even_if_it_printed_one() -> None:
+def test_failing_command_gives_no_key_even_if_it_printed_one() -> None:
     source = CommandKey([sys.executable, "-c", "import sys; print(sys.argv[1]); sys.exit(3)", SECRET])
     assert SECRET not in complaint(source)
 
 
-def test_a_command_that_hangs_is_ended() -> None:
+def test_hanging_command_is_ended() -> None:
     waiting = "import sys, threading; print(sys.argv[1], flush=True); threading.Event().wait(90)"
     source = CommandKey([sys.executable, "-c", waiting, SECRET], timeout=0.5)
     text = complaint(source)
@@ -213,7 +213,7 @@ def protocol_on_standard_input() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("protocol_on_standard_input")
-def test_a_command_does_not_eat_our_standard_input() -> None:
+def test_command_does_not_read_our_standard_input() -> None:
     reading = [sys.executable, "-c", "import os; print(len(os.read(0, 100)), 'bytes')"]
     assert CommandKey(reading).secret() == b"0 bytes"
 
@@ -227,14 +227,14 @@ def test_a_command_that_cannot_start_is_a_missing_key(argv: tuple[str, ...]) -> 
     assert SECRET not in complaint(CommandKey(argv))
 
 
-def test_a_command_shows_no_arguments() -> None:
+def test_repr_of_a_command_hides_its_arguments() -> None:
     assert SECRET not in repr(CommandKey(("echo", SECRET)))
 
 
 # The keyring
 
 
-def test_a_keyring_without_the_entry_is_a_missing_key(desktop: MemoryKeyring) -> None:
+def test_missing_keyring_entry_is_a_missing_key(desktop: MemoryKeyring) -> None:
     assert "asnap/me" in complaint(KeyringKey("asnap", "me"))
 
 
@@ -243,7 +243,7 @@ def test_a_locked_keyring_is_a_missing_key(desktop: MemoryKeyring) -> None:
     assert SECRET not in complaint(KeyringKey("asnap", "me"))
 
 
-def test_without_the_keyring_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_keyring_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     assert "snapshot-plugin[keyring]" in complaint(KeyringKey("asnap", "me"), MissingExtra)
 
@@ -251,7 +251,7 @@ def test_without_the_keyring_package_the_extra_is_named(monkeypatch: pytest.Monk
 # The environment as a whole
 
 
-def test_an_environment_without_keys_names_no_source() -> None:
+def test_environment_without_key_variables_gives_no_source() -> None:
     assert source_from_environment({"HOME": "/home/me"}) is None
 
 
@@ -263,7 +263,7 @@ def test_each_variable_names_its_source() -> None:
     assert command == CommandKey(("pass", "show", "my agent"))
 
 
-def test_the_environment_that_was_passed_is_the_one_that_is_read() -> None:
+def test_given_environment_is_used_instead_of_the_process_environment() -> None:
     source = source_from_environment({"ASNAP_KEY": SECRET})
     assert source is not None
     assert source.secret() == SECRET.encode()
@@ -280,7 +280,7 @@ def test_the_first_variable_wins() -> None:
 
 @pytest.mark.requirement("STORE-KEY-CLOSED")
 @pytest.mark.parametrize("name", ["ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_KEY_COMMAND", "ASNAP_PASSPHRASE"])
-def test_a_variable_set_to_nothing_never_turns_encryption_off(name: str) -> None:
+def test_empty_variable_never_disables_encryption(name: str) -> None:
     source = source_from_environment({name: ""})
     assert source is not None
     complaint(source)

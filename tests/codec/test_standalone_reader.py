@@ -158,7 +158,7 @@ def files_of(place: Path) -> list[Path]:
 
 
 @pytest.mark.requirement("FORMAT-PAGE-READER")
-def test_the_reader_has_under_sixty_lines_and_no_import_of_ours() -> None:
+def test_standalone_reader_is_under_sixty_lines_without_our_imports() -> None:
     lines = READER.strip().splitlines()
 
     assert len(lines) < 60
@@ -202,7 +202,7 @@ async def test_the_reader_finds_every_snapshot_the_store_finds(tmp_path: Path) -
 
 
 @pytest.mark.requirement("FORMAT-DIR-TMP", "FORMAT-READ-UNFINISHED", "FORMAT-READ-ZEROS")
-async def test_the_reader_ignores_what_was_never_acknowledged(tmp_path: Path) -> None:
+async def test_reader_ignores_unacknowledged_frames(tmp_path: Path) -> None:
     async with await open_and_live(tmp_path) as store:
         newest = await store.load(SESSION)
     *_, path = files_of(tmp_path)
@@ -216,7 +216,7 @@ async def test_the_reader_ignores_what_was_never_acknowledged(tmp_path: Path) ->
             assert await store.load(SESSION, strict=True) == newest
 
 
-async def test_the_reader_ignores_what_the_next_segment_numbers_again(tmp_path: Path) -> None:
+async def test_reader_ignores_frames_renumbered_by_the_next_segment(tmp_path: Path) -> None:
     """A save that failed after its last byte was written: the next one takes its number, in a new segment."""
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("a"))
@@ -234,7 +234,7 @@ async def test_the_reader_ignores_what_the_next_segment_numbers_again(tmp_path: 
 
 
 @pytest.mark.requirement("FORMAT-SEGMENT-RANGE")
-async def test_the_reader_ignores_files_that_a_rewritten_range_has_replaced(tmp_path: Path) -> None:
+async def test_reader_ignores_files_replaced_by_a_rewrite(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, segment_frames=2, background=False) as store:
         grown = make_snapshot()
         for number in range(6):
@@ -252,7 +252,7 @@ async def test_the_reader_ignores_files_that_a_rewritten_range_has_replaced(tmp_
     assert run_reader(tmp_path, "session", 5).returncode != 0
 
 
-async def test_the_reader_says_so_when_bytes_are_wrong(tmp_path: Path) -> None:
+async def test_reader_reports_wrong_bytes(tmp_path: Path) -> None:
     async with await open_and_live(tmp_path):
         pass
     for path in files_of(tmp_path):

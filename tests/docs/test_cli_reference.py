@@ -10,7 +10,7 @@ from snapshot_plugin.cli.reference import page
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
-def test_the_page_is_what_the_commands_say() -> None:
+def test_cli_page_matches_the_commands() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: python -m snapshot_plugin.cli.reference > docs/reference/cli.md"
 
 

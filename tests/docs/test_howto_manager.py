@@ -27,20 +27,20 @@ def _first_cells(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_code_that_checks_itself(name: str) -> None:
+def test_each_page_has_code_that_checks_itself(name: str) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", _page(name), re.MULTILINE | re.DOTALL)
     assert any("anyio.run" in block for block in blocks)
     assert any("assert " in block for block in blocks)
 
 
-def test_every_setting_is_on_the_orchestrator_page_and_no_other() -> None:
+def test_orchestrator_page_lists_exactly_the_settings() -> None:
     assert _first_cells(_page("orchestrator")) == {setting.name for setting in fields(SnapshotConfig)}
 
 
-def test_every_status_a_deploy_can_meet_is_on_its_page() -> None:
+def test_deploy_page_lists_every_status() -> None:
     assert _first_cells(_page("snapshot-before-deploy")) == set(get_args(Status)) - {"not_asked", "not_live"}
 
 
-def test_every_part_of_an_agent_that_is_kept_is_named() -> None:
+def test_persistent_session_page_names_every_part_that_is_kept() -> None:
     page = _page("persistent-session")
     assert [part for part in AgentContext.model_fields if f"`{part}`" not in page] == []

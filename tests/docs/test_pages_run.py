@@ -35,7 +35,7 @@ def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.requirement("STORE-PAGES-RUN")
-def test_the_sixty_seconds_of_the_readme_run(tmp_path: Path, anyio_backend: str) -> None:
+def test_readme_sixty_seconds_run(tmp_path: Path, anyio_backend: str) -> None:
     main = run_blocks(README)["main"]
     anyio.run(main, tmp_path / "store", backend=anyio_backend)
     assert list(tmp_path.glob("store/sessions/fix-auth/*.snap.gz"))
@@ -45,16 +45,16 @@ def test_the_sixty_seconds_of_the_readme_run(tmp_path: Path, anyio_backend: str)
     "STORE-PAGES-RUN", "MANAGER-PAGE-ORCHESTRATOR", "MANAGER-PAGE-DEPLOY", "MANAGER-PAGE-RECOVER"
 )
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path) -> None:
+def test_code_of_each_page_runs(page: Path) -> None:
     assert run_blocks(page)
 
 
 @pytest.mark.parametrize("page", ["orchestrator", "snapshot-before-deploy", "recover-after-crash"])
-def test_a_page_that_was_promised_has_code(page: str) -> None:
+def test_pages_listed_as_executable_have_code(page: str) -> None:
     assert BLOCK.search((ROOT / "docs/how-to" / f"{page}.md").read_text("utf-8"))
 
 
-def test_a_page_whose_code_is_wrong_is_noticed(tmp_path: Path) -> None:
+def test_wrong_code_on_a_page_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "wrong.md"
     page.write_text("```python\nanswer = 42\n```\nand\n```python\nassert answer == 41\n```\n")
     with pytest.raises(AssertionError) as caught:

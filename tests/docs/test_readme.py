@@ -40,25 +40,25 @@ def agents_killed() -> dict[str, str]:
     return dict(re.findall(r"^\| (\S+) \S+ \| mid-stream \| (.*?) \|", table, re.MULTILINE))
 
 
-def test_the_number_of_agents_killed_is_the_number_in_the_table() -> None:
+def test_readme_count_of_killed_agents_matches_the_table() -> None:
     count = len(agents_killed())
     assert f"{NUMBERS[count].capitalize()} published ACP agents were killed" in README
     assert f"no (0 of {count} agents)" in README
     assert f"{NUMBERS[count].capitalize()} published agents were killed" in FIDELITY
 
 
-def test_no_agent_of_the_table_keeps_what_was_streamed() -> None:
+def test_no_agent_in_the_table_keeps_streamed_output() -> None:
     assert [name for name, lost in agents_killed().items() if "streamed text" not in lost] == []
 
 
 @pytest.mark.parametrize("shown", PEERS)
-def test_numbers_of_the_comparison_are_those_of_the_benchmark(shown: str) -> None:
+def test_readme_comparison_numbers_match_the_benchmark(shown: str) -> None:
     of_200_turns = PERFORMANCE.split("### 200 turns")[1].split("###")[0]
     measured = rows(of_200_turns)[PEERS[shown]]
     assert rows(README)[shown][-2:] == [measured[5], measured[2]]
 
 
-def test_the_first_two_shell_blocks_are_the_two_commands() -> None:
+def test_first_two_shell_blocks_end_in_the_demo_and_the_tests() -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert blocks[0].rstrip().endswith("asnap demo")
     assert blocks[1].rstrip().endswith("pytest")

@@ -16,7 +16,7 @@ PAGES = ["decide-what-is-kept", "find-share-clean-up", "import-from-other-tools"
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_commands_of_a_page_run(name: str, tmp_path: Path) -> None:
+def test_commands_of_each_page_run(name: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall((ROOT / "docs" / "how-to" / f"{name}.md").read_text("utf-8"))
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("ASNAP_", "XDG_", "COV_"))

@@ -44,7 +44,7 @@ async def bundle_of(store: LogStore, *, at: int | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("key", "other_key"), [(None, None), (None, "b" * 20), ("a" * 20, None), ("a" * 20, "b" * 20)]
 )
-async def test_a_bundle_that_was_imported_is_exported_again_byte_for_byte(
+async def test_imported_bundle_exports_byte_for_byte(
     tmp_path: Path, key: str | None, other_key: str | None
 ) -> None:
     async with (
@@ -83,7 +83,7 @@ _json = st.recursive(
     texts=st.lists(st.text(max_size=20), max_size=4),
     steps=st.lists(st.dictionaries(st.text(max_size=5), _json, max_size=3), min_size=1, max_size=4),
 )
-def test_whatever_a_session_holds_it_round_trips(texts: list[str], steps: list[dict[str, Any]]) -> None:
+def test_any_session_round_trips_through_a_bundle(texts: list[str], steps: list[dict[str, Any]]) -> None:
     async def round_trip() -> None:
         async with memory_store() as store, memory_store() as other:
             for step in steps:
@@ -108,7 +108,7 @@ async def test_a_bundle_can_be_read_with_gzip_alone() -> None:
         assert any(line.get("message", {}).get("content", [{}])[0].get("text") == "round 2" for line in lines)
 
 
-async def test_a_bundle_is_compressed_in_the_one_way_that_does_not_depend_on_what_is_installed() -> None:
+async def test_bundle_compression_does_not_depend_on_installed_libraries() -> None:
     async with memory_store() as store:
         await fill(store, memory=False)
         (copies,) = await collect(store, SESSION)
@@ -125,7 +125,7 @@ async def test_a_bundle_can_end_at_an_earlier_snapshot() -> None:
             await bundle_of(store, at=9)
 
 
-async def test_every_changed_byte_is_noticed() -> None:
+async def test_every_changed_byte_is_detected() -> None:
     async with memory_store() as store:
         await fill(store, memory=False, rounds=1)
         bundle = await bundle_of(store)
@@ -136,7 +136,7 @@ async def test_every_changed_byte_is_noticed() -> None:
             unpack(bytes(changed))
 
 
-async def test_every_cut_is_noticed() -> None:
+async def test_every_truncation_is_detected() -> None:
     async with memory_store() as store:
         await fill(store, memory=False, rounds=1)
         bundle = await bundle_of(store)
@@ -155,7 +155,7 @@ def head(**about: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", [2, 99, "1", None, 1.0])
-def test_a_bundle_of_another_version_is_refused_before_it_is_read(version: Any) -> None:
+def test_bundle_of_another_version_is_refused_before_it_is_read(version: Any) -> None:
     with pytest.raises(InvalidSnapshotVersion):
         unpack(head(bundle=version, bytes=0, frames=0, sum="0" * 64))
 
@@ -163,13 +163,13 @@ def test_a_bundle_of_another_version_is_refused_before_it_is_read(version: Any) 
 @pytest.mark.parametrize(
     "data", [b"", b"\x1f\x8b", b"PK\x03\x04", b"{}", bytes(range(256)), zlib.compress(b"x"), MAGIC + b"\0\0SN\0\0"]
 )
-def test_what_is_no_bundle_is_said_to_be_none(data: bytes) -> None:
+def test_file_that_is_not_a_bundle_is_named_as_such(data: bytes) -> None:
     assert not is_bundle(data)
     with pytest.raises(InvalidInput):
         unpack(data)
 
 
-async def test_a_bomb_is_not_unfolded() -> None:
+async def test_decompression_bomb_is_not_inflated() -> None:
     async with memory_store() as store:
         await store.save(make_snapshot("0" * 8_000_000, session_id=SESSION))
         bomb = await bundle_of(store)
@@ -184,7 +184,7 @@ def resummed(bundle: bytes) -> bytes:
     return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
 
 
-async def test_a_bundle_that_lies_about_its_length_is_refused() -> None:
+async def test_bundle_with_a_false_length_is_refused() -> None:
     async with memory_store() as store:
         await fill(store, memory=False)
         bundle = await bundle_of(store)
@@ -195,7 +195,7 @@ async def test_a_bundle_that_lies_about_its_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize("field", ["bytes", "frames"])
-async def test_a_head_that_does_not_fit_what_follows_is_refused(field: str) -> None:
+async def test_head_that_contradicts_the_content_is_refused(field: str) -> None:
     async with memory_store() as store:
         await fill(store, memory=False)
         bundle = await bundle_of(store)
@@ -207,7 +207,7 @@ async def test_a_head_that_does_not_fit_what_follows_is_refused(field: str) -> N
             unpack(resummed(forged + bundle[16 + length + 10 :]))
 
 
-async def test_snapshots_of_an_encrypted_store_do_not_pass_for_a_bundle(tmp_path: Path) -> None:
+async def test_encrypted_snapshots_are_not_accepted_as_a_bundle(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, key="k" * 20) as store:
         await store.save(make_snapshot("x", session_id=SESSION))
     (file,) = [path async for path in anyio.Path(tmp_path).glob("sessions/*/*.snap.gz")]
@@ -246,7 +246,7 @@ async def test_sessions_that_old_releases_wrote_round_trip(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("name", ["..", "", "a\x00b", "x" * 20_000])
-async def test_a_name_that_is_none_is_refused(name: str) -> None:
+async def test_invalid_session_id_is_refused(name: str) -> None:
     async with memory_store() as store:
         await fill(store, memory=False)
         (copies,) = await collect(store, SESSION)

@@ -53,7 +53,7 @@ def outcomes(arrivals: Sequence[Arrival]) -> list[tuple[str, str, str]]:
 # What is there already ---------------------------------------------------------------------------------------
 
 
-async def test_a_session_that_is_there_with_the_same_content_is_left_alone() -> None:
+async def test_existing_session_with_the_same_content_is_left_alone() -> None:
     async with memory_store() as store:
         sessions = await exported()
         await bring(store, sessions)
@@ -64,7 +64,7 @@ async def test_a_session_that_is_there_with_the_same_content_is_left_alone() -> 
         assert await ids(store) == {SESSION, f"{SESSION}+memory"}
 
 
-async def test_a_session_that_went_on_since_is_left_alone() -> None:
+async def test_session_continued_here_is_left_alone() -> None:
     async with memory_store() as store:
         sessions = await exported()
         await bring(store, sessions)
@@ -74,7 +74,7 @@ async def test_a_session_that_went_on_since_is_left_alone() -> None:
         assert (await store.load(SESSION)).messages[-1].text == "mine"
 
 
-async def test_a_session_that_is_there_with_other_content_wins_and_the_newcomer_gets_an_id() -> None:
+async def test_existing_session_with_other_content_is_kept_and_the_import_gets_a_new_id() -> None:
     async with memory_store() as store:
         await store.save(make_snapshot("mine", session_id=SESSION))
         numbers = count(1)
@@ -89,7 +89,7 @@ async def test_a_session_that_is_there_with_other_content_wins_and_the_newcomer_
 
 
 @pytest.mark.parametrize("change", [{"title": "Other"}, {}])
-async def test_one_snapshot_with_other_content_or_tags_makes_another_session(change: dict[str, str]) -> None:
+async def test_one_differing_snapshot_or_tag_makes_another_session(change: dict[str, str]) -> None:
     snapshot = make_snapshot("x", session_id=SESSION)
     async with memory_store() as store, memory_store() as other:
         await store.save(snapshot)
@@ -113,7 +113,7 @@ async def gone_on(there: MemoryStore, *, memory: bool = True) -> list[Sequence[C
 
 
 @pytest.mark.parametrize("memory", [True, False])
-async def test_a_session_that_went_on_elsewhere_goes_on_here(memory: bool) -> None:
+async def test_session_continued_elsewhere_is_updated(memory: bool) -> None:
     async with memory_store() as there, memory_store() as here:
         await fill(there, memory=memory)
         await bring(here, await collect(there, SESSION))
@@ -127,7 +127,7 @@ async def test_a_session_that_went_on_elsewhere_goes_on_here(memory: bool) -> No
         assert outcomes(again) == [("already_there", SESSION, SESSION)]
 
 
-async def test_it_goes_to_and_fro(tmp_path: Path) -> None:
+async def test_session_can_move_back_and_forth(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path / "a") as one, FilesystemStore(tmp_path / "b", key="secret") as two:
         await one.save(make_snapshot("0", session_id="s"))
         for number, (here, there) in enumerate([(one, two), (two, one)] * 3):
@@ -140,7 +140,7 @@ async def test_it_goes_to_and_fro(tmp_path: Path) -> None:
             assert (await store.check()).findings == ()
 
 
-async def test_what_was_forgotten_here_stays_forgotten_and_what_was_forgotten_there_stays_here() -> None:
+async def test_snapshots_forgotten_on_one_side_stay_forgotten_there_only() -> None:
     async with memory_store() as there, memory_store() as here:
         await fill(there, memory=False)
         await bring(here, await collect(there, SESSION))
@@ -155,7 +155,7 @@ async def test_what_was_forgotten_here_stays_forgotten_and_what_was_forgotten_th
         assert (await here.check()).findings == ()
 
 
-async def test_what_was_changed_on_both_sides_is_two_sessions() -> None:
+async def test_changes_on_both_sides_give_two_sessions() -> None:
     async with memory_store() as there, memory_store() as here:
         await fill(there)
         await bring(here, await collect(there, SESSION))
@@ -166,7 +166,7 @@ async def test_what_was_changed_on_both_sides_is_two_sessions() -> None:
         assert (await here.load(SESSION)).messages[-1].text == "mine"
 
 
-async def test_a_memory_that_is_another_one_here_keeps_its_session_from_going_on() -> None:
+async def test_conflicting_memory_prevents_an_update() -> None:
     async with memory_store() as there, memory_store() as here:
         await fill(there)
         await bring(here, await collect(there, SESSION))
@@ -177,7 +177,7 @@ async def test_a_memory_that_is_another_one_here_keeps_its_session_from_going_on
         assert (await here.load(f"{SESSION}+memory")).memory == {"k": "mine"}
 
 
-async def test_a_session_that_had_no_memory_gets_the_one_it_has_elsewhere() -> None:
+async def test_session_without_memory_gets_the_imported_one() -> None:
     async with memory_store() as there, memory_store() as here:
         await fill(there, memory=False)
         await bring(here, await collect(there, SESSION))
@@ -188,7 +188,7 @@ async def test_a_session_that_had_no_memory_gets_the_one_it_has_elsewhere() -> N
         assert (await here.load(f"{SESSION}+memory")).memory == {"k": "later"}
 
 
-async def test_one_that_knows_less_of_the_spool_than_was_written_here_is_another_session() -> None:
+async def test_import_that_covers_less_of_the_local_spool_is_another_session() -> None:
     """Else what is recorded here next would not be recovered after a crash."""
     noted = make_snapshot("x", session_id="s", metadata={"spool": {"upto": 7}})
     async with memory_store() as there, memory_store() as here:
@@ -222,7 +222,7 @@ async def test_a_live_session_is_not_updated(tmp_path: Path) -> None:
         assert len(await here.history(SESSION)) == 4
 
 
-async def test_what_a_killed_process_left_is_recovered_before_anything_is_put_behind_it(tmp_path: Path) -> None:
+async def test_killed_session_is_recovered_before_an_update(tmp_path: Path) -> None:
     async with memory_store() as there, FilesystemStore(tmp_path) as here:
         await fill(there, memory=False)
         await bring(here, await collect(there, SESSION))
@@ -234,7 +234,7 @@ async def test_what_a_killed_process_left_is_recovered_before_anything_is_put_be
         assert len(await here.history(SESSION)) == 4
 
 
-async def test_a_save_at_the_same_moment_is_not_overwritten() -> None:
+async def test_concurrent_save_is_not_overwritten() -> None:
     class Busy(MemoryStore):
         async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
             if options.get("instead_of") and not session_id.endswith("+memory"):
@@ -253,7 +253,7 @@ async def test_a_save_at_the_same_moment_is_not_overwritten() -> None:
 # What is not what it seems ------------------------------------------------------------------------------------
 
 
-async def test_its_memory_alone_can_be_in_the_way() -> None:
+async def test_memory_alone_can_conflict() -> None:
     async with memory_store() as store:
         await store.save(make_snapshot(session_id=f"{SESSION}+memory", memory={"other": 1}))
         arrivals = await bring(store, await exported(), make_id=lambda: "new")
@@ -262,7 +262,7 @@ async def test_its_memory_alone_can_be_in_the_way() -> None:
 
 
 @pytest.mark.parametrize("gone", [SESSION, f"{SESSION}+memory"])
-async def test_half_of_a_session_is_not_the_session(gone: str) -> None:
+async def test_partial_session_is_not_treated_as_the_session(gone: str) -> None:
     async with memory_store() as store:
         sessions = await exported()
         await bring(store, sessions)
@@ -273,7 +273,7 @@ async def test_half_of_a_session_is_not_the_session(gone: str) -> None:
         assert await ids(store) == {SESSION, f"{SESSION}+memory", "new", "new+memory"} - {gone}
 
 
-async def test_a_memory_is_there_before_the_session_that_names_it() -> None:
+async def test_memory_is_imported_before_its_session() -> None:
     class Watched(MemoryStore):
         async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
             order.append(session_id)
@@ -297,14 +297,14 @@ async def test_a_session_can_be_given_an_id() -> None:
             await bring(store, sessions, under="..")
 
 
-async def test_two_sessions_cannot_both_be_given_one_id() -> None:
+async def test_two_sessions_cannot_get_the_same_id() -> None:
     async with memory_store() as store:
         other = await as_copies(make_snapshot("x", session_id="other"), now=NOW)
         with pytest.raises(InvalidInput):
             await bring(store, [*await exported(), other], under="mine")
 
 
-async def test_a_dry_run_says_the_same_and_does_nothing() -> None:
+async def test_dry_run_reports_the_same_and_changes_nothing() -> None:
     async with memory_store() as store:
         dry = await bring(store, await exported(), dry_run=True)
 
@@ -312,7 +312,7 @@ async def test_a_dry_run_says_the_same_and_does_nothing() -> None:
         assert await ids(store) == set()
 
 
-async def test_if_one_session_is_not_what_it_says_none_is_imported() -> None:
+async def test_one_invalid_session_imports_nothing() -> None:
     good = await as_copies(make_snapshot("x", session_id="good"), now=NOW)
     bad = [copy._replace(payload=copy.payload.replace(b"hello", b"olleh")) for copy in (await exported())[0]]
     async with memory_store() as store:
@@ -321,7 +321,7 @@ async def test_if_one_session_is_not_what_it_says_none_is_imported() -> None:
         assert await ids(store) == set()
 
 
-async def test_if_the_disk_refuses_half_way_what_was_imported_is_taken_back() -> None:
+async def test_disk_error_half_way_rolls_the_import_back() -> None:
     class Full(MemoryStore):
         async def put_in(self, session_id: str, copies: Sequence[Copied], **options: Any) -> None:
             if not session_id.endswith("+memory"):
@@ -334,7 +334,7 @@ async def test_if_the_disk_refuses_half_way_what_was_imported_is_taken_back() ->
         assert await ids(store) == set()
 
 
-async def test_who_interrupts_an_import_half_way_finds_nothing_imported() -> None:
+async def test_interrupted_import_is_rolled_back() -> None:
     with anyio.CancelScope() as scope:
 
         class Interrupted(MemoryStore):
@@ -350,7 +350,7 @@ async def test_who_interrupts_an_import_half_way_finds_nothing_imported() -> Non
     assert await ids(store) == set()
 
 
-async def test_a_session_that_is_in_a_file_twice_is_refused() -> None:
+async def test_duplicate_session_in_a_file_is_refused() -> None:
     one, other = [await as_copies(make_snapshot(text, session_id="s"), now=NOW) for text in ("a", "b")]
     async with memory_store() as store:
         with pytest.raises(InvalidInput):
@@ -358,7 +358,7 @@ async def test_a_session_that_is_in_a_file_twice_is_refused() -> None:
         assert await ids(store) == set()
 
 
-async def test_a_session_of_a_newer_release_is_left_alone_too() -> None:
+async def test_session_of_a_newer_release_is_left_alone() -> None:
     frames = MemoryLog()
     (copy,) = await as_copies(make_snapshot("x", session_id="s"), now=NOW)
     newer = dataclasses.replace(copy.header, v=99)
@@ -368,7 +368,7 @@ async def test_a_session_of_a_newer_release_is_left_alone_too() -> None:
         assert outcomes(arrivals) == [("renamed", "s", "new")]
 
 
-def test_a_store_without_histories_is_refused_in_words() -> None:
+def test_store_without_history_support_is_refused_clearly() -> None:
     with pytest.raises(InvalidInput):
         carrier(object())  # type: ignore[arg-type]
 
@@ -387,7 +387,7 @@ def test_a_store_without_histories_is_refused_in_words() -> None:
         ({"/home/ann/shop": "/"}, "/", ["/home/ann", "/srv"]),
     ],
 )
-async def test_directories_can_be_elsewhere(paths: dict[str, str], cwd: str, more: list[str]) -> None:
+async def test_directories_can_be_remapped(paths: dict[str, str], cwd: str, more: list[str]) -> None:
     async with memory_store() as store:
         arrivals = await bring(store, await exported(), paths=paths)
         snapshot = await store.load(SESSION)
@@ -398,7 +398,7 @@ async def test_directories_can_be_elsewhere(paths: dict[str, str], cwd: str, mor
         assert (await store.check()).findings == ()
 
 
-async def test_moving_changes_nothing_that_was_said() -> None:
+async def test_remapping_changes_no_messages() -> None:
     async with memory_store() as store:
         await store.save(make_snapshot("see /home/ann", session_id="s", title="/home/ann"))
         copies = moved(await store.take_out("s"), {"/home/ann": "/x"})
@@ -407,7 +407,7 @@ async def test_moving_changes_nothing_that_was_said() -> None:
     assert verified(copies).title == "/home/ann"
 
 
-async def test_secrets_go_from_every_snapshot_and_all_else_stays() -> None:
+async def test_redaction_removes_secrets_from_every_snapshot_and_nothing_else() -> None:
     async with memory_store() as store:
         first = make_snapshot(
             f"my token is {TOKEN}", "fine", session_id="s", title=f"t {TOKEN}", memory={"k": TOKEN}
@@ -426,7 +426,7 @@ async def test_secrets_go_from_every_snapshot_and_all_else_stays() -> None:
     assert copies[1].payload == before[1].payload
 
 
-async def test_a_session_without_secrets_is_not_changed_by_looking_for_them() -> None:
+async def test_redacting_a_clean_session_changes_nothing() -> None:
     (session, memory) = await exported()
     assert redacted(session)[0] == list(session)
     assert redacted(memory)[0] == list(memory)
@@ -442,9 +442,7 @@ async def test_renaming_keeps_the_content() -> None:
 # When the disk refuses -----------------------------------------------------------------------------------------
 
 
-async def test_a_session_is_put_on_disk_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_session_is_imported_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = await exported()
 
     def refuse(self: Path, target: Path) -> Path:
@@ -461,7 +459,7 @@ async def test_a_session_is_put_on_disk_whole_or_not_at_all(
         assert (await store.check()).ok
 
 
-async def test_a_session_without_an_end_in_the_store_is_replaced_by_what_arrives(tmp_path: Path) -> None:
+async def test_stored_session_with_only_a_torn_save_is_replaced_by_the_import(tmp_path: Path) -> None:
     sessions = await exported(memory=False)
     async with FilesystemStore(tmp_path) as store:
         directory = anyio.Path(await anyio.to_thread.run_sync(store.session_dir, SESSION))
@@ -471,7 +469,7 @@ async def test_a_session_without_an_end_in_the_store_is_replaced_by_what_arrives
         assert (await store.check()).ok
 
 
-async def test_a_damaged_session_is_left_alone_too(tmp_path: Path) -> None:
+async def test_damaged_session_is_left_alone(tmp_path: Path) -> None:
     sessions = await exported(memory=False)
     async with FilesystemStore(tmp_path) as store:
         await bring(store, sessions)

@@ -30,19 +30,19 @@ def oneringai(**changes: Any) -> Raw:
     return {"version": 1, "agentId": "or", **times, "context": context, "plugins": {}, "metadata": {}, **changes}
 
 
-def test_the_version_inside_a_foreign_document_is_not_taken_for_ours() -> None:
+def test_version_inside_a_foreign_document_is_not_read_as_ours() -> None:
     assert as_document(oneringai())["version"] == 1
     assert load_dump(oneringai()).session_id == "or"
 
 
-def test_a_dump_is_imported_and_never_taken_for_a_stored_document() -> None:
+def test_dump_is_imported_and_not_mistaken_for_a_stored_document() -> None:
     for dump in (openagent(), oneringai()):
         with pytest.raises(InvalidSnapshot):
             load_document(dump)
 
 
 @pytest.mark.requirement("ONERING-MIGRATE-V0")
-def test_a_foreign_document_without_its_version_is_still_known() -> None:
+def test_foreign_document_without_a_version_is_recognised() -> None:
     raw = oneringai()
     del raw["version"], raw["context"]["version"]
 
@@ -50,19 +50,19 @@ def test_a_foreign_document_without_its_version_is_still_known() -> None:
 
 
 @pytest.mark.requirement("STORE-MIGRATE-FOREIGN", "TERMINAL-FILE-SESSION")
-def test_an_openagent_session_is_known_with_or_without_an_explicit_zero() -> None:
+def test_openagent_session_is_recognised_with_or_without_an_explicit_zero() -> None:
     assert (
         shape_of(openagent()) == shape_of(openagent(version=0)) == shape_of(openagent(version=None)) == "openagent"
     )
     assert "openagent" not in migrate(openagent(version=0))["metadata"]
 
 
-def test_a_document_with_a_session_id_of_its_own_is_ours_whatever_else_it_holds() -> None:
+def test_document_with_our_session_id_is_ours() -> None:
     assert shape_of({**openagent(), "session_id": "x"}) is None
     assert shape_of({**oneringai(), "session_id": "x"}) is None
 
 
-def test_a_document_with_a_version_is_not_taken_for_an_unversioned_dump() -> None:
+def test_versioned_document_is_not_read_as_an_unversioned_dump() -> None:
     with pytest.raises(InvalidSnapshotVersion):
         migrate(openagent(version=99))
 
@@ -73,7 +73,7 @@ def test_a_document_with_a_version_is_not_taken_for_an_unversioned_dump() -> Non
     [oneringai(version=2), oneringai(version="1"), oneringai(context={"version": 2, "core": {"conversation": []}})],
     ids=["newer", "not a number", "newer context"],
 )
-def test_a_foreign_version_that_is_not_known_is_refused_never_half_read(raw: Raw) -> None:
+def test_unknown_foreign_version_is_refused(raw: Raw) -> None:
     with pytest.raises(InvalidSnapshotVersion) as caught:
         as_document(raw)
 
@@ -89,7 +89,7 @@ def test_a_foreign_version_that_is_not_known_is_refused_never_half_read(raw: Raw
     ],
     ids=["index.json", "memory.json"],
 )
-def test_the_files_beside_a_session_are_refused_with_a_hint_and_not_as_a_version(raw: Raw) -> None:
+def test_companion_files_of_a_session_are_refused_with_a_hint(raw: Raw) -> None:
     with pytest.raises(InvalidSnapshot) as caught:
         migrate(raw)
 
@@ -107,6 +107,6 @@ def test_the_files_beside_a_session_are_refused_with_a_hint_and_not_as_a_version
         {"agentId": 1, "context": {"core": {}}},
     ],
 )
-def test_what_only_resembles_a_foreign_session_is_refused(raw: Raw) -> None:
+def test_lookalike_of_a_foreign_session_is_refused(raw: Raw) -> None:
     with pytest.raises(InvalidSnapshot):
         migrate(raw)

@@ -38,7 +38,7 @@ def calls(snapshot: SessionSnapshot) -> dict[str, tuple[str | None, Any, Any]]:
     return {block.tool_call_id: (block.status, block.raw_input, block.raw_output) for block in blocks}
 
 
-async def test_a_session_of_claude_code_is_read() -> None:
+async def test_claude_code_session_is_read() -> None:
     form, session = await read("claude-code.jsonl")
 
     assert form == "claude-code"
@@ -63,7 +63,7 @@ async def test_a_session_of_claude_code_is_read() -> None:
     assert (metrics.turns, metrics.input_tokens, metrics.output_tokens, metrics.total_tokens) == (1, 225, 50, 275)
 
 
-async def test_nothing_of_a_claude_code_file_is_lost() -> None:
+async def test_every_entry_of_a_claude_code_file_is_kept() -> None:
     _, session = await read("claude-code.jsonl")
     kept = json.dumps(document_of(session))
 
@@ -79,7 +79,7 @@ async def test_nothing_of_a_claude_code_file_is_lost() -> None:
     assert session.messages[0].metadata["claude_code"]["gitBranch"] == "main"
 
 
-async def test_a_sub_agent_that_spoke_last_is_not_the_conversation() -> None:
+async def test_sub_agent_messages_are_not_the_conversation() -> None:
     data = (FILES / "claude-code.jsonl").read_bytes()
     (aside,) = [line for line in data.splitlines() if b"sub-agent" in line]
     found = await read_sessions(data + aside.replace(b"s-1", b"s-2") + b"\n", now=NOW)
@@ -88,7 +88,7 @@ async def test_a_sub_agent_that_spoke_last_is_not_the_conversation() -> None:
     assert verified(found.sessions[0]).messages == session.messages
 
 
-async def test_a_rollout_of_codex_is_read() -> None:
+async def test_codex_rollout_is_read() -> None:
     form, session = await read("codex.jsonl")
 
     assert form == "codex"
@@ -110,7 +110,7 @@ async def test_a_rollout_of_codex_is_read() -> None:
     assert session.created_at == datetime(2026, 3, 2, 8, 59, 59, 900_000, tzinfo=UTC)
 
 
-async def test_what_codex_may_add_is_kept_as_it_came() -> None:
+async def test_unknown_codex_entries_are_kept_verbatim() -> None:
     _, session = await read("codex.jsonl")
 
     assert [line["payload"]["type"] for line in session.metadata["codex"]["lines"]] == ["something_new"]
@@ -122,7 +122,7 @@ async def test_what_codex_may_add_is_kept_as_it_came() -> None:
     assert session.metadata["codex"]["session_meta"]["git"] == {"branch": "main"}
 
 
-async def test_an_older_rollout_of_codex_is_read() -> None:
+async def test_older_codex_rollout_is_read() -> None:
     form, session = await read("codex-old.jsonl")
 
     assert form == "codex"
@@ -134,7 +134,7 @@ async def test_an_older_rollout_of_codex_is_read() -> None:
     assert session.metadata["codex"]["lines"] == [{"record_type": "state"}]
 
 
-async def test_an_export_of_opencode_is_read() -> None:
+async def test_opencode_export_is_read() -> None:
     form, session = await read("opencode.json")
 
     assert form == "opencode"
@@ -182,7 +182,7 @@ async def test_every_document_the_chain_migrates_is_recognised(file: str, form: 
         assert verified(found.sessions[0]) == SessionSnapshot.model_validate_json(newest.read_bytes())
 
 
-async def test_exported_json_comes_back() -> None:
+async def test_exported_json_round_trips() -> None:
     snapshots = [make_snapshot("a", session_id="a"), make_snapshot("b", "c", session_id="b", title="T")]
     text = json.dumps([document_of(snapshot) for snapshot in snapshots])
     found = await read_sessions(text.encode(), now=NOW)
@@ -190,7 +190,7 @@ async def test_exported_json_comes_back() -> None:
     assert [verified(copies) for copies in found.sessions] == snapshots
 
 
-async def test_the_same_file_gives_the_same_session_each_time() -> None:
+async def test_same_file_gives_the_same_session() -> None:
     async with MemoryStore() as store:
         for _ in range(2):
             assert (await read("codex.jsonl"))[1] == (await read("codex.jsonl"))[1]
@@ -232,13 +232,13 @@ BAD: list[tuple[bytes, type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("data", "error"), BAD, ids=range(len(BAD)))
-async def test_bad_files_are_refused_in_words(data: bytes, error: type[Exception]) -> None:
+async def test_bad_files_are_refused_with_a_clear_message(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         await read_sessions(data, now=NOW)
 
 
 @pytest.mark.parametrize("name", ["claude-code.jsonl", "codex.jsonl", "codex-old.jsonl", "opencode.json"])
-async def test_a_file_cut_anywhere_gives_a_session_or_a_refusal(name: str) -> None:
+async def test_file_truncated_anywhere_gives_a_session_or_a_refusal(name: str) -> None:
     data = (FILES / name).read_bytes()
     for length in range(0, len(data), 97):
         try:
@@ -248,14 +248,14 @@ async def test_a_file_cut_anywhere_gives_a_session_or_a_refusal(name: str) -> No
         assert verified(found.sessions[0]).session_id
 
 
-async def test_a_last_line_that_was_never_finished_is_left_out() -> None:
+async def test_unfinished_last_line_is_dropped() -> None:
     data = (FILES / "codex.jsonl").read_bytes() + b'{"timestamp":"2026-03-02T09:0'
     found = await read_sessions(data, now=NOW)
     assert verified(found.sessions[0]) == (await read("codex.jsonl"))[1]
 
 
 @pytest.mark.parametrize("wanted", [name for name in FORMATS if name != "codex"])
-async def test_a_file_that_is_not_of_the_format_given_is_refused(wanted: str) -> None:
+async def test_file_of_another_format_than_given_is_refused(wanted: str) -> None:
     with pytest.raises((InvalidInput, InvalidSnapshot)):
         await read("codex.jsonl", wanted)
 
@@ -281,7 +281,7 @@ def with_one_changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["claude-code.jsonl", "codex.jsonl", "codex-old.jsonl", "opencode.json"])
-def test_a_strange_value_anywhere_gives_a_session_or_a_refusal(name: str) -> None:
+def test_unexpected_value_anywhere_gives_a_session_or_a_refusal(name: str) -> None:
     text = (FILES / name).read_text("utf-8")
     is_lines = name.endswith("l")
     document = [json.loads(line) for line in text.splitlines()] if is_lines else json.loads(text)

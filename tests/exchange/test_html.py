@@ -82,7 +82,7 @@ def assert_inert(text: str) -> Page:
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, '"><script>', "'><x onclick='", "</title><script>", "</style><script>"])
-def test_what_was_said_can_do_nothing_on_a_page(text: str) -> None:
+def test_session_content_is_inert_in_html(text: str) -> None:
     exported = to_html([everywhere(text)])
     page = assert_inert(exported)
 
@@ -93,13 +93,13 @@ def test_what_was_said_can_do_nothing_on_a_page(text: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=60))
-def test_no_text_does_anything(text: str) -> None:
+def test_any_text_is_inert_in_html(text: str) -> None:
     exported = to_html([everywhere(text)])
     exported.encode()
     assert_inert(exported)
 
 
-def test_nothing_is_loaded_and_nothing_runs() -> None:
+def test_page_loads_nothing_and_runs_nothing() -> None:
     exported = to_html([make_snapshot("hello")])
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', exported)
     (style,) = re.findall(r"<style>(.*?)</style>", exported, re.DOTALL)
@@ -110,11 +110,11 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
     assert not re.search(r"https?:|url\(|@import|<script|<link", exported)
 
 
-def test_it_has_light_and_dark() -> None:
+def test_page_supports_light_and_dark() -> None:
     assert "prefers-color-scheme: dark" in to_html([make_snapshot()])
 
 
-def test_words_are_shown_as_they_were_said() -> None:
+def test_text_is_shown_verbatim() -> None:
     words = "a < b && c > d\n  indented 👩‍👩‍👧 日本語\n\n```python\nprint('<p>')\n```\nafter"
     page = Page(to_html([make_snapshot(words, title="T & U")]))
 
@@ -144,6 +144,6 @@ def test_pictures_of_known_kinds_are_shown() -> None:
     assert "image/svg+xml" in page.text
 
 
-def test_several_sessions_share_a_page() -> None:
+def test_several_sessions_can_share_a_page() -> None:
     page = Page(to_html([make_snapshot("a", title="One"), make_snapshot("b", title="Two")]))
     assert page.count("article") == 2

@@ -12,14 +12,14 @@ UNSAFE = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u061c\u200e\u200f
 
 
 @given(st.text())
-def test_nothing_a_terminal_obeys_is_left(text: str) -> None:
+def test_terminal_control_characters_are_removed(text: str) -> None:
     assert not UNSAFE & set(plain(text))
     assert UNSAFE & set(plain(text, lines=True)) <= {"\n", "\t"}
     assert not UNSAFE & set(readable_json(text, indent=None))
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=("L", "N", "P", "S", "M"))))
-def test_words_stay_as_they_are(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert plain(text) == text
 
 
@@ -31,7 +31,7 @@ def test_words_stay_as_they_are(text: str) -> None:
         max_leaves=8,
     )
 )
-def test_readable_json_is_the_same_value(value: object) -> None:
+def test_escaped_json_parses_to_the_same_value(value: object) -> None:
     assert json.loads(readable_json(value)) == value
 
 
@@ -45,5 +45,5 @@ def test_readable_json_is_the_same_value(value: object) -> None:
         ("\ud83d", ""),
     ],
 )
-def test_escapes_go_with_all_they_say(text: str, shown: str) -> None:
+def test_escape_sequences_are_removed_with_their_arguments(text: str, shown: str) -> None:
     assert plain(text) == shown

@@ -78,13 +78,13 @@ def assert_inert(text: str, *, messages: int) -> Page:
 
 
 @pytest.mark.requirement("TERMINAL-EXPORT-TITLE")
-def test_it_begins_with_the_title_or_says_that_there_is_none() -> None:
+def test_export_begins_with_the_title_or_says_there_is_none() -> None:
     assert to_markdown(session(title="Fix auth")).startswith("# Fix auth\n")
     assert to_markdown(session()).startswith("# Untitled session\n")
 
 
 @pytest.mark.requirement("TERMINAL-EXPORT-HEAD")
-def test_the_head_has_id_times_count_and_tokens() -> None:
+def test_header_has_id_times_count_and_tokens() -> None:
     text = to_markdown(session("a", "b", session_id="s-1", metrics=Metrics(total_tokens=4567)))
     head = dict(re.findall(r"^- \*\*(\w+):\*\* (.*)$", text, re.MULTILINE))
 
@@ -94,7 +94,7 @@ def test_the_head_has_id_times_count_and_tokens() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-EXPORT-MESSAGES")
-def test_each_message_is_under_its_role_and_time() -> None:
+def test_each_message_has_its_role_and_time() -> None:
     roles: tuple[Role, ...] = ("user", "assistant", "system", "tool")
     said = tuple(Message(role=role, content=f"I am {role}", timestamp=WHEN) for role in roles)
     text = to_markdown(session(messages=said))
@@ -112,7 +112,7 @@ def test_tool_calls_are_json_in_a_fence() -> None:
     assert json.loads(fenced)["rawOutput"] == "ok"
 
 
-def test_tool_calls_can_be_left_out_and_then_it_says_so() -> None:
+def test_tool_calls_can_be_left_out_with_a_notice() -> None:
     text = to_markdown(session(messages=(calling(rawOutput="secret plans"), calling())), tools=False)
 
     assert "secret plans" not in text
@@ -150,7 +150,7 @@ def test_special_characters_survive() -> None:
     assert words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("“", "“") in shown
 
 
-def test_formatting_and_code_stay() -> None:
+def test_formatting_and_code_are_kept() -> None:
     text = "**bold** `code`\n\n- a\n- b\n\n```python\nif a < b: print('<p>')\n```\n[web](https://x.y/z?a=1&b=2)"
     exported = to_markdown(session(text))
 
@@ -170,7 +170,7 @@ def test_formatting_and_code_stay() -> None:
         ("{.x onclick=y}", ""),
     ],
 )
-def test_behind_a_fence_only_the_language_stays(info: str, kept: str) -> None:
+def test_fence_info_string_is_reduced_to_the_language(info: str, kept: str) -> None:
     assert f"\n```{kept}\ncode\n```\n" in to_markdown(session(f"```{info}\ncode\n```\n"))
 
 
@@ -235,7 +235,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_was_said_can_do_nothing_in_markdown(text: str) -> None:
+def test_session_content_is_inert_in_markdown(text: str) -> None:
     exported = to_markdown(session(text, "the next message", title=text))
     page = assert_inert(exported, messages=2)
 
@@ -252,21 +252,21 @@ def test_what_was_said_can_do_nothing_in_markdown(text: str) -> None:
         max_size=8,
     )
 )
-def test_no_mixture_of_tricks_gets_through(parts: list[str]) -> None:
+def test_combined_tricks_stay_inert(parts: list[str]) -> None:
     text = "".join(parts)
     thought = Message.model_validate({"role": "assistant", "content": [{"type": "thought", "text": text}]})
     said = (*session(text).messages, thought, calling(title=text, rawInput=text), *session("end").messages)
     assert_inert(to_markdown(session(messages=said, title="t")), messages=4)
 
 
-def test_a_tool_that_returns_fences_stays_in_its_fence() -> None:
+def test_tool_output_with_fences_stays_in_its_fence() -> None:
     text = to_markdown(session(messages=(calling(rawOutput="```\n````\n<script>alert(1)</script>"),)))
 
     assert_inert(text, messages=1)
     assert "`````json" in text
 
 
-def test_what_is_not_text_is_named() -> None:
+def test_non_text_content_is_named() -> None:
     blocks = [
         {"type": "image", "data": "AAAA", "mimeType": "image/png"},
         {"type": "resource", "resource": {"uri": "file:///a", "text": "```\n<b>"}},
@@ -281,7 +281,7 @@ def test_what_is_not_text_is_named() -> None:
     assert '"type": "future"' in text
 
 
-def test_secrets_are_taken_out_unless_somebody_says_otherwise() -> None:
+def test_secrets_are_redacted_by_default() -> None:
     token = "ghp_" + "A1b2" * 9
     snapshots = [session(f"my token is {token}")]
     for form in ("markdown", "html"):
@@ -309,7 +309,7 @@ def test_secrets_are_taken_out_unless_somebody_says_otherwise() -> None:
         "\x1b]8;;",
     ],
 )
-def test_a_text_made_to_take_for_ever_does_not(text: str) -> None:
+def test_adversarial_text_is_exported_in_linear_time(text: str) -> None:
     image = {"type": "image", "data": "AAAA" + " " * 300_000 + "!", "mimeType": "image/png"}
     said = Message.model_validate({"role": "user", "content": [{"type": "text", "text": text * 30_000}, image]})
     started = time.process_time()

@@ -18,7 +18,7 @@ KEY = Passphrase("asnap-key-" + "A" * 43)
 DATA = b"what nobody else may read " * 20
 
 
-def test_what_was_sealed_comes_back() -> None:
+def test_sealed_bundle_round_trips() -> None:
     sealed = seal(DATA, KEY, now=NOW)
 
     assert is_sealed(sealed)
@@ -28,7 +28,7 @@ def test_what_was_sealed_comes_back() -> None:
     assert seal(DATA, KEY, now=NOW) != sealed
 
 
-def test_words_open_it_and_other_words_do_not() -> None:
+def test_passphrase_opens_the_bundle_and_another_does_not() -> None:
     sealed = seal(DATA, Passphrase("correct horse"), now=NOW)
 
     assert unseal(sealed, Passphrase("correct horse")) == DATA
@@ -38,7 +38,7 @@ def test_words_open_it_and_other_words_do_not() -> None:
         unseal(sealed, EnvironmentKey("NOT_SET", {}))
 
 
-def test_every_changed_byte_and_every_cut_is_noticed() -> None:
+def test_every_changed_byte_and_truncation_is_detected() -> None:
     sealed = seal(DATA, KEY, now=NOW)
     for at in range(len(sealed)):
         changed = bytearray(sealed)
@@ -49,14 +49,14 @@ def test_every_changed_byte_and_every_cut_is_noticed() -> None:
             unseal(sealed[:at], KEY)
 
 
-def test_a_newer_seal_is_refused() -> None:
+def test_newer_seal_version_is_refused() -> None:
     head, _, body = seal(DATA, KEY, now=NOW).partition(b"\n")
     newer = json.dumps({**json.loads(head), "asnap_sealed": 2}, separators=(",", ":")).encode()
     with pytest.raises(InvalidSnapshotVersion):
         unseal(newer + b"\n" + body, KEY)
 
 
-def test_a_seal_that_asks_for_all_memory_is_refused() -> None:
+def test_seal_demanding_too_much_memory_is_refused() -> None:
     head, _, body = seal(DATA, Passphrase("words"), now=NOW).partition(b"\n")
     told = json.loads(head)
     told["slot"]["kdf"]["n"] = 2**40
@@ -64,7 +64,7 @@ def test_a_seal_that_asks_for_all_memory_is_refused() -> None:
         unseal(json.dumps(told, separators=(",", ":")).encode() + b"\n" + body, Passphrase("words"))
 
 
-def test_the_page_is_enough_to_open_one() -> None:
+def test_format_page_suffices_to_open_a_sealed_bundle() -> None:
     head, _, body = seal(DATA, KEY, now=NOW).partition(b"\n")
     told = json.loads(head)
     slot, name = told["slot"], told["id"]

@@ -35,9 +35,7 @@ def seen(metas: Sequence[object]) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("key", [None, "correct horse"])
-async def test_a_session_put_into_another_store_is_the_same_in_every_snapshot(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_transferred_session_has_the_same_snapshots(tmp_path: Path, key: str | None) -> None:
     async with FilesystemStore(tmp_path / "a") as first, FilesystemStore(tmp_path / "b", key=key) as second:
         await filled(first)
         copies = await first.take_out(SESSION)
@@ -50,7 +48,7 @@ async def test_a_session_put_into_another_store_is_the_same_in_every_snapshot(
         assert await second.take_out(SESSION) == copies
 
 
-async def test_it_can_be_gone_on_with_where_it_was_put(tmp_path: Path) -> None:
+async def test_transferred_session_can_be_continued(tmp_path: Path) -> None:
     async with MemoryStore() as first, FilesystemStore(tmp_path / "b") as second:
         await filled(first)
         await second.put_in(SESSION, await first.take_out(SESSION))
@@ -61,7 +59,7 @@ async def test_it_can_be_gone_on_with_where_it_was_put(tmp_path: Path) -> None:
         assert (await second.check()).ok
 
 
-async def test_what_was_forgotten_stays_forgotten_and_numbers_stay(tmp_path: Path) -> None:
+async def test_forgotten_snapshots_stay_forgotten_and_numbers_are_kept(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path / "a") as first, MemoryStore() as second:
         await filled(first)
         await first.forget(SESSION, RetentionPolicy(keep_last=1, keep_tags=("even",)))
@@ -70,7 +68,7 @@ async def test_what_was_forgotten_stays_forgotten_and_numbers_stay(tmp_path: Pat
         assert [meta.seq for meta in await second.history(SESSION)] == [5, 3]
 
 
-async def test_a_session_that_is_there_is_not_touched() -> None:
+async def test_existing_session_is_not_touched() -> None:
     async with MemoryStore() as first, MemoryStore() as second:
         await filled(first)
         await second.save(make_snapshot("mine", session_id=SESSION))
@@ -87,7 +85,7 @@ def flip_a_bit(store: Path) -> None:
     file.write_bytes(data)
 
 
-async def test_a_damaged_session_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+async def test_damaged_session_is_not_transferred_as_whole(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await filled(store)
         flip_a_bit(tmp_path)
@@ -95,7 +93,7 @@ async def test_a_damaged_session_is_not_taken_for_the_whole(tmp_path: Path) -> N
             await store.take_out(SESSION)
 
 
-async def test_snapshots_under_a_name_that_does_not_promise_them_are_damage(tmp_path: Path) -> None:
+async def test_snapshots_under_the_wrong_name_are_damage(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await filled(store)
         (file,) = [path async for path in anyio.Path(tmp_path).glob("sessions/*/*.snap.gz")]
@@ -104,7 +102,7 @@ async def test_snapshots_under_a_name_that_does_not_promise_them_are_damage(tmp_
             await store.take_out(SESSION)
 
 
-async def test_a_snapshot_whose_content_is_not_what_its_root_says_is_damage() -> None:
+async def test_content_that_does_not_match_its_root_is_damage() -> None:
     first, *_ = await copied()
     frames = MemoryLog()
     forged = dataclasses.replace(first.header, root="0" * 64)
@@ -114,7 +112,7 @@ async def test_a_snapshot_whose_content_is_not_what_its_root_says_is_damage() ->
             await store.take_out(SESSION)
 
 
-async def test_a_session_that_is_not_there_is_not_found() -> None:
+async def test_unknown_session_is_not_found() -> None:
     async with MemoryStore() as store:
         with pytest.raises(SnapshotNotFound):
             await store.take_out("nobody")
@@ -126,7 +124,7 @@ async def copied() -> list[Copied]:
         return list(await store.take_out(SESSION))
 
 
-async def test_every_snapshot_that_was_changed_on_the_way_is_noticed() -> None:
+async def test_snapshot_changed_in_transit_is_detected() -> None:
     copies = await copied()
     assert verified(copies).messages[-1].text == "more 3"
     for place, copy in enumerate(copies):
@@ -135,7 +133,7 @@ async def test_every_snapshot_that_was_changed_on_the_way_is_noticed() -> None:
             verified([*copies[:place], edited, *copies[place + 1 :]])
 
 
-async def test_a_gap_is_noticed() -> None:
+async def test_gap_is_detected() -> None:
     copies = await copied()
     for missing in (0, 2):
         with pytest.raises(SnapshotCorrupted):
@@ -143,21 +141,21 @@ async def test_a_gap_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("lie", [{"full": False}, {"lo": 2, "hi": 2}])
-async def test_a_session_begins_with_a_snapshot_that_stands_alone(lie: dict[str, Any]) -> None:
+async def test_session_must_begin_with_a_full_snapshot(lie: dict[str, Any]) -> None:
     first, *_ = await copied()
     assert verified([first]).session_id == SESSION
     with pytest.raises(SnapshotCorrupted):
         verified([first._replace(header=dataclasses.replace(first.header, **lie))])
 
 
-async def test_nobody_can_break_the_list_of_a_store_from_outside() -> None:
+async def test_hostile_transfer_cannot_break_the_session_list() -> None:
     copies = await copied()
     bad = copies[-1]._replace(header=dataclasses.replace(copies[-1].header, t="yesterday"))
     with pytest.raises(SnapshotCorrupted):
         verified([*copies[:-1], bad])
 
 
-async def test_what_a_newer_release_wrote_is_refused() -> None:
+async def test_snapshots_of_a_newer_release_are_refused() -> None:
     copies = await copied()
     for place in (1, len(copies) - 1):
         newer = copies[place]._replace(header=dataclasses.replace(copies[place].header, v=99))

@@ -48,7 +48,7 @@ OPERATIONS: dict[str, Operation] = {
     ["", ".", "..", "nul\0byte", "line\nbreak", "\x7f", "x" * 20_000, "é" * 3_400, "lone \ud800"],
     ids=["empty", "dot", "dots", "nul", "line", "delete", "20000 bytes", "long when encoded", "surrogate"],
 )
-async def test_an_id_that_cannot_be_a_name_is_refused_and_nothing_is_written(
+async def test_invalid_id_is_refused_and_nothing_is_written(
     tmp_path: Path, operation: str, session_id: str
 ) -> None:
     store = store_at(tmp_path / "store")
@@ -66,7 +66,7 @@ UNUSUAL = (
 @pytest.mark.requirement(
     "STORE-FAULT-EMOJI", "FORMAT-NAME-CASE", "TERMINAL-SECURITY-TRAVERSAL", "TERMINAL-SECURITY-NAMES"
 )
-async def test_slashes_emoji_and_ids_that_differ_by_case_only_are_sessions_of_their_own(tmp_path: Path) -> None:
+async def test_ids_with_slashes_emoji_or_differing_case_are_separate_sessions(tmp_path: Path) -> None:
     async with store_at(tmp_path / "store") as store:
         for session_id in UNUSUAL:
             await store.save(make_snapshot(f"I am {session_id}", session_id=session_id), base=0)
@@ -96,7 +96,7 @@ async def test_slashes_emoji_and_ids_that_differ_by_case_only_are_sessions_of_th
     ],
     ids=["section", "evolve", "message", "tool output", "number field"],
 )
-async def test_a_number_that_json_cannot_carry_is_refused_where_it_enters(
+async def test_number_beyond_json_is_refused_on_entry(
     make: Callable[[float], object], place: str, number: float
 ) -> None:
     with pytest.raises(InvalidSnapshot) as refused:
@@ -135,7 +135,7 @@ async def test_a_section_keeps_one_value_when_lone_surrogates_come_and_go(tmp_pa
 
 @pytest.mark.requirement("STORE-FAULT-20MB", "STORE-TOO-LARGE-NOTICE", "TERMINAL-LIMIT-MESSAGE")
 @PLAIN_AND_ENCRYPTED
-async def test_20_mb_of_tool_output_are_kept_whole_and_mentioned(tmp_path: Path, key: str | None) -> None:
+async def test_20_mb_of_tool_output_is_kept_whole_and_reported(tmp_path: Path, key: str | None) -> None:
     output = "".join(f"{n * n % 999983} lines of output\n" for n in range(900_000))
     assert len(output) > 20_000_000
     call = ToolCallBlock(tool_call_id="1", title="cat everything", status="completed", raw_output=output)
@@ -151,7 +151,7 @@ async def test_20_mb_of_tool_output_are_kept_whole_and_mentioned(tmp_path: Path,
 
 
 @pytest.mark.requirement("STORE-TOO-LARGE-NOTICE", "TERMINAL-LIMIT-SESSION")
-async def test_a_session_is_mentioned_once_it_is_over_its_limit_and_never_cut(tmp_path: Path) -> None:
+async def test_session_over_its_size_limit_is_reported_and_never_truncated(tmp_path: Path) -> None:
     async with store_at(tmp_path, limits=StoreLimits(session_bytes=1000)) as store:
         assert (await store.save(make_snapshot("x" * 700))).notices == ()
         large = make_snapshot("x" * 700, "y" * 700)
@@ -185,7 +185,7 @@ async def test_a_purge_by_a_time_without_a_zone_is_refused_and_removes_nothing(t
 
 
 @pytest.mark.requirement("STORE-ORDER-CLOCK", "FORMAT-ORDER-HI")
-async def test_a_clock_that_runs_backwards_changes_no_order(tmp_path: Path) -> None:
+async def test_clock_running_backwards_changes_no_order(tmp_path: Path) -> None:
     clock = FixedClock()
     for number in range(1, 4):
         async with store_at(tmp_path, clock=clock) as store:

@@ -61,7 +61,7 @@ def assert_read(result: StoredSnapshot | SnapshotError, seq: int) -> StoredSnaps
 
 @pytest.mark.requirement("FORMAT-READ-TRUNCATION", "FORMAT-READ-UNFINISHED")
 @PLAIN_AND_ENCRYPTED
-def test_cut_off_anywhere_the_whole_frames_load_and_the_rest_counts_as_unfinished(
+def test_truncated_file_loads_its_whole_frames_and_reports_an_unfinished_save(
     tmp_path: Path, key: str | None, segment: Path
 ) -> None:
     ends, store = ends_of(segment), store_at(tmp_path, key)
@@ -78,7 +78,7 @@ def test_cut_off_anywhere_the_whole_frames_load_and_the_rest_counts_as_unfinishe
 
 @pytest.mark.requirement("FORMAT-WRITE-DOUBT")
 @PLAIN_AND_ENCRYPTED
-def test_after_a_cut_anywhere_the_next_save_follows_the_last_whole_frame(
+def test_save_after_a_truncation_follows_the_last_whole_frame(
     tmp_path: Path, key: str | None, segment: Path
 ) -> None:
     ends, data = ends_of(segment), segment.read_bytes()
@@ -109,7 +109,7 @@ def _only(segment: Path, data: bytes) -> None:
     "FORMAT-READ-BIT", "FORMAT-HEADER-SUM", "FORMAT-READ-DAMAGE", "FORMAT-SEAL-AAD", "FORMAT-READ-FALLBACK"
 )
 @PLAIN_AND_ENCRYPTED
-def test_any_flipped_bit_costs_the_snapshots_from_there_on_and_is_never_silent(
+def test_flipped_bit_loses_only_later_snapshots_and_is_never_silent(
     tmp_path: Path, key: str | None, segment: Path
 ) -> None:
     ends, store = ends_of(segment), store_at(tmp_path, key)
@@ -124,7 +124,7 @@ def test_any_flipped_bit_costs_the_snapshots_from_there_on_and_is_never_silent(
 
 
 @PLAIN_AND_ENCRYPTED
-def test_a_flipped_bit_is_found_by_check_refused_by_strict_and_shown_by_list(
+def test_flipped_bit_is_found_by_check_refused_by_strict_load_and_shown_by_list(
     tmp_path: Path, key: str | None, segment: Path
 ) -> None:
     ends, store = ends_of(segment), store_at(tmp_path, key)
@@ -141,7 +141,7 @@ def test_a_flipped_bit_is_found_by_check_refused_by_strict_and_shown_by_list(
 
 @pytest.mark.requirement("STORE-REPAIR", "FORMAT-WRITE-DOUBT", "FORMAT-READ-RESYNC")
 @PLAIN_AND_ENCRYPTED
-def test_after_damage_saving_goes_on_in_a_new_segment_and_repair_keeps_all_that_can_be_read(
+def test_save_after_damage_uses_a_new_segment_and_repair_keeps_everything_readable(
     tmp_path: Path, key: str | None, segment: Path
 ) -> None:
     ends, data = ends_of(segment), segment.read_bytes()
@@ -193,9 +193,7 @@ def _assert_all_there(store: FilesystemStore, before: int, saved: list[int]) -> 
 
 
 @PLAIN_AND_ENCRYPTED
-async def test_repair_of_a_session_whose_beginning_is_lost_salvages_the_rest_and_keeps_the_bytes(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_repair_of_a_session_with_a_lost_beginning_salvages_the_rest(tmp_path: Path, key: str | None) -> None:
     segment = await filled(tmp_path, key)
     flip(segment, 300)
     async with store_at(tmp_path, key) as store:
@@ -213,7 +211,7 @@ async def test_repair_of_a_session_whose_beginning_is_lost_salvages_the_rest_and
     assert names_in(segment.parent / "quarantine") == [segment.name]
 
 
-async def test_who_repairs_a_session_it_has_open_can_save_it_afterwards(tmp_path: Path) -> None:
+async def test_process_that_repairs_its_open_session_can_save_afterwards(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for number in (1, 2, 3):
             await store.save(version(number))
@@ -225,7 +223,7 @@ async def test_who_repairs_a_session_it_has_open_can_save_it_afterwards(tmp_path
         assert (await store.check()).findings == ()
 
 
-async def test_compaction_leaves_damage_where_it_is_and_does_the_rest(tmp_path: Path) -> None:
+async def test_compaction_leaves_damage_in_place_and_compacts_the_rest(tmp_path: Path) -> None:
     await filled(tmp_path, count=4, segment_frames=2)
     first, second = segments_of(tmp_path)
     damaged = flip(first, 400)
@@ -253,7 +251,7 @@ async def test_compaction_leaves_damage_where_it_is_and_does_the_rest(tmp_path: 
     ],
     ids=["line end", "text", "noise", "foreign gzip", "zeros", "beginning of a frame"],
 )
-async def test_what_stands_behind_the_last_frame_costs_no_snapshot(
+async def test_bytes_after_the_last_frame_cost_no_snapshot(
     tmp_path: Path, key: str | None, junk: bytes, kind: str
 ) -> None:
     segment = await filled(tmp_path, key)

@@ -96,7 +96,7 @@ def memory_within(megabytes: int) -> Iterator[None]:
 
 @pytest.mark.requirement("FORMAT-READ-BOMB", "FORMAT-READ-LIMIT")
 @pytest.mark.parametrize("size", [100, 1 << 20, MAX_FRAME + 1, (1 << 32) - 1])
-async def test_a_frame_that_inflates_beyond_what_it_says_is_refused_in_little_memory(
+async def test_frame_inflating_beyond_its_declared_size_is_refused_in_little_memory(
     tmp_path: Path, size: int
 ) -> None:
     segment = await filled(tmp_path, count=2)
@@ -106,7 +106,7 @@ async def test_a_frame_that_inflates_beyond_what_it_says_is_refused_in_little_me
         await assert_falls_back(tmp_path, None, 1, "corrupted")
 
 
-async def test_a_bomb_costs_little_memory_to_list_and_as_an_unfinished_save(tmp_path: Path) -> None:
+async def test_bomb_uses_little_memory_in_list_and_as_an_unfinished_save(tmp_path: Path) -> None:
     segment = await filled(tmp_path, count=2)
     first, second = frames_of(segment)
     bomb = _handmade(second, _stream(300), 100)
@@ -152,7 +152,7 @@ def _sealed(frame: bytes, keys: SessionKeys | None, body: bytes, size: int) -> b
     [b"[]", b"{}", b"null", b'{"lo":1}', b"[" * 5000, b"\xff\xfe", b'{"hi":NaN}', b'"' + b"x" * 500 + b'"'],
     ids=["list", "empty", "null", "little", "deep", "not text", "nan", "text"],
 )
-async def test_a_header_that_is_none_is_damage(tmp_path: Path, header: bytes) -> None:
+async def test_invalid_header_is_damage(tmp_path: Path, header: bytes) -> None:
     segment = await filled(tmp_path, count=2)
     frames = frames_of(segment)
     size = PREFIX + len(header) + TRAILER
@@ -168,9 +168,7 @@ async def test_a_header_that_is_none_is_damage(tmp_path: Path, header: bytes) ->
     [{"at": 7}, {"delete": 5}, {"insert": 2}, {"prev": "0" * 64}, {"lo": 1}, {"full": True, "at": 1}],
     ids=["beyond the end", "too much deleted", "lines missing", "another past", "another place", "full and not"],
 )
-async def test_a_frame_that_contradicts_itself_is_damage(
-    tmp_path: Path, key: str | None, changes: dict[str, object]
-) -> None:
+async def test_inconsistent_frame_is_damage(tmp_path: Path, key: str | None, changes: dict[str, object]) -> None:
     segment = await filled(tmp_path, key, count=2)
     first, second = frames_of(segment)
     keys = store_at(tmp_path, key).session_keys("session")
@@ -178,7 +176,7 @@ async def test_a_frame_that_contradicts_itself_is_damage(
     await assert_falls_back(tmp_path, key, 1, "corrupted")
 
 
-async def test_a_checksum_that_is_no_text_is_damage(tmp_path: Path) -> None:
+async def test_checksum_that_is_not_text_is_damage(tmp_path: Path) -> None:
     segment = await filled(tmp_path, count=2)
     first, second = frames_of(segment)
     at = second.index(b'"sum":"') + 7

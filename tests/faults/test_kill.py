@@ -41,7 +41,7 @@ def answers(process: subprocess.Popen[str], *order: object) -> Iterator[tuple[st
 
 @pytest.mark.requirement("STORE-DURABLE-KILL", "STORE-FAULT-SIGKILL")
 @PLAIN_AND_ENCRYPTED
-def test_killed_at_a_random_instant_of_saving_nothing_acknowledged_is_lost(
+def test_kill_at_a_random_instant_of_saving_loses_nothing_acknowledged(
     tmp_path: Path, key: str | None, executioner: subprocess.Popen[str]
 ) -> None:
     chance = random.Random(20261116)
@@ -94,7 +94,7 @@ State = tuple[dict[int, int], int]
 
 @pytest.mark.requirement("STORE-FAULT-SIGKILL")
 @PLAIN_AND_ENCRYPTED
-def test_killed_at_any_step_of_its_life_a_session_is_as_before_the_step_or_as_after(
+def test_kill_at_any_step_leaves_the_state_before_or_after_that_step(
     tmp_path: Path, key: str | None, executioner: subprocess.Popen[str]
 ) -> None:
     states = anyio.run(_states, tmp_path / "undisturbed", key)

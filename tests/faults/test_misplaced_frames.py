@@ -53,7 +53,7 @@ Frames = list[bytes]
     ],
     ids=["swapped", "dropped", "first again", "second again", "last again", "doubled", "last replaced by first"],
 )
-async def test_frames_in_another_order_are_noticed_and_nothing_old_is_taken_for_the_newest(
+async def test_reordered_frames_are_detected_and_no_old_frame_becomes_the_newest(
     tmp_path: Path, key: str | None, move: Callable[..., Frames], seq: int
 ) -> None:
     segment = await filled(tmp_path, key, count=4)
@@ -63,9 +63,7 @@ async def test_frames_in_another_order_are_noticed_and_nothing_old_is_taken_for_
 
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize("again", range(4))
-async def test_repair_does_not_salvage_a_frame_that_is_put_back(
-    tmp_path: Path, key: str | None, again: int
-) -> None:
+async def test_repair_does_not_salvage_a_replayed_old_frame(tmp_path: Path, key: str | None, again: int) -> None:
     segment = await filled(tmp_path, key, count=4)
     frames = frames_of(segment)
     _write(segment, [*frames, frames[again]])
@@ -79,7 +77,7 @@ async def test_repair_does_not_salvage_a_frame_that_is_put_back(
 @pytest.mark.parametrize(
     ("segment", "name"), [(0, "0000000009.snap.gz"), (1, "0000000002.snap.gz"), (1, "0000000009.snap.gz")]
 )
-async def test_a_segment_under_another_number_is_noticed_and_repair_throws_nothing_away(
+async def test_renumbered_segment_is_detected_and_repair_discards_nothing(
     tmp_path: Path, key: str | None, segment: int, name: str
 ) -> None:
     await filled(tmp_path, key, count=4, segment_frames=2)
@@ -96,7 +94,7 @@ async def test_a_segment_under_another_number_is_noticed_and_repair_throws_nothi
 
 
 @PLAIN_AND_ENCRYPTED
-async def test_a_frame_copied_to_a_new_segment_is_not_taken_for_the_newest(tmp_path: Path, key: str | None) -> None:
+async def test_frame_copied_to_a_new_segment_does_not_become_the_newest(tmp_path: Path, key: str | None) -> None:
     segment = await filled(tmp_path, key)
     _write(segment.with_name("0000000004.snap.gz"), frames_of(segment)[:1])
     await assert_falls_back(tmp_path, key, 3, "corrupted")
@@ -104,7 +102,7 @@ async def test_a_frame_copied_to_a_new_segment_is_not_taken_for_the_newest(tmp_p
 
 @pytest.mark.requirement("FORMAT-ROOT-CHAIN")
 @PLAIN_AND_ENCRYPTED
-async def test_a_lost_segment_is_noticed_and_forget_merges_nothing_across_the_gap(
+async def test_lost_segment_is_detected_and_forget_does_not_merge_across_the_gap(
     tmp_path: Path, key: str | None
 ) -> None:
     notes: dict[str, str] = {}
@@ -142,7 +140,7 @@ async def _filled_with_a_full_frame_inside(path: Path, key: str | None) -> tuple
 
 
 @PLAIN_AND_ENCRYPTED
-async def test_a_full_frame_that_is_put_back_is_not_taken_for_the_newest(tmp_path: Path, key: str | None) -> None:
+async def test_replayed_full_frame_does_not_become_the_newest(tmp_path: Path, key: str | None) -> None:
     frames, full = await _filled_with_a_full_frame_inside(tmp_path, key)
     _write(segments_of(tmp_path)[0], [*frames, frames[full]])
     async with store_at(tmp_path, key) as store:
@@ -158,9 +156,7 @@ async def test_a_full_frame_that_is_put_back_is_not_taken_for_the_newest(tmp_pat
 
 
 @PLAIN_AND_ENCRYPTED
-async def test_damage_before_a_full_frame_costs_nothing_after_it_even_when_repaired(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_damage_before_a_full_frame_loses_nothing_after_it(tmp_path: Path, key: str | None) -> None:
     frames, full = await _filled_with_a_full_frame_inside(tmp_path, key)
     frames[1] = frames[1][:-20] + bytes(20)
     _write(segments_of(tmp_path)[0], frames)

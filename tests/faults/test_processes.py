@@ -43,9 +43,7 @@ WRITER = """
 
 @pytest.mark.requirement("STORE-CONFLICT-PROCESSES", "STORE-SHARED")
 @PLAIN_AND_ENCRYPTED
-def test_two_processes_that_write_one_session_lose_nothing_and_repeat_nothing(
-    tmp_path: Path, key: str | None
-) -> None:
+def test_two_processes_writing_one_session_lose_and_repeat_nothing(tmp_path: Path, key: str | None) -> None:
     with python(WRITER, tmp_path, key or "", "a", 40) as one, python(WRITER, tmp_path, key or "", "b", 40) as two:
         assert heard(one) == heard(two) == "ready"
         tell(one, "go")
@@ -74,7 +72,9 @@ async def _assert_history(path: Path, key: str | None, texts: list[str]) -> None
 
 @pytest.mark.requirement("STORE-SHARED", "TERMINAL-TEST-CONCURRENT")
 @PLAIN_AND_ENCRYPTED
-def test_reading_while_another_process_saves_and_compacts_is_never_wrong(tmp_path: Path, key: str | None) -> None:
+def test_reads_during_saves_and_compaction_by_another_process_are_consistent(
+    tmp_path: Path, key: str | None
+) -> None:
     with python(WRITER, tmp_path, key or "", "a", 120) as process:
         assert heard(process) == "ready"
         tell(process, "go")
@@ -133,7 +133,7 @@ MAKER = """
 
 
 @PLAIN_AND_ENCRYPTED
-def test_of_processes_that_make_a_store_at_once_all_use_the_same_one(tmp_path: Path, key: str | None) -> None:
+def test_processes_creating_a_store_at_once_share_one_store(tmp_path: Path, key: str | None) -> None:
     with python(MAKER, key or "", "a") as one, python(MAKER, key or "", "b") as two:
         assert heard(one) == heard(two) == "ready"
         for number in range(15):

@@ -22,9 +22,7 @@ class _Killed(BaseException):
     pass
 
 
-async def test_a_purge_that_is_killed_half_way_leaves_nothing_to_bring_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_killed_purge_leaves_nothing_to_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with store_at(tmp_path, segment_frames=1) as store:
         for number in (1, 2, 3):
             await store.save(version(number))
@@ -47,7 +45,7 @@ async def test_a_purge_that_is_killed_half_way_leaves_nothing_to_bring_back(
     assert list((tmp_path / "trash").iterdir()) == []
 
 
-async def test_a_deleted_session_comes_back_though_its_id_was_tried_again(tmp_path: Path) -> None:
+async def test_deleted_session_can_be_restored_after_its_id_was_reused(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.save(version(2))
         token = (await store.delete("session")).token
@@ -64,7 +62,7 @@ async def test_a_deleted_session_comes_back_though_its_id_was_tried_again(tmp_pa
         assert [path.read_bytes() for path in (tmp_path / "trash").rglob("spool.log")] == [b"what it said"]
 
 
-async def test_a_store_that_knows_the_session_is_live_refuses_to_delete_it(tmp_path: Path) -> None:
+async def test_live_session_cannot_be_deleted(tmp_path: Path) -> None:
     class Guarded(FilesystemStore):
         def guard(self, session_id: str) -> None:
             raise SessionLocked(f"session {session_id} is live", session_id=session_id)
@@ -76,7 +74,7 @@ async def test_a_store_that_knows_the_session_is_live_refuses_to_delete_it(tmp_p
         assert await store.load("session") == version(1)
 
 
-async def test_compact_does_not_hide_a_save_that_followed_two_failing_calls(
+async def test_compact_does_not_hide_a_save_made_after_two_failed_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, tidy = store_at(tmp_path), store_at(tmp_path)

@@ -99,14 +99,14 @@ async def test_a_frame_whose_summary_is_damaged_keeps_its_messages(tmp_path: Pat
         assert (await store.check()).ok
 
 
-async def test_a_whole_session_has_nothing_to_salvage(tmp_path: Path) -> None:
+async def test_intact_session_has_nothing_to_salvage(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.save(_version(3))
         assert await store.salvage("session") is None
         assert len(await store.history("session")) == 1
 
 
-async def test_what_only_quarantine_holds_is_listed_and_salvaged(tmp_path: Path) -> None:
+async def test_quarantined_snapshots_are_listed_and_salvaged(tmp_path: Path) -> None:
     segment = await _packed(tmp_path, None)
     aside = segment.parent / "quarantine"
     aside.mkdir()

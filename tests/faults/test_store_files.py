@@ -68,7 +68,7 @@ def _file(place: Path, outside: Path) -> None:
 
 @pytest.mark.requirement("STORE-FAULT-SYMLINK")
 @pytest.mark.parametrize("put", [_link_to_directory, _link_to_nothing, _file])
-async def test_where_a_session_directory_should_be_nothing_else_is_followed_or_changed(
+async def test_non_directory_in_place_of_a_session_is_neither_followed_nor_changed(
     tmp_path: Path, put: Callable[[Path, Path], None]
 ) -> None:
     path = tmp_path / "store"
@@ -92,7 +92,7 @@ async def test_where_a_session_directory_should_be_nothing_else_is_followed_or_c
 
 
 @pytest.mark.requirement("STORE-FAULT-SYMLINK")
-async def test_a_link_where_a_segment_should_be_is_not_followed(tmp_path: Path) -> None:
+async def test_symlink_in_place_of_a_segment_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     segment = await filled(path)
     await filled(path, session_id="other")
@@ -111,7 +111,7 @@ async def test_a_link_where_a_segment_should_be_is_not_followed(tmp_path: Path) 
     assert segment.is_symlink()
 
 
-async def test_a_link_where_the_lock_should_be_is_not_followed(tmp_path: Path) -> None:
+async def test_symlink_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     segment = await filled(path)
     lock = segment.parent / ".lock"
@@ -162,7 +162,7 @@ async def test_a_damaged_or_newer_store_file_is_refused_and_nothing_is_touched(
 
 
 @PLAIN_AND_ENCRYPTED
-def test_any_flipped_bit_of_the_store_file_is_refused_or_costs_nothing(tmp_path: Path, key: str | None) -> None:
+def test_flipped_bit_in_the_store_file_is_refused_or_harmless(tmp_path: Path, key: str | None) -> None:
     anyio.run(filled, tmp_path, key)
     for _at in every_flip(tmp_path / "STORE.json"):
         try:
@@ -176,26 +176,26 @@ def test_any_flipped_bit_of_the_store_file_is_refused_or_costs_nothing(tmp_path:
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["without key", "with key"])
-async def test_a_store_with_keys_that_says_it_is_plain_is_refused(tmp_path: Path, key: str | None) -> None:
+async def test_plain_store_file_beside_keys_is_refused(tmp_path: Path, key: str | None) -> None:
     await filled(tmp_path, KEY)
     (tmp_path / "STORE.json").write_bytes(_settings(tmp_path, encrypted=False))
     await _assert_refused(tmp_path, key, SnapshotCorrupted)
 
 
-async def test_a_plain_store_that_says_it_is_encrypted_is_refused(tmp_path: Path) -> None:
+async def test_encrypted_store_file_without_keys_is_refused(tmp_path: Path) -> None:
     await filled(tmp_path)
     (tmp_path / "STORE.json").write_bytes(_settings(tmp_path, encrypted=True))
     await _assert_refused(tmp_path, None, KeyMissing)
     await _assert_refused(tmp_path, KEY, SnapshotCorrupted)
 
 
-async def test_an_encrypted_store_without_its_keys_gets_no_new_ones(tmp_path: Path) -> None:
+async def test_encrypted_store_without_its_keys_does_not_get_new_ones(tmp_path: Path) -> None:
     await filled(tmp_path, KEY)
     shutil.rmtree(tmp_path / "keys")
     await _assert_refused(tmp_path, KEY, SnapshotCorrupted)
 
 
-async def test_an_encrypted_store_under_another_stores_name_is_refused(tmp_path: Path) -> None:
+async def test_encrypted_store_with_another_stores_id_is_refused(tmp_path: Path) -> None:
     await filled(tmp_path / "mine", KEY)
     await filled(tmp_path / "other", KEY)
     shutil.copy(tmp_path / "other" / "STORE.json", tmp_path / "mine" / "STORE.json")
@@ -204,7 +204,7 @@ async def test_an_encrypted_store_under_another_stores_name_is_refused(tmp_path:
 
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize("given", [None, KEY], ids=["without key", "with key"])
-async def test_a_store_that_lost_its_store_file_is_refused_and_not_made_anew(
+async def test_missing_store_file_is_refused_and_not_recreated(
     tmp_path: Path, key: str | None, given: str | None
 ) -> None:
     await filled(tmp_path, key)
@@ -225,7 +225,7 @@ async def test_a_store_that_lost_its_store_file_is_refused_and_not_made_anew(
     [(KEY, OTHER_KEY, WrongKey), (KEY, None, KeyMissing), (KEY, "", KeyMissing), (None, KEY, InvalidInput)],
     ids=["wrong", "missing", "empty", "for a plain store"],
 )
-async def test_a_key_that_does_not_fit_opens_nothing_and_changes_nothing(
+async def test_wrong_key_opens_and_changes_nothing(
     tmp_path: Path, key: str | None, given: str | None, error: type[SnapshotError]
 ) -> None:
     await filled(tmp_path, key)
@@ -235,7 +235,7 @@ async def test_a_key_that_does_not_fit_opens_nothing_and_changes_nothing(
 
 
 @pytest.mark.requirement("STORE-READ-ONLY")
-async def test_a_store_that_is_not_there_is_not_made_by_reading_it(tmp_path: Path) -> None:
+async def test_reading_does_not_create_a_missing_store(tmp_path: Path) -> None:
     for operation in OPERATIONS.values():
         with pytest.raises(StoreNotFound):
             await operation(store_at(tmp_path / "store", create=False), "session")

@@ -64,7 +64,7 @@ async def assert_saved(path: Path, key: str | None, count: int, newest: int) -> 
 
 @pytest.mark.requirement("STORE-FAULT-READ-ONLY", "STORE-ERRORS", "STORE-READ-ONLY")
 @PLAIN_AND_ENCRYPTED
-async def test_a_read_only_store_is_read_and_refuses_to_be_written(tmp_path: Path, key: str | None) -> None:
+async def test_read_only_store_can_be_read_and_refuses_writes(tmp_path: Path, key: str | None) -> None:
     with mounted(tmp_path / "disk", "size=4m") as disk:
         path = disk / "store"
         await filled(path, key)
@@ -86,7 +86,7 @@ async def test_a_read_only_store_is_read_and_refuses_to_be_written(tmp_path: Pat
 @pytest.mark.requirement("STORE-FAULT-FULL-BYTES", "STORE-ERRORS")
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize("segment_frames", [256, 3], ids=["within a segment", "at a new segment"])
-async def test_on_a_full_disk_saves_are_refused_and_the_next_one_catches_up(
+async def test_full_disk_refuses_saves_and_the_next_one_catches_up(
     tmp_path: Path, key: str | None, segment_frames: int
 ) -> None:
     with mounted(tmp_path / "disk", "size=96k") as disk:
@@ -132,7 +132,7 @@ def _fill(ballast: Path) -> None:
 
 
 @pytest.mark.requirement("STORE-FAULT-FULL-BYTES")
-async def test_a_rewrite_that_finds_the_disk_full_leaves_the_session_as_it_was(tmp_path: Path) -> None:
+async def test_rewrite_on_a_full_disk_leaves_the_session_unchanged(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=96k") as disk:
         path = disk / "store"
         await filled(path, count=20)
@@ -153,7 +153,7 @@ async def test_a_rewrite_that_finds_the_disk_full_leaves_the_session_as_it_was(t
 
 @pytest.mark.requirement("STORE-FAULT-FULL-INODES", "FORMAT-SEGMENT-NAME")
 @PLAIN_AND_ENCRYPTED
-async def test_without_inodes_new_files_are_refused_and_the_next_save_catches_up(
+async def test_lack_of_inodes_refuses_new_files_and_the_next_save_catches_up(
     tmp_path: Path, key: str | None
 ) -> None:
     with mounted(tmp_path / "disk", "size=4m,nr_inodes=64") as disk:
@@ -185,9 +185,7 @@ def _use_up_inodes(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
-async def test_a_store_that_could_not_be_made_whole_is_made_once_there_is_room(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_half_created_store_is_completed_once_there_is_room(tmp_path: Path, key: str | None) -> None:
     for inodes in range(2, 14):
         with mounted(tmp_path / f"disk {inodes}", f"size=4m,nr_inodes={inodes}") as disk:
             try:
@@ -244,7 +242,7 @@ def _name_of(fd: int) -> str:
 @pytest.mark.requirement("STORE-FAULT-FSYNC", "STORE-DURABLE-WHOLE")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
 @PLAIN_AND_ENCRYPTED
-async def test_whichever_sync_fails_what_was_acknowledged_loads_and_the_next_save_gets_through(
+async def test_any_failed_sync_keeps_acknowledged_snapshots_and_the_next_save_succeeds(
     tmp_path: Path, key: str | None
 ) -> None:
     n = 0
@@ -312,7 +310,7 @@ async def test_after_a_failed_sync_nothing_is_appended_to_that_segment(
         assert (await store.check()).ok
 
 
-async def test_a_refused_save_that_is_there_all_the_same_does_not_outlive_the_next_one(
+async def test_failed_save_that_reached_the_disk_is_replaced_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -328,7 +326,7 @@ async def test_a_refused_save_that_is_there_all_the_same_does_not_outlive_the_ne
     assert await store_at(tmp_path).load("session") == version(1)
 
 
-async def test_who_built_on_a_refused_save_that_is_there_all_the_same_is_not_overwritten(
+async def test_save_built_on_a_failed_save_that_reached_the_disk_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with store_at(tmp_path) as store, store_at(tmp_path) as other:
@@ -346,7 +344,7 @@ async def test_who_built_on_a_refused_save_that_is_there_all_the_same_is_not_ove
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of open files from /proc")
-async def test_a_directory_whose_entry_could_not_be_synced_is_made_again(
+async def test_directory_whose_entry_failed_to_sync_is_recreated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -375,7 +373,7 @@ async def test_a_directory_whose_entry_could_not_be_synced_is_made_again(
 
 @pytest.mark.requirement("STORE-FAULT-SHORT-WRITE")
 @PLAIN_AND_ENCRYPTED
-async def test_a_system_that_takes_a_few_bytes_at_a_time_gets_them_all(
+async def test_short_writes_are_continued_until_complete(
     tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
@@ -386,7 +384,7 @@ async def test_a_system_that_takes_a_few_bytes_at_a_time_gets_them_all(
 
 @pytest.mark.requirement("STORE-DURABLE-WHOLE", "ONERING-LAYER-ATOMIC")
 @PLAIN_AND_ENCRYPTED
-async def test_a_write_that_fails_half_way_leaves_nothing_that_counts(
+async def test_write_that_fails_half_way_leaves_no_snapshot(
     tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
@@ -415,7 +413,7 @@ def _count(left: list[int], written: int) -> int:
 
 
 @pytest.mark.parametrize("deed", ["compact", "forget"])
-async def test_a_save_that_failed_and_landed_all_the_same_counts_once_others_rewrote_it(
+async def test_failed_save_that_reached_the_disk_counts_once_another_writer_rewrote_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
     """Its writer would number its next save as the failed one, and the rewritten range has that number already."""

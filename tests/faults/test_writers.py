@@ -85,7 +85,7 @@ async def _deleted_and_begun_anew(store: FilesystemStore) -> None:
     ],
 )
 @pytest.mark.parametrize("had", ["saved", "loaded"])
-async def test_a_stale_save_is_refused_and_what_the_other_did_stays(
+async def test_stale_save_is_refused_and_the_other_writers_snapshot_is_kept(
     tmp_path: Path, key: str | None, deed: Deed, had: str
 ) -> None:
     async with store_at(tmp_path, key, segment_frames=2) as stalled, store_at(tmp_path, key) as other:
@@ -110,7 +110,7 @@ async def test_a_stale_save_is_refused_and_what_the_other_did_stays(
         assert (await other.check()).ok
 
 
-async def test_a_save_into_a_session_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+async def test_save_into_a_deleted_session_is_refused(tmp_path: Path) -> None:
     async with store_at(tmp_path) as stalled, store_at(tmp_path) as other:
         await stalled.save(version(1))
         token = (await other.delete("session")).token
@@ -123,7 +123,7 @@ async def test_a_save_into_a_session_that_was_deleted_meanwhile_is_refused(tmp_p
         assert (await stalled.save(version(2))).seq == 2
 
 
-async def test_a_save_into_a_session_that_was_repaired_meanwhile_is_refused(tmp_path: Path) -> None:
+async def test_save_into_a_repaired_session_is_refused(tmp_path: Path) -> None:
     async with store_at(tmp_path) as stalled, store_at(tmp_path) as other:
         for number in (1, 2, 3):
             await stalled.save(version(number))
@@ -139,7 +139,7 @@ async def test_a_save_into_a_session_that_was_repaired_meanwhile_is_refused(tmp_
 
 
 @pytest.mark.parametrize("deed", ["compact", "forget", "both"])
-async def test_a_rewrite_that_leaves_the_newest_snapshot_does_not_stop_a_writer(tmp_path: Path, deed: str) -> None:
+async def test_rewrite_that_keeps_the_head_does_not_block_a_writer(tmp_path: Path, deed: str) -> None:
     async with store_at(tmp_path, segment_frames=2) as writer, store_at(tmp_path) as other:
         for number in range(1, 7):
             await writer.save(version(number))
@@ -152,7 +152,7 @@ async def test_a_rewrite_that_leaves_the_newest_snapshot_does_not_stop_a_writer(
 
 
 @pytest.mark.requirement("STORE-CONFLICT-BASE")
-async def test_a_named_base_that_is_not_the_newest_is_refused(tmp_path: Path) -> None:
+async def test_explicit_base_that_is_not_the_head_is_refused(tmp_path: Path) -> None:
     await filled(tmp_path)
     async with store_at(tmp_path) as store:
         for base in (0, 1, 2, 4):
@@ -162,7 +162,7 @@ async def test_a_named_base_that_is_not_the_newest_is_refused(tmp_path: Path) ->
         assert (await store.save(version(9), base=3)).seq == 4
 
 
-async def test_of_two_that_make_a_session_at_once_one_is_refused(
+async def test_concurrent_creation_of_a_session_is_refused_for_one_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = store_at(tmp_path), store_at(tmp_path)
@@ -184,7 +184,7 @@ async def test_of_two_that_make_a_session_at_once_one_is_refused(
 # The lock -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_writer_that_cannot_get_the_lock_in_time_says_so_and_writes_nothing(tmp_path: Path) -> None:
+async def test_lock_timeout_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     segment = await filled(tmp_path)
     before = segment.read_bytes()
     fd = os.open(segment.parent / ".lock", os.O_RDWR)
@@ -205,7 +205,7 @@ async def test_a_writer_that_cannot_get_the_lock_in_time_says_so_and_writes_noth
 
 
 @pytest.mark.requirement("FORMAT-WRITE-LOCK")
-def test_who_waited_for_the_lock_of_a_directory_that_is_gone_takes_that_of_the_new_one(
+def test_writer_waiting_for_the_lock_of_a_replaced_directory_locks_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, waiting, holding, done = tmp_path / "session", *(threading.Event() for _ in range(3))
@@ -245,7 +245,7 @@ READERS: dict[str, Deed] = {
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("rewriter", ["compact", "forget"])
-async def test_a_reader_sees_the_old_or_the_new_while_segments_are_replaced(
+async def test_reader_sees_the_old_or_new_state_while_segments_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, rewriter: str
 ) -> None:
     await filled(tmp_path, count=6, segment_frames=2)
@@ -290,7 +290,7 @@ def _before_first_read(patch: pytest.MonkeyPatch, deed: Callable[[], object]) ->
 
 
 @pytest.mark.parametrize("reader", READERS)
-async def test_a_reader_of_a_session_that_goes_away_says_that_it_is_not_there(
+async def test_reading_a_session_deleted_meanwhile_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     await filled(tmp_path, count=6, segment_frames=2)
@@ -309,7 +309,7 @@ async def test_a_reader_of_a_session_that_goes_away_says_that_it_is_not_there(
             await READERS[reader](store)
 
 
-async def test_whoever_decides_what_to_forget_keeps_others_out_until_it_is_forgotten(
+async def test_forget_holds_the_lock_from_decision_to_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(tmp_path, count=6, segment_frames=2)
@@ -332,7 +332,7 @@ async def test_whoever_decides_what_to_forget_keeps_others_out_until_it_is_forgo
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed before it removed the old files"])
-async def test_a_compaction_does_not_bring_back_what_another_forgot_meanwhile(
+async def test_compaction_does_not_restore_snapshots_forgotten_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, killed: bool
 ) -> None:
     await filled(tmp_path, count=6, segment_frames=2)
@@ -360,7 +360,7 @@ def _refuse(*_args: Any, **_options: Any) -> None:
     raise OSError("killed here")
 
 
-async def test_a_segment_that_grows_while_it_is_compacted_loses_nothing(
+async def test_segment_that_grows_during_compaction_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with store_at(tmp_path) as writer:

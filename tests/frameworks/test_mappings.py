@@ -143,31 +143,31 @@ def google_parts() -> st.SearchStrategy[dict[str, Any]]:
 
 @settings(deadline=None)
 @given(microsoft_messages())
-def test_any_agent_framework_message_comes_back_equal(data: dict[str, Any]) -> None:
+def test_any_agent_framework_message_round_trips(data: dict[str, Any]) -> None:
     assert same(agent_framework_messages.json_of(agent_framework_messages.message_of(data)), data)
 
 
 @settings(deadline=None)
 @given(google_parts())
-def test_any_adk_event_comes_back_equal(data: dict[str, Any]) -> None:
+def test_any_adk_event_round_trips(data: dict[str, Any]) -> None:
     assert same(google_events.json_of(google_events.message_of(data)), data)
 
 
 @settings(deadline=None)
 @given(items())
-def test_any_openai_item_comes_back_equal(item: dict[str, Any]) -> None:
+def test_any_openai_item_round_trips(item: dict[str, Any]) -> None:
     assert same(openai_items.item_of(openai_items.message_of(item)), item)
 
 
 @settings(deadline=None)
 @given(entries())
-def test_any_claude_entry_comes_back_equal(entry: dict[str, Any]) -> None:
+def test_any_claude_entry_round_trips(entry: dict[str, Any]) -> None:
     assert same(claude_entries.entry_of(claude_entries.message_of(entry)), entry)
 
 
 @settings(deadline=None)
 @given(model_messages())
-def test_any_pydantic_message_comes_back_equal(data: dict[str, Any]) -> None:
+def test_any_pydantic_message_round_trips(data: dict[str, Any]) -> None:
     assert same(pydantic_messages.json_of(pydantic_messages.message_of(data, "id")), data)
 
 
@@ -181,7 +181,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.parametrize("mapping", [openai_items.message_of, claude_entries.message_of])
-def test_what_json_cannot_carry_is_refused(mapping: Any) -> None:
+def test_values_beyond_json_are_refused(mapping: Any) -> None:
     with pytest.raises(InvalidInput, match="NaN"):
         mapping({"type": "x", "n": float("nan")})
     with pytest.raises(TypeError):
@@ -189,7 +189,7 @@ def test_what_json_cannot_carry_is_refused(mapping: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [(1,), {1: 2}, float("inf"), 1 << 70, b"x", object()])
-def test_values_that_json_would_change_are_not_exact(value: Any) -> None:
+def test_values_json_would_change_are_not_exact(value: Any) -> None:
     assert not is_exact_json(value)
     assert not is_exact_json([{"x": value}])
 
@@ -202,7 +202,7 @@ def test_a_title_is_the_first_prompt_on_one_line() -> None:
     assert len(title) == 80
 
 
-def test_turns_and_tokens_follow_the_messages_and_a_given_title_stays() -> None:
+def test_turns_and_tokens_follow_the_messages_and_a_given_title_is_kept() -> None:
     usage = {"usage": {"input_tokens": 3, "output_tokens": 2}}
     one = (Message(role="user", content="hi"), Message(role="assistant", content="yes", metadata=usage))
     session = described(new_session("s", "x"), one)
@@ -220,7 +220,7 @@ def test_a_newer_format_is_refused() -> None:
             checked(session.evolve(plugins={"x": newer}), "x")
 
 
-def test_opaque_entries_are_kept_and_shown_only_if_asked_for() -> None:
+def test_opaque_entries_are_kept_and_shown_only_on_request() -> None:
     entry = opaque("x", {"deep": [1]})
     session = described(new_session("s", "x"), (Message(role="user", content="hi"), entry))
     assert raw_of("x", entry) == {"deep": [1]}

@@ -39,7 +39,7 @@ def texts(place: Path) -> list[str]:
     return [message.text for message in FilesystemStore(place).sync.load("s").messages]
 
 
-def test_a_place_and_a_key_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_opened_once_per_place_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first = open_place("here")
     assert open_place(tmp_path / "here") is first
@@ -50,23 +50,23 @@ def test_a_place_and_a_key_are_opened_once(tmp_path: Path, monkeypatch: pytest.M
     assert open_place("here") is not first
 
 
-def test_an_open_store_is_used_as_it_is(tmp_path: Path) -> None:
+def test_given_store_is_used_as_is(tmp_path: Path) -> None:
     store = FilesystemStore(tmp_path)
     assert open_place(store) is open_place(store.sync) is store.sync
     with pytest.raises(InvalidInput, match="key"):
         open_place(store, "secret")
 
 
-def test_places_in_memory_are_not_shared() -> None:
+def test_memory_stores_are_not_shared() -> None:
     assert open_place("memory:") is not open_place("memory:")
 
 
-def test_one_object_serves_a_session_in_a_process(tmp_path: Path) -> None:
+def test_one_object_per_session_and_process(tmp_path: Path) -> None:
     store = open_place(tmp_path)
     assert shared_session(store, "s") is shared_session(open_place(tmp_path), "s")
 
 
-def test_threads_and_stores_that_change_a_session_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_changes_by_threads_and_stores_lose_nothing(tmp_path: Path) -> None:
     def work(name: int) -> None:
         store = open_place(tmp_path) if name % 2 else FilesystemStore(tmp_path).sync
         session = SharedSession(store, "s") if name == 3 else shared_session(store, "s")
@@ -89,7 +89,7 @@ def test_a_stale_object_of_the_same_store_builds_on_the_newest(tmp_path: Path) -
     assert texts(tmp_path) == ["a", "b", "c"]
 
 
-def test_what_others_changed_is_seen_and_what_they_deleted_is_gone(tmp_path: Path) -> None:
+def test_changes_by_others_are_seen_and_deleted_sessions_are_gone(tmp_path: Path) -> None:
     session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
     session.change(adding("a"))
     other.change(adding("b"))
@@ -103,7 +103,7 @@ def test_what_others_changed_is_seen_and_what_they_deleted_is_gone(tmp_path: Pat
     assert texts(tmp_path) == ["new"]
 
 
-def test_a_session_made_anew_by_others_is_not_overwritten(tmp_path: Path) -> None:
+def test_session_recreated_by_others_is_not_overwritten(tmp_path: Path) -> None:
     session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
     session.change(adding("old"))
     other.delete()
@@ -112,13 +112,13 @@ def test_a_session_made_anew_by_others_is_not_overwritten(tmp_path: Path) -> Non
     assert texts(tmp_path) == ["new", "more"]
 
 
-def test_nothing_is_saved_when_there_is_nothing_to_change(tmp_path: Path) -> None:
+def test_unchanged_session_is_not_saved(tmp_path: Path) -> None:
     session = SharedSession(open_place(tmp_path), "s")
     assert session.change(lambda _: None) == 0
     assert session.store.tip("s") is None
 
 
-def test_a_session_that_never_stands_still_is_a_conflict(tmp_path: Path) -> None:
+def test_session_that_keeps_changing_is_a_conflict(tmp_path: Path) -> None:
     session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
 
     def make(head: SessionSnapshot | None) -> LabelledSnapshot:
@@ -130,7 +130,7 @@ def test_a_session_that_never_stands_still_is_a_conflict(tmp_path: Path) -> None
         session.change(make)
 
 
-def test_a_full_disk_leaves_the_session_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_session_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = SharedSession(FilesystemStore(tmp_path).sync, "s")
     session.change(adding("a"))
 
@@ -146,18 +146,18 @@ def test_a_full_disk_leaves_the_session_as_it_was(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["a\nb", "", "..", "bot+memory", f"t{COMPANION}", "x~" + "0" * 24])
-def test_any_name_gets_an_id_of_its_own(name: str) -> None:
+def test_any_name_maps_to_its_own_id(name: str) -> None:
     found = session_id_for(name)
     assert found != name
     assert session_id_for(found) != found
     assert not found.endswith((COMPANION, "+memory"))
 
 
-def test_usual_names_stay_as_they_are() -> None:
+def test_ordinary_names_are_kept_as_ids() -> None:
     assert [session_id_for(name) for name in ("trip", "user-123", "Ünï/cödé")] == ["trip", "user-123", "Ünï/cödé"]
 
 
-def test_sessions_that_people_saved_last_are_still_found(tmp_path: Path) -> None:
+def test_renaming_a_session_keeps_its_labels_findable(tmp_path: Path) -> None:
     store = open_store(tmp_path).sync
     base = new_session("s", "x").evolve(plugins={"x": {"thread": "s"}})
     store.save(base, labels={"thread": "s"})
@@ -179,7 +179,7 @@ for number in range(1000):
 """
 
 
-def test_a_killed_writer_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
+def test_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITER, str(tmp_path)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout

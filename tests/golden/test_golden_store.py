@@ -86,7 +86,7 @@ async def test_every_snapshot_loads_as_it_was_saved(
             assert snapshots == {}
 
 
-async def test_nothing_is_wrong_with_it_and_reading_changes_nothing(
+async def test_golden_store_passes_check_and_reading_changes_nothing(
     store: FilesystemStore, folder: Path, kind: str
 ) -> None:
     before = tree(folder / kind)
@@ -99,7 +99,7 @@ async def test_nothing_is_wrong_with_it_and_reading_changes_nothing(
     assert tree(folder / kind) == before
 
 
-async def test_it_lives_on(store: FilesystemStore, expected: dict[str, Any]) -> None:
+async def test_golden_store_can_be_continued(store: FilesystemStore, expected: dict[str, Any]) -> None:
     async with store:
         for session_id, snapshots in expected["sessions"].items():
             newest = max(map(int, snapshots))
@@ -112,7 +112,7 @@ async def test_it_lives_on(store: FilesystemStore, expected: dict[str, Any]) -> 
         assert (await store.check()).ok
 
 
-async def test_forgetting_the_first_frame_of_a_newer_schema_version_leaves_a_full_one(
+async def test_forgetting_the_first_frame_of_a_newer_schema_leaves_a_full_frame(
     store: FilesystemStore, folder: Path, kind: str, expected: dict[str, Any]
 ) -> None:
     session_id = "written-by-version-1-and-later"
@@ -135,14 +135,14 @@ async def test_forgetting_the_first_frame_of_a_newer_schema_version_leaves_a_ful
     ]
 
 
-async def test_deleted_sessions_can_still_be_brought_back(store: FilesystemStore) -> None:
+async def test_deleted_sessions_can_still_be_restored(store: FilesystemStore) -> None:
     async with store:
         (trashed,) = await store.trash()
         assert await store.undelete(trashed.token) == "deleted"
         assert (await store.load("deleted")).messages[0].text == "deleted, and not yet purged"
 
 
-async def test_the_encrypted_one_needs_its_key_and_shows_nothing(folder: Path) -> None:
+async def test_encrypted_golden_store_needs_its_key_and_shows_no_plaintext(folder: Path) -> None:
     async with FilesystemStore(folder / "plain") as plain:
         said = [message.text for message in (await plain.load("Everyday Session/ä")).messages]
     content = b"".join(tree(folder / "encrypted").values())
@@ -154,7 +154,7 @@ async def test_the_encrypted_one_needs_its_key_and_shows_nothing(folder: Path) -
 
 
 @pytest.mark.parametrize("version", range(1, CURRENT_VERSION + 1))
-def test_frames_of_every_schema_version_are_among_them(version: int) -> None:
+def test_golden_stores_cover_every_schema_version(version: int) -> None:
     frames = b"".join(path.read_bytes() for folder in FOLDERS for path in folder.rglob("*.snap.gz"))
 
     assert b'"v":%d,' % version in frames

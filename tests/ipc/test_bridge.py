@@ -79,7 +79,7 @@ async def test_a_session_is_created_with_a_title_or_without() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-IPC-SAVE", "TERMINAL-MANAGER-SAVE", "TERMINAL-MANAGER-CURRENT")
-async def test_saving_takes_the_current_session_and_says_that_it_worked() -> None:
+async def test_save_stores_the_current_session_and_confirms() -> None:
     async with front_end() as ui:
         created = await ui.ask("session_create")
         await ui.say("hello")
@@ -93,7 +93,7 @@ async def test_saving_takes_the_current_session_and_says_that_it_worked() -> Non
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-SAVE-NONE")
-async def test_saving_without_a_session_is_a_refusal() -> None:
+async def test_save_without_a_session_is_refused() -> None:
     async with front_end() as ui:
         saved = await ui.ask("session_save")
 
@@ -102,7 +102,7 @@ async def test_saving_without_a_session_is_a_refusal() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-SAVE")
-async def test_saving_says_that_it_did_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_message_whose_save_fails_gets_an_error_and_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     async with front_end(store) as ui:
         await ui.say("hello")
@@ -121,7 +121,7 @@ async def test_saving_says_that_it_did_not_work(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.requirement("TERMINAL-IPC-LOAD", "TERMINAL-MANAGER-LOAD")
-async def test_a_session_is_loaded_by_id_and_is_the_current_one_then() -> None:
+async def test_loaded_session_becomes_the_current_one() -> None:
     async with front_end() as ui:
         first = (await ui.say("one", "two"))["session_id"]
         await ui.ask("session_create")
@@ -133,7 +133,7 @@ async def test_a_session_is_loaded_by_id_and_is_the_current_one_then() -> None:
         assert (added["session_id"], added["message_count"]) == (first, 3)
 
 
-async def test_a_save_that_fails_is_said_to_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_explicit_save_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with front_end() as ui:
         await ui.say("hello")
 
@@ -146,7 +146,7 @@ async def test_a_save_that_fails_is_said_to_have_failed(monkeypatch: pytest.Monk
         assert (saved["type"], saved["success"], saved["code"]) == ("session_saved", False, "store_unavailable")
 
 
-async def test_a_message_over_a_megabyte_is_stored_whole_and_mentioned() -> None:
+async def test_message_over_a_megabyte_is_stored_whole_and_reported() -> None:
     async with front_end() as ui:
         (added,) = await ui.send(
             json.dumps(
@@ -161,7 +161,7 @@ async def test_a_message_over_a_megabyte_is_stored_whole_and_mentioned() -> None
         assert (await ui.say("small"))["notices"] == []
 
 
-async def test_messages_come_a_page_at_a_time() -> None:
+async def test_messages_are_paged() -> None:
     async with front_end() as ui:
         session_id = (await ui.say(*map(str, range(10))))["session_id"]
         page = await ui.ask("session_load", session_id=session_id, offset=4, limit=2)
@@ -172,7 +172,7 @@ async def test_messages_come_a_page_at_a_time() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-FEATURE-AUTO-CREATE")
-async def test_a_session_begins_by_itself_with_the_first_message() -> None:
+async def test_first_message_starts_a_session() -> None:
     async with front_end() as ui:
         added = await ui.say("hello")
 
@@ -214,7 +214,7 @@ async def test_tool_calls_of_different_requests_have_different_ids() -> None:
         ]
 
 
-async def test_context_builds_up_over_restarts(tmp_path: Path) -> None:
+async def test_context_accumulates_over_restarts(tmp_path: Path) -> None:
     session_id = ""
     for day in range(3):
         async with front_end(FilesystemStore(tmp_path)) as ui:
@@ -231,14 +231,14 @@ async def test_context_builds_up_over_restarts(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-STATE-DEFAULT")
-async def test_the_state_starts_with_nothing() -> None:
+async def test_initial_state_is_empty() -> None:
     async with front_end() as ui:
         assert (await ui.ask("session_state"))["state"] == EMPTY
     assert ClientState() == ClientState(session_id=None, is_restored=False, message_count=0)
 
 
 @pytest.mark.requirement("TERMINAL-STATE-START")
-async def test_starting_sets_the_id_and_resets_the_rest() -> None:
+async def test_start_sets_the_id_and_resets_the_rest() -> None:
     async with front_end() as ui:
         first = (await ui.say("a", "b"))["session_id"]
         await ui.ask("session_load", session_id=first)
@@ -248,7 +248,7 @@ async def test_starting_sets_the_id_and_resets_the_rest() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-STATE-RESTORE")
-async def test_restoring_sets_id_flag_and_count() -> None:
+async def test_restore_sets_id_flag_and_count() -> None:
     async with front_end() as ui:
         first = (await ui.say("a", "b"))["session_id"]
         await ui.ask("session_clear")
@@ -258,7 +258,7 @@ async def test_restoring_sets_id_flag_and_count() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-STATE-INCREMENT")
-async def test_each_message_raises_the_count() -> None:
+async def test_each_message_increments_the_count() -> None:
     async with front_end() as ui:
         counts = [(await ui.say("x"))["state"]["message_count"] for _ in range(3)]
         more = (await ui.say("y", "z"))["state"]["message_count"]
@@ -267,7 +267,7 @@ async def test_each_message_raises_the_count() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-STATE-CLEAR")
-async def test_clearing_brings_the_state_back_to_its_start() -> None:
+async def test_clear_restores_the_initial_state() -> None:
     async with front_end() as ui:
         await ui.say("x")
         cleared = await ui.ask("session_clear")
@@ -304,7 +304,7 @@ async def test_sessions_are_listed_newest_first_and_can_be_limited() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-INDEX")
-async def test_there_is_no_index_that_could_be_missing(tmp_path: Path) -> None:
+async def test_list_needs_no_index_file(tmp_path: Path) -> None:
     async with front_end(FilesystemStore(tmp_path)) as ui:
         assert (await ui.ask("session_list"))["sessions"] == []
         session_id = (await ui.say("hello"))["session_id"]
@@ -313,7 +313,7 @@ async def test_there_is_no_index_that_could_be_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-IPC-DELETE")
-async def test_a_session_is_deleted_to_the_trash() -> None:
+async def test_deleted_session_goes_to_the_trash() -> None:
     store = MemoryStore()
     told: list[Trashed] = []
 
@@ -331,7 +331,7 @@ async def test_a_session_is_deleted_to_the_trash() -> None:
         assert await store.undelete(told[0].token) == session_id
 
 
-async def test_the_memory_of_a_deleted_session_goes_with_it() -> None:
+async def test_memory_of_a_deleted_session_is_deleted_with_it() -> None:
     store = MemoryStore()
     async with front_end(store) as ui:
         await store.save(make_snapshot("x", session_id="s"))
@@ -358,7 +358,7 @@ async def test_a_session_is_exported_by_id_or_the_current_one() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-EXPORT-NONE")
-async def test_exporting_when_there_is_no_session_gives_nothing() -> None:
+async def test_export_without_a_session_returns_nothing() -> None:
     async with front_end() as ui:
         exported = await ui.ask("session_export")
         assert (exported["type"], exported["content"]) == ("session_exported", "")
@@ -413,7 +413,7 @@ async def test_a_bad_request_is_refused_and_the_next_one_is_served(line: bytes, 
 
 
 @pytest.mark.parametrize("depth", [100, 300, 450, 480, 490, 495, 600, 900, 990, 5_000])
-async def test_nesting_without_end_is_stored_or_refused_and_never_a_crash(depth: int) -> None:
+async def test_deep_nesting_is_stored_or_refused_and_never_a_crash(depth: int) -> None:
     message = '{"role":"user","content":"x","metadata":' + '{"a":' * depth + "1" + "}" * (depth + 1)
     async with front_end() as ui:
         (answer,) = await ui.send(f'{{"type":"session_message","messages":[{message}]}}'.encode())
@@ -425,7 +425,7 @@ async def test_nesting_without_end_is_stored_or_refused_and_never_a_crash(depth:
             assert (await ui.ask("session_load", session_id=answer["session_id"]))["message_count"] == 1
 
 
-async def test_a_message_that_is_refused_leaves_nothing_of_its_request() -> None:
+async def test_refused_message_leaves_nothing_behind() -> None:
     async with front_end() as ui:
         good, bad = {"role": "user", "content": "good"}, {"role": "robot", "content": "bad"}
         await ui.say("first")
@@ -435,14 +435,14 @@ async def test_a_message_that_is_refused_leaves_nothing_of_its_request() -> None
 
 
 @pytest.mark.parametrize("correlation", ["a", 7, 0])
-async def test_the_id_of_a_request_comes_back(correlation: Any) -> None:
+async def test_response_repeats_the_request_id(correlation: Any) -> None:
     async with front_end() as ui:
         assert (await ui.ask("session_list", id=correlation))["id"] == correlation
         assert (await ui.ask("nope", id=correlation))["id"] == correlation
         assert "id" not in await ui.ask("session_list")
 
 
-async def test_a_line_that_is_too_long_is_refused_without_being_kept() -> None:
+async def test_overlong_line_is_refused_without_buffering_it() -> None:
     async with front_end() as ui:
         chunks = [b'{"type":"session_create","title":"', *[b"x" * 1000] * 50, b'"}\n{"type":"session_list"}\n']
         refused, served = await ui.send(*chunks, limit=2000)
@@ -451,7 +451,7 @@ async def test_a_line_that_is_too_long_is_refused_without_being_kept() -> None:
         assert served["sessions"] == []
 
 
-async def test_lines_may_arrive_in_any_pieces() -> None:
+async def test_lines_may_arrive_in_arbitrary_pieces() -> None:
     message = b'{"type":"session_message","messages":[{"role":"user","content":"\xc3\xa4"}]}'
     stream = b'\n{"type":"session_create"}\r\n\n' + message
     async with front_end() as ui:
@@ -460,7 +460,7 @@ async def test_lines_may_arrive_in_any_pieces() -> None:
         assert [answer["type"] for answer in answers] == ["session_created", "session_message_added"]
 
 
-async def test_a_session_that_another_process_has_is_refused_and_the_current_one_stays(tmp_path: Path) -> None:
+async def test_session_owned_by_another_process_is_refused_and_the_current_one_kept(tmp_path: Path) -> None:
     async with front_end(FilesystemStore(tmp_path)) as one, front_end(FilesystemStore(tmp_path)) as other:
         theirs = (await one.say("mine"))["session_id"]
         ours = (await other.say("ours"))["session_id"]
@@ -472,7 +472,7 @@ async def test_a_session_that_another_process_has_is_refused_and_the_current_one
         assert (await other.ask("session_load", session_id=theirs))["message_count"] == 1
 
 
-async def test_a_damaged_session_is_said_to_be_damaged(tmp_path: Path) -> None:
+async def test_damaged_session_is_reported_as_damaged(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("x", session_id="s"))
     spoil(tmp_path)
@@ -486,7 +486,7 @@ def spoil(store: Path) -> None:
     file.write_bytes(file.read_bytes()[:-9] + b"?" * 9)
 
 
-async def test_what_another_program_added_meanwhile_is_there_after_loading() -> None:
+async def test_load_includes_messages_added_by_another_program() -> None:
     store = MemoryStore()
     async with front_end(store) as ui:
         session_id = (await ui.say("one"))["session_id"]
@@ -495,7 +495,7 @@ async def test_what_another_program_added_meanwhile_is_there_after_loading() -> 
         assert (await ui.ask("session_load", session_id=session_id))["message_count"] == 2
 
 
-def test_every_request_is_on_its_page() -> None:
+def test_every_request_is_on_the_reference_page() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/ipc.md").read_text("utf-8")
     for model in REQUESTS:
         name = model.model_fields["type"].annotation

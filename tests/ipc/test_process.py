@@ -71,7 +71,7 @@ def stored(tmp_path: Path, session_id: str) -> SessionSnapshot:
     return anyio.run(load)
 
 
-def test_the_end_of_the_input_ends_it_with_everything_saved(tmp_path: Path) -> None:
+def test_end_of_input_saves_everything_and_exits(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         session_id = server.say("hello")["session_id"]
         server.send("session_message", messages=[{"role": "assistant", "content": "not waited for"}])
@@ -82,7 +82,7 @@ def test_the_end_of_the_input_ends_it_with_everything_saved(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("acknowledged", [1, 30])
-def test_what_was_answered_survives_a_kill(tmp_path: Path, acknowledged: int) -> None:
+def test_acknowledged_messages_survive_a_kill(tmp_path: Path, acknowledged: int) -> None:
     with serving(tmp_path) as server:
         for number in range(40):
             server.send("session_message", messages=[{"role": "user", "content": f"message {number}"}])
@@ -103,7 +103,7 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path, acknowledged: int) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_ends_the_process_immediately(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as server:
         session_id = server.say("hello")["session_id"]
         server.process.send_signal(number)
@@ -112,7 +112,7 @@ def test_a_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> Non
     assert stored(tmp_path, session_id).messages[0].text == "hello"
 
 
-def test_a_front_end_that_went_away_is_no_error(tmp_path: Path) -> None:
+def test_vanished_front_end_is_not_an_error(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         server.say("hello")
         assert server.process.stdout
@@ -124,7 +124,7 @@ def test_a_front_end_that_went_away_is_no_error(tmp_path: Path) -> None:
         assert b"Traceback" not in server.process.stderr.read()
 
 
-def test_a_deleted_session_can_be_brought_back_by_undo(tmp_path: Path) -> None:
+def test_deleted_session_can_be_restored_with_undo(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         session_id = server.say("hello")["session_id"]
         assert server.ask("session_delete", session_id=session_id)["success"]

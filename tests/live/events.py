@@ -13,14 +13,19 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 PATIENCE = 20.0
 
 
+LONG = 1000
+"""Characters after which a reducer wants to be saved."""
+
+
 class Said:
     """A reducer of ``{"say": text}``. A turn runs from ``{"ask": text}`` to the next ``say``."""
 
     def __init__(self, base: SessionSnapshot) -> None:
         self._base = base
-        self.running = False
+        self.running = self.is_long = False
 
     def apply(self, event: Mapping[str, Any]) -> None:
+        self.is_long = len(event.get("say", "")) > LONG
         if "ask" in event:
             self.running = True
             self._base = self._base.append(Message(role="user", content=event["ask"]))

@@ -41,7 +41,7 @@ HOLDER = """
 """
 
 
-def test_the_owner_is_known_while_it_holds_the_session_and_not_after(tmp_path: Path) -> None:
+def test_owner_is_known_only_while_it_holds_the_lease(tmp_path: Path) -> None:
     assert owner_of(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     lease = Lease.acquire(tmp_path, ME)
@@ -54,7 +54,7 @@ def test_the_owner_is_known_while_it_holds_the_session_and_not_after(tmp_path: P
 
 
 @pytest.mark.requirement("MANAGER-LEASE-ONE")
-def test_a_second_taker_is_told_who_and_since_when_even_in_the_same_process(tmp_path: Path) -> None:
+def test_second_taker_is_told_the_owner_and_since_when_even_in_one_process(tmp_path: Path) -> None:
     lease = Lease.acquire(tmp_path, ME)
     with pytest.raises(SessionLocked) as refused:
         Lease.acquire(tmp_path, Owner(pid=1, host="other", since=SINCE))
@@ -73,7 +73,7 @@ def test_looking_at_the_owner_does_not_free_the_lease(tmp_path: Path) -> None:
     lease.release()
 
 
-def test_a_shorter_name_leaves_nothing_of_a_longer_one_that_was_never_released(tmp_path: Path) -> None:
+def test_shorter_owner_name_overwrites_a_longer_stale_one_completely(tmp_path: Path) -> None:
     dead = with_unknown(ME, command=("x" * 3000,))
     (tmp_path / ".lease").write_text(dead.model_dump_json() + "\n")
     lease = Lease.acquire(tmp_path, ME)
@@ -92,7 +92,7 @@ def race(one: Popen[str], two: Popen[str]) -> tuple[Popen[str], Popen[str]]:
 
 
 @pytest.mark.requirement("MANAGER-LEASE-ONE", "ONERING-CARE-PROCESSES")
-def test_two_processes_race_and_exactly_one_wins(tmp_path: Path) -> None:
+def test_exactly_one_of_two_racing_processes_wins(tmp_path: Path) -> None:
     with python(HOLDER, tmp_path) as one, python(HOLDER, tmp_path) as two:
         assert heard(one) == heard(two) == "ready"
         for _ in range(50):
@@ -105,7 +105,7 @@ def test_two_processes_race_and_exactly_one_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("MANAGER-LEASE-KILL")
-def test_a_kill_of_the_owner_hands_the_session_to_the_other(tmp_path: Path) -> None:
+def test_session_can_be_taken_after_its_owner_was_killed(tmp_path: Path) -> None:
     with python(HOLDER, tmp_path) as one, python(HOLDER, tmp_path) as two:
         assert heard(one) == heard(two) == "ready"
         winner, loser = race(one, two)
@@ -119,7 +119,7 @@ def test_a_kill_of_the_owner_hands_the_session_to_the_other(tmp_path: Path) -> N
         assert heard(loser) == "mine"
 
 
-def test_the_next_owner_learns_who_died_before_it_but_not_who_stopped(tmp_path: Path) -> None:
+def test_next_owner_learns_of_a_killed_predecessor_but_not_of_a_stopped_one(tmp_path: Path) -> None:
     with python(HOLDER, tmp_path) as process:
         heard(process)
         tell(process, "take")
@@ -133,7 +133,7 @@ def test_the_next_owner_learns_who_died_before_it_but_not_who_stopped(tmp_path: 
     assert ended_without_stop(tmp_path) is None
 
 
-def test_looking_never_makes_a_taker_fail(tmp_path: Path) -> None:
+def test_looking_at_a_lease_never_makes_a_taker_fail(tmp_path: Path) -> None:
     Lease.acquire(tmp_path, ME).release()
     done = threading.Event()
 
@@ -153,7 +153,7 @@ def test_looking_never_makes_a_taker_fail(tmp_path: Path) -> None:
             looker.join(PATIENCE)
 
 
-def test_a_forked_child_does_not_keep_the_session_of_its_killed_parent(tmp_path: Path) -> None:
+def test_forked_child_does_not_hold_its_killed_parents_lease(tmp_path: Path) -> None:
     code = """
         import os, pathlib, signal, sys
         from datetime import UTC, datetime
@@ -187,7 +187,7 @@ def test_a_held_lease_with_unreadable_content_still_counts(tmp_path: Path) -> No
     lease.release()
 
 
-def test_a_session_moved_away_while_held_is_let_go_without_complaint(tmp_path: Path) -> None:
+def test_releasing_the_lease_of_a_moved_session_leaves_the_new_lease_alone(tmp_path: Path) -> None:
     place = tmp_path / "session"
     place.mkdir()
     lease = Lease.acquire(place, ME)
@@ -210,7 +210,7 @@ def test_files_are_private_and_a_missing_directory_is_an_unavailable_store(tmp_p
 # --- what it says about its process ------------------------------------------------------------------------------
 
 
-def test_a_lease_of_an_older_release_is_understood_and_its_command_line_is_not_written_again(
+def test_lease_of_an_older_release_is_read_and_its_command_line_not_rewritten(
     tmp_path: Path,
 ) -> None:
     """Version 0.1.0 stored the whole command line, in encrypted stores too."""
@@ -226,7 +226,7 @@ def test_a_lease_of_an_older_release_is_understood_and_its_command_line_is_not_w
     assert ended_without_stop(tmp_path) is not None
 
 
-def test_a_lease_keeps_no_more_of_its_process_than_a_short_name(tmp_path: Path) -> None:
+def test_lease_stores_only_a_short_process_name(tmp_path: Path) -> None:
     owner = Owner.this_process(since=SINCE, control="/run/x.sock")
     lease = Lease.acquire(tmp_path, owner)
     stored = json.loads((tmp_path / ".lease").read_text())
@@ -236,7 +236,7 @@ def test_a_lease_keeps_no_more_of_its_process_than_a_short_name(tmp_path: Path) 
     lease.release()
 
 
-def test_the_epoch_grows_over_proper_stops_and_deaths(tmp_path: Path) -> None:
+def test_epoch_grows_after_clean_stops_and_crashes(tmp_path: Path) -> None:
     epochs = []
     for end in ("release", "hand_back", "_leave_to_parent", "release"):
         lease = Lease.acquire(tmp_path, Owner.this_process(since=SINCE))
@@ -245,7 +245,7 @@ def test_the_epoch_grows_over_proper_stops_and_deaths(tmp_path: Path) -> None:
     assert epochs == [1, 2, 3, 4]
 
 
-def test_a_lease_whose_directory_was_moved_away_is_not_in_place(tmp_path: Path) -> None:
+def test_lease_with_a_moved_directory_is_not_in_place(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     lease = Lease.acquire(tmp_path / "s", Owner.this_process(since=SINCE))
     assert lease.is_in_place

@@ -58,7 +58,7 @@ class TestSealedFilePlace(TestFilePlace):
     key = KEY
 
 
-def test_a_store_may_bring_a_live_place_of_its_own_or_have_none(tmp_path: Path) -> None:
+def test_store_may_provide_its_own_live_place_or_none(tmp_path: Path) -> None:
     store = MemoryStore()
     assert place_of(store) is None
     own = place_of(FilesystemStore(tmp_path))

@@ -113,7 +113,7 @@ VICTIM = """
 @pytest.mark.requirement(
     "MANAGER-RECOVER-SPOOL", "ORBIT-TEST-CRASH", "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "FORMAT-HEADER-TRIGGER"
 )
-async def test_what_a_killed_process_acknowledged_is_in_the_recovered_snapshot(plain: FilesystemStore) -> None:
+async def test_recovered_snapshot_has_everything_a_killed_process_acknowledged(plain: FilesystemStore) -> None:
     with python(VICTIM, plain.path) as victim:
         acknowledged = [int(heard(victim)) for _ in range(50)]
         assert await recover(plain, now=NOW) == []
@@ -154,7 +154,7 @@ async def test_a_session_killed_before_its_first_snapshot_is_recovered(store: Fi
     assert (loaded.created_at, loaded.updated_at) == (THEN, NOW)
 
 
-async def test_records_the_head_contains_are_dropped_and_not_applied_again(store: FilesystemStore) -> None:
+async def test_records_contained_in_the_head_are_dropped_not_reapplied(store: FilesystemStore) -> None:
     spooled(store, "s", said("user", "one"), said("user", "two"), said("user", "three"))
     await store.save(with_upto(snapshot("s", "one", "two"), 2))
     (found,) = await recover(store, now=NOW)
@@ -162,7 +162,7 @@ async def test_records_the_head_contains_are_dropped_and_not_applied_again(store
     assert texts(await store.load("s")) == ["user: one", "user: two", "user: three"]
 
 
-async def test_a_kill_between_save_and_truncate_recovers_nothing_twice(store: FilesystemStore) -> None:
+async def test_kill_between_save_and_truncate_recovers_nothing_twice(store: FilesystemStore) -> None:
     spooled(store, "s", said("user", "one"))
     await store.save(with_upto(snapshot("s", "one"), 1))
     dead = die_holding(store, "s")
@@ -172,7 +172,7 @@ async def test_a_kill_between_save_and_truncate_recovers_nothing_twice(store: Fi
     assert await triggers(store) == ["manual"]
 
 
-async def test_numbers_go_on_after_recovery_so_that_new_records_count(store: FilesystemStore) -> None:
+async def test_record_numbers_continue_after_recovery(store: FilesystemStore) -> None:
     spooled(store, "s", said("user", "one"))
     await recover(store, now=NOW)
     spooled(store, "s", said("user", "two"))
@@ -241,7 +241,7 @@ CRASHING_RECOVERY = """
 
 
 @pytest.mark.requirement("MANAGER-RECOVER-IDEMPOTENT")
-def test_a_recovery_killed_at_any_step_and_run_again_makes_exactly_one_snapshot(tmp_path: Path) -> None:
+def test_recovery_killed_at_any_step_and_rerun_makes_exactly_one_snapshot(tmp_path: Path) -> None:
     runs = [json.loads(line) for line in output_of(CRASHING_RECOVERY, tmp_path)]
     assert len(runs) > 15
     assert runs == [[1, ["0", "1", "2"], 0]] * len(runs)
@@ -260,7 +260,7 @@ async def test_a_session_with_a_live_owner_is_left_alone(store: FilesystemStore)
     lease.release()
 
 
-async def test_the_live_session_of_a_newer_release_is_left_alone_too(plain: FilesystemStore) -> None:
+async def test_live_session_of_a_newer_release_is_left_alone(plain: FilesystemStore) -> None:
     spooled(plain, "s", said("user", "x"))
     live = plain.session_dir("s") / "live"
     live.write_bytes(b"ASNAPSP9" + live.read_bytes()[8:])
@@ -270,7 +270,7 @@ async def test_the_live_session_of_a_newer_release_is_left_alone_too(plain: File
     assert len(await recover(plain, now=NOW)) == 1
 
 
-async def test_sessions_that_were_stopped_properly_are_not_mentioned_or_touched(store: FilesystemStore) -> None:
+async def test_cleanly_stopped_sessions_are_neither_reported_nor_touched(store: FilesystemStore) -> None:
     await store.save(snapshot("s", "done"))
     spooled(store, "s")
     Lease.acquire(store.session_dir("s"), Owner.this_process(since=NOW)).release()
@@ -281,7 +281,7 @@ async def test_sessions_that_were_stopped_properly_are_not_mentioned_or_touched(
 
 
 @pytest.mark.requirement("MANAGER-RECOVER-NO-STOP")
-async def test_a_session_that_died_with_nothing_to_recover_is_reported_once(store: FilesystemStore) -> None:
+async def test_crashed_session_with_nothing_to_recover_is_reported_once(store: FilesystemStore) -> None:
     await store.save(snapshot("s", "saved"))
     dead = die_holding(store, "s")
     assert await recover(store, now=NOW) == [Recovered(session_id="s", previous_owner=dead)]
@@ -313,7 +313,7 @@ REDUCERS = {"bug": explode, "misname": misname, "forget": forget}
 
 @pytest.mark.requirement("MANAGER-RECOVER-REST")
 @pytest.mark.parametrize("kind", ["bug", "misname", "forget", "unknown", 7])
-async def test_a_session_that_cannot_be_recovered_is_reported_each_time_and_the_rest_goes_on(
+async def test_unrecoverable_session_is_reported_each_time_and_the_rest_is_recovered(
     plain: FilesystemStore, kind: object
 ) -> None:
     spooled(plain, "a", {"provider_type": kind}, said("user", "lost?"))
@@ -327,7 +327,9 @@ async def test_a_session_that_cannot_be_recovered_is_reported_each_time_and_the_
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-ASIDE", "MANAGER-SPOOL-DAMAGE")
-async def test_records_before_damage_are_recovered_and_the_damaged_file_is_kept(store: FilesystemStore) -> None:
+async def test_records_before_damage_are_recovered_and_the_damaged_file_is_quarantined(
+    store: FilesystemStore,
+) -> None:
     spooled(store, "s", said("user", "whole"), said("user", "damaged"))
     live = store.session_dir("s") / "live"
     damaged = live.read_bytes()[:-1] + b"?"
@@ -339,7 +341,7 @@ async def test_records_before_damage_are_recovered_and_the_damaged_file_is_kept(
     assert await recover(store, now=NOW) == []
 
 
-async def test_a_torn_last_record_is_no_problem(store: FilesystemStore) -> None:
+async def test_torn_last_record_is_ignored(store: FilesystemStore) -> None:
     spooled(store, "s", said("user", "whole"), said("user", "never acknowledged"))
     live = store.session_dir("s") / "live"
     live.write_bytes(live.read_bytes()[:-3])
@@ -347,7 +349,7 @@ async def test_a_torn_last_record_is_no_problem(store: FilesystemStore) -> None:
     assert (found.records, found.problem) == (1, None)
 
 
-async def test_records_behind_a_gap_are_not_applied(plain: FilesystemStore) -> None:
+async def test_records_after_a_gap_are_not_applied(plain: FilesystemStore) -> None:
     await plain.save(with_upto(snapshot("s", "old"), 2))
     spooled(plain, "s", said("user", "after the gap"), after=5)
     (found,) = await recover(plain, now=NOW)
@@ -356,7 +358,7 @@ async def test_records_behind_a_gap_are_not_applied(plain: FilesystemStore) -> N
     assert left_in(plain) == [6]
 
 
-async def test_a_spool_of_another_session_or_a_newer_release_does_not_stop_the_others(
+async def test_foreign_or_newer_spool_does_not_stop_the_other_recoveries(
     plain: FilesystemStore,
 ) -> None:
     spooled(plain, "a", said("user", "x"))
@@ -378,7 +380,7 @@ async def owned(store: FilesystemStore, **options: Any) -> Recovered | None:
         hold.release()
 
 
-async def test_an_owner_recovers_before_it_goes_on(store: FilesystemStore) -> None:
+async def test_owner_recovers_before_it_continues(store: FilesystemStore) -> None:
     assert await owned(store) is None
     spooled(store, "s", said("user", "one"))
     dead = die_holding(store, "s")
@@ -388,7 +390,7 @@ async def test_an_owner_recovers_before_it_goes_on(store: FilesystemStore) -> No
     assert await owned(store) is None
 
 
-async def test_what_an_owner_cannot_recover_is_set_aside_whole_and_numbers_go_on(plain: FilesystemStore) -> None:
+async def test_unrecoverable_spool_is_quarantined_whole_and_numbers_continue(plain: FilesystemStore) -> None:
     await plain.save(with_upto(snapshot("s", "old"), 1))
     spooled(plain, "s", {"provider_type": "bug"}, said("user", "kept"), after=1)
     whole = (plain.session_dir("s") / "live").read_bytes()
@@ -401,7 +403,7 @@ async def test_what_an_owner_cannot_recover_is_set_aside_whole_and_numbers_go_on
     spool.close()
 
 
-async def test_a_spool_that_is_gone_goes_on_after_the_number_of_the_head(plain: FilesystemStore) -> None:
+async def test_missing_spool_continues_after_the_heads_number(plain: FilesystemStore) -> None:
     await plain.save(with_upto(snapshot("s", "old"), 41))
     assert await owned(plain) is None
     spool = Spool.open(plain.session_dir("s"), session_id="s")
@@ -414,7 +416,7 @@ class FullStore(FilesystemStore):
         raise StoreUnavailable("no space left on device")
 
 
-async def test_a_full_disk_leaves_the_spool_for_another_time(plain: FilesystemStore) -> None:
+async def test_full_disk_keeps_the_spool_for_a_later_recovery(plain: FilesystemStore) -> None:
     spooled(plain, "s", said("user", "one"))
     async with FullStore(plain.path, background=False) as full:
         with pytest.raises(StoreUnavailable):
@@ -426,7 +428,7 @@ async def test_a_full_disk_leaves_the_spool_for_another_time(plain: FilesystemSt
     assert (found.records, found.problem) == (1, None)
 
 
-async def test_a_cancelled_recovery_lets_go_of_the_session(plain: FilesystemStore) -> None:
+async def test_cancelled_recovery_releases_the_session(plain: FilesystemStore) -> None:
     class Stuck(FilesystemStore):
         async def save(self, *_args: Any, **_options: Any) -> SnapshotRef:
             scope.cancel()
@@ -450,7 +452,7 @@ def count(found: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
     return found.evolve(title=f"{len(records)} records")
 
 
-async def test_the_first_record_or_else_the_session_says_which_reducer_applies(plain: FilesystemStore) -> None:
+async def test_reducer_is_named_by_the_first_record_or_the_session(plain: FilesystemStore) -> None:
     spooled(plain, "a", {"provider_type": "counted"}, {"anything": 1})
     await plain.save(snapshot("b", provider_type="counted"))
     spooled(plain, "b", {"anything": 1})
@@ -490,7 +492,7 @@ def test_an_append_after_a_tool_call_begins_a_new_block() -> None:
     assert texts(empty) == ["assistant: a"]
 
 
-def test_a_message_that_is_there_already_is_replaced_not_repeated() -> None:
+def test_existing_message_is_replaced_not_repeated() -> None:
     start = snapshot().append(
         Message(role="user", id="1", content="old"), Message(role="user", id="2", content="x")
     )
@@ -511,14 +513,14 @@ def test_a_message_that_is_there_already_is_replaced_not_repeated() -> None:
         {"state": {"created_at": "yesterday"}},
     ],
 )
-def test_a_record_that_makes_no_sense_is_refused(record: dict[str, Any]) -> None:
+def test_invalid_record_is_refused(record: dict[str, Any]) -> None:
     with pytest.raises((InvalidSnapshot, ValueError)):
         reduced(record)
 
 
 @settings(max_examples=50, deadline=None)
 @given(pieces=st.lists(st.text(max_size=5), max_size=20), cut=st.integers(0, 20))
-def test_recovering_in_one_go_or_in_two_gives_the_same(pieces: list[str], cut: int) -> None:
+def test_recovery_in_one_or_two_steps_gives_the_same_result(pieces: list[str], cut: int) -> None:
     records = [{"append": {"text": piece}} for piece in pieces]
     at_once = reduced(*records)
     in_two = reduced(*records[cut:], start=reduced(*records[:cut]))

@@ -40,7 +40,7 @@ def spooled(store: FilesystemStore, session_id: str, *records: dict[str, Any]) -
     hold.release()
 
 
-def test_a_plain_manager_recovers_sessions_of_acp_agents_and_names_what_it_cannot(tmp_path: Path) -> None:
+def test_plain_manager_recovers_acp_sessions_and_names_unknown_reducers(tmp_path: Path) -> None:
     store = FilesystemStore(tmp_path, background=False)
     update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "Because of the rain."}}
     spooled(
@@ -64,7 +64,7 @@ def test_a_plain_manager_recovers_sessions_of_acp_agents_and_names_what_it_canno
 
 
 @pytest.mark.parametrize("provider_type", KNOWN)
-def test_every_reducer_the_package_knows_can_be_imported(provider_type: str) -> None:
+def test_every_known_reducer_can_be_imported(provider_type: str) -> None:
     records = [Record(1, {"provider_type": provider_type})]
     assert reduced(blank(), records).session_id == "s"
 

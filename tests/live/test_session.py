@@ -20,7 +20,7 @@ from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from tests.live.events import NOW, PATIENCE, Said, blank, reduce_said, texts
+from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 
 KEY = "asnap-key-" + "A" * 43
 
@@ -118,7 +118,7 @@ def die(live: LiveSession) -> None:
 # --- the usual way -----------------------------------------------------------------------------------------------
 
 
-def test_an_event_is_in_the_spool_before_record_returns_and_in_the_store_after_a_save(
+def test_event_is_spooled_before_record_returns_and_stored_after_a_save(
     store: FilesystemStore, sessions: LiveSessions
 ) -> None:
     live = sessions.begin(blank(), {"provider_type": "said"})
@@ -131,7 +131,7 @@ def test_an_event_is_in_the_spool_before_record_returns_and_in_the_store_after_a
     assert stored(store) == ["why?", "because", "of that"] == texts(live.snapshot())
 
 
-def test_a_checkpoint_saves_soon_in_the_background(
+def test_checkpoint_saves_soon_in_the_background(
     store: FilesystemStore, busy_sessions: LiveSessions, told: Told
 ) -> None:
     live = busy_sessions.begin(blank(), {"provider_type": "said"})
@@ -142,7 +142,7 @@ def test_a_checkpoint_saves_soon_in_the_background(
         told.wait_for_save()
 
 
-def test_a_session_is_resumed_with_what_its_dead_owner_had_spooled(store: FilesystemStore) -> None:
+def test_resumed_session_includes_its_dead_owners_spool(store: FilesystemStore) -> None:
     first = opened(store)
     live = first.begin(blank(), {"provider_type": "said"})
     live.save()
@@ -156,7 +156,7 @@ def test_a_session_is_resumed_with_what_its_dead_owner_had_spooled(store: Filesy
     second.close()
 
 
-def test_a_turn_that_was_under_way_in_the_stored_session_ends_when_it_is_resumed(store: FilesystemStore) -> None:
+def test_turn_in_progress_in_the_stored_session_ends_on_resume(store: FilesystemStore) -> None:
     class Unfinished(Said):
         def __init__(self, base: Any) -> None:
             super().__init__(base)
@@ -192,7 +192,7 @@ def test_an_event_that_is_not_json_is_refused_and_changes_nothing(sessions: Live
     assert live.is_recorded
 
 
-def test_saves_that_meet_are_coalesced(store: FilesystemStore, sessions: LiveSessions) -> None:
+def test_concurrent_saves_are_coalesced(store: FilesystemStore, sessions: LiveSessions) -> None:
     live = sessions.begin(blank(), {"say": "one"})
     with live._saving:
         waiting = [threading.Thread(target=live.save) for _ in range(8)]
@@ -206,7 +206,7 @@ def test_saves_that_meet_are_coalesced(store: FilesystemStore, sessions: LiveSes
     assert len(again(store).history("s")) == 1
 
 
-def test_labels_given_to_a_live_session_survive_a_kill(store: FilesystemStore) -> None:
+def test_labels_of_a_live_session_survive_a_kill(store: FilesystemStore) -> None:
     first = opened(store)
     live = first.begin(blank(), {"provider_type": "said"})
     live.relabel({"title": "named", "pinned": True})
@@ -219,7 +219,7 @@ def test_labels_given_to_a_live_session_survive_a_kill(store: FilesystemStore) -
     second.close()
 
 
-def test_list_and_newest_show_live_sessions_as_they_are_now(sessions: LiveSessions) -> None:
+def test_list_and_newest_show_the_current_state_of_live_sessions(sessions: LiveSessions) -> None:
     live = sessions.begin(blank(), {"ask": "one"})
     live.record({"say": "two"})
     assert texts(sessions.newest("s").snapshot) == ["one", "two"]
@@ -228,7 +228,7 @@ def test_list_and_newest_show_live_sessions_as_they_are_now(sessions: LiveSessio
     assert (sessions.has("s"), sessions.has("t"), sessions.has("")) == (True, False, False)
 
 
-def test_a_deleted_session_is_given_up_and_in_the_trash(sessions: LiveSessions) -> None:
+def test_deleted_session_is_closed_and_moved_to_the_trash(sessions: LiveSessions) -> None:
     sessions.begin(blank(), {"say": "one"}).save()
     assert sessions.delete("s") is not None
     assert sessions.delete("s") is None
@@ -246,7 +246,7 @@ def test_a_fork_is_saved_before_its_first_event(store: FilesystemStore, sessions
 # --- the spool refuses -------------------------------------------------------------------------------------------
 
 
-def test_after_a_refused_write_nothing_is_spooled_until_a_snapshot_holds_what_is_missing(
+def test_after_a_failed_write_nothing_is_spooled_until_a_snapshot_covers_the_gap(
     store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch)
@@ -266,7 +266,7 @@ def test_after_a_refused_write_nothing_is_spooled_until_a_snapshot_holds_what_is
     assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
 
 
-def test_a_refused_write_asks_for_a_save_in_the_background(
+def test_failed_write_triggers_a_background_save(
     store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[LiveSession] = []
@@ -283,7 +283,21 @@ def test_a_refused_write_asks_for_a_save_in_the_background(
     assert (stored(store), live.is_recorded) == (["one", "two", "three"], True)
 
 
-def test_a_durable_event_that_the_spool_refuses_is_saved_before_record_returns(
+def test_a_long_turn_is_saved_in_parts(store: FilesystemStore, sessions: LiveSessions) -> None:
+    asked: list[LiveSession] = []
+    live = sessions.begin(blank(), {"say": "one"})
+    live.save_scheduled()
+    sessions._context.touch = asked.append
+    live.record({"say": "two"})
+    assert asked == []
+    live.record({"say": "x" * (LONG + 1)})
+    live.record({"say": "three"})
+    assert asked == [live]
+    assert live.save_scheduled()
+    assert (stored(store)[-1], spooled(store)) == ("three", [])
+
+
+def test_durable_event_the_spool_refuses_is_saved_before_record_returns(
     store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch)
@@ -304,7 +318,7 @@ def test_a_store_without_a_live_place_saves_durable_events_at_once() -> None:
     sessions.close()
 
 
-def test_a_disk_that_refuses_the_lease_is_asked_again_at_every_event_and_the_host_is_told_once(
+def test_failing_lease_is_retried_at_every_event_and_reported_once(
     store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -332,7 +346,7 @@ def test_a_disk_that_refuses_the_lease_is_asked_again_at_every_event_and_the_hos
 # --- others write ------------------------------------------------------------------------------------------------
 
 
-def test_a_rename_by_another_process_is_kept_and_saved_on_top_of(
+def test_rename_by_another_process_is_kept_by_the_next_save(
     store: FilesystemStore, sessions: LiveSessions, told: Told
 ) -> None:
     live = sessions.begin(blank(), {"say": "one"})
@@ -351,7 +365,7 @@ def test_a_rename_by_another_process_is_kept_and_saved_on_top_of(
     assert len(told.notices) == 1
 
 
-def test_a_session_deleted_elsewhere_is_begun_anew_from_memory(
+def test_session_deleted_elsewhere_is_recreated_from_memory(
     store: FilesystemStore, sessions: LiveSessions, told: Told
 ) -> None:
     live = sessions.begin(blank(), {"say": "one"})
@@ -369,7 +383,7 @@ def test_a_session_deleted_elsewhere_is_begun_anew_from_memory(
     assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
 
 
-def test_a_durable_event_after_a_delete_elsewhere_is_not_left_in_the_trash(
+def test_durable_event_after_a_delete_elsewhere_is_not_lost_in_the_trash(
     store: FilesystemStore, sessions: LiveSessions
 ) -> None:
     live = sessions.begin(blank(), {"say": "one"})
@@ -379,7 +393,7 @@ def test_a_durable_event_after_a_delete_elsewhere_is_not_left_in_the_trash(
     assert stored(store) == ["one", "two"]
 
 
-def test_a_session_that_another_owner_began_anew_is_not_overwritten(
+def test_session_recreated_by_another_owner_is_not_overwritten(
     store: FilesystemStore, sessions: LiveSessions, told: Told
 ) -> None:
     live = sessions.begin(blank(), {"say": "ours"})
@@ -398,7 +412,7 @@ def test_a_session_that_another_owner_began_anew_is_not_overwritten(
     third.close()
 
 
-def test_a_session_whose_stored_bytes_are_all_damaged_is_written_in_full_from_memory(
+def test_fully_damaged_stored_session_is_rewritten_from_memory(
     store: FilesystemStore, sessions: LiveSessions, told: Told
 ) -> None:
     live = sessions.begin(blank(), {"say": "one"})
@@ -413,7 +427,7 @@ def test_a_session_whose_stored_bytes_are_all_damaged_is_written_in_full_from_me
 # --- the end -----------------------------------------------------------------------------------------------------
 
 
-def test_a_last_save_that_fails_keeps_the_spool_and_the_outcome_says_so(
+def test_failed_last_save_keeps_the_spool_and_is_reported(
     store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = sessions.begin(blank(), {"provider_type": "said"})
@@ -433,7 +447,7 @@ def test_a_last_save_that_fails_keeps_the_spool_and_the_outcome_says_so(
     second.close()
 
 
-def test_a_closed_session_is_not_saved_any_more(sessions: LiveSessions) -> None:
+def test_closed_session_refuses_saves(sessions: LiveSessions) -> None:
     live = sessions.begin(blank(), {"say": "one"})
     assert sessions.finish("s").status == "saved"
     assert live.save().status == "not_live"

@@ -56,7 +56,7 @@ def numbers(directory: Path, keys: SessionKeys | None = None) -> list[int]:
 # --- appending and reading ---------------------------------------------------------------------------------------
 
 
-def test_records_come_back_as_they_were_appended(tmp_path: Path, keys: SessionKeys | None) -> None:
+def test_records_round_trip(tmp_path: Path, keys: SessionKeys | None) -> None:
     values: list[dict[str, Any]] = [{}, {"t": "é\ud83d\u2028"}, {"deep": [[{"x": 1.5}], None, True]}, {"": 2**60}]
     spool = Spool.open(tmp_path, session_id=SID, keys=keys)
     assert [spool.append(value) for value in values] == [1, 2, 3, 4]
@@ -66,13 +66,13 @@ def test_records_come_back_as_they_were_appended(tmp_path: Path, keys: SessionKe
     spool.close()
 
 
-def test_no_spool_reads_as_an_empty_one(tmp_path: Path) -> None:
+def test_missing_spool_reads_as_empty(tmp_path: Path) -> None:
     assert read_spool(tmp_path, session_id=SID) == ((), False, None, 0)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
-def test_numbers_go_on_after_reopening_and_after_everything_was_dropped(
+def test_numbers_continue_after_reopening_and_after_a_full_truncate(
     tmp_path: Path, keys: SessionKeys | None
 ) -> None:
     filled(tmp_path, 3, keys)
@@ -87,21 +87,21 @@ def test_numbers_go_on_after_reopening_and_after_everything_was_dropped(
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
-def test_a_number_the_head_claims_is_not_given_out_again_when_the_file_is_gone(tmp_path: Path) -> None:
+def test_number_claimed_by_the_head_is_not_reused_when_the_file_is_gone(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID, after=57)
     assert (spool.last, spool.append({})) == (57, 58)
     spool.close()
     assert numbers(tmp_path) == [58]
 
 
-def test_records_the_head_contains_are_dropped_on_opening(tmp_path: Path) -> None:
+def test_records_contained_in_the_head_are_dropped_on_opening(tmp_path: Path) -> None:
     filled(tmp_path, 5)
     Spool.open(tmp_path, session_id=SID, after=3).close()
     assert numbers(tmp_path) == [4, 5]
 
 
 @pytest.mark.parametrize("record", [{"x": math.nan}, {"x": object()}, {"x": {1, 2}}, ["no dict"], None])
-def test_what_is_not_json_is_refused_and_leaves_the_spool_as_it_was(tmp_path: Path, record: Any) -> None:
+def test_record_that_is_not_json_is_refused_and_changes_nothing(tmp_path: Path, record: Any) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
     spool.append({"i": 1})
     with pytest.raises(InvalidInput):
@@ -111,12 +111,12 @@ def test_what_is_not_json_is_refused_and_leaves_the_spool_as_it_was(tmp_path: Pa
     assert numbers(tmp_path) == [1, 2]
 
 
-def test_the_file_is_private(tmp_path: Path) -> None:
+def test_spool_file_is_private(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     assert (tmp_path / "live").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_closed_spool_takes_nothing_and_closing_twice_is_fine(tmp_path: Path) -> None:
+def test_closed_spool_refuses_records_and_closes_twice(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
     spool.close()
     spool.close()
@@ -134,7 +134,7 @@ def test_a_missing_directory_is_an_unavailable_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("upto", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, []), (9, [])])
-def test_truncate_drops_what_is_numbered_up_to_there(
+def test_truncate_drops_records_up_to_the_given_number(
     tmp_path: Path, keys: SessionKeys | None, upto: int, left: list[int]
 ) -> None:
     filled(tmp_path, 3, keys)
@@ -148,7 +148,7 @@ def test_truncate_drops_what_is_numbered_up_to_there(
     assert not (tmp_path / "live.tmp").exists()
 
 
-def test_truncating_gives_the_space_back(tmp_path: Path) -> None:
+def test_truncate_frees_disk_space(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
     empty = (tmp_path / "live").stat().st_size
     for _ in range(20):
@@ -162,7 +162,7 @@ def test_truncating_gives_the_space_back(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(st.one_of(st.just("append"), st.just("reopen"), st.integers(0, 12)), max_size=25))
-def test_any_sequence_of_calls_keeps_exactly_what_a_list_would(
+def test_any_sequence_of_calls_matches_a_list_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | int]
 ) -> None:
     directory = tmp_path_factory.mktemp("spool")
@@ -188,7 +188,7 @@ def test_any_sequence_of_calls_keeps_exactly_what_a_list_would(
     spool.close()
 
 
-def test_threads_that_append_flush_and_truncate_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_append_flush_and_truncate_lose_nothing(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
     halfway = threading.Event()
 
@@ -214,7 +214,7 @@ def test_threads_that_append_flush_and_truncate_at_once_lose_nothing(tmp_path: P
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-KILL", "ORBIT-USE-LITTLE-LOST")
-def test_every_acknowledged_record_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
     code = """
         import itertools, sys, pathlib
         from snapshot_plugin.live.spool import Spool
@@ -279,7 +279,7 @@ CRASHING_TRUNCATE = """
 @pytest.mark.requirement("MANAGER-SPOOL-TRUNCATE")
 @pytest.mark.parametrize(("upto", "new"), [(5, []), (3, [4, 5]), (9, [])], ids=["all", "some", "beyond"])
 @pytest.mark.parametrize("size", [10, 100_000], ids=["in place", "in a new file"])
-def test_a_kill_at_any_step_of_truncate_leaves_old_or_new(
+def test_kill_at_any_step_of_truncate_leaves_the_old_or_new_file(
     tmp_path: Path, upto: int, new: list[int], size: int
 ) -> None:
     old = [1, 2, 3, 4, 5]
@@ -302,9 +302,7 @@ def write(directory: Path, data: bytes) -> None:
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-TORN")
-def test_a_file_cut_at_any_length_gives_the_exact_records_before_the_cut(
-    tmp_path: Path, keys: SessionKeys | None
-) -> None:
+def test_file_cut_at_any_length_gives_the_records_before_the_cut(tmp_path: Path, keys: SessionKeys | None) -> None:
     records = filled(tmp_path, 3, keys)
     whole = (tmp_path / "live").read_bytes()
     layout = Layout(SID)
@@ -319,9 +317,7 @@ def test_a_file_cut_at_any_length_gives_the_exact_records_before_the_cut(
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-DAMAGE")
-def test_every_flipped_bit_is_reported_and_never_makes_a_wrong_record(
-    tmp_path: Path, keys: SessionKeys | None
-) -> None:
+def test_flipped_bit_is_reported_and_never_gives_a_wrong_record(tmp_path: Path, keys: SessionKeys | None) -> None:
     records = filled(tmp_path, 2, keys)
     whole = (tmp_path / "live").read_bytes()
     for bit in range(len(whole) * 8):
@@ -339,7 +335,7 @@ def test_every_flipped_bit_is_reported_and_never_makes_a_wrong_record(
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-DAMAGE", "MANAGER-SPOOL-ASIDE")
-def test_opening_a_damaged_spool_keeps_it_aside_and_goes_on_after_what_is_whole(
+def test_opening_a_damaged_spool_quarantines_it_and_continues_after_the_intact_records(
     tmp_path: Path, keys: SessionKeys | None
 ) -> None:
     filled(tmp_path, 3, keys)
@@ -373,7 +369,7 @@ def test_opening_a_torn_spool_cuts_the_unfinished_record(tmp_path: Path, keys: S
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_zeros_that_a_power_cut_leaves_at_the_end_are_an_unfinished_record(tmp_path: Path, count: int) -> None:
+def test_trailing_zeros_from_a_power_cut_are_an_unfinished_record(tmp_path: Path, count: int) -> None:
     records = filled(tmp_path, count)
     with (tmp_path / "live").open("ab") as file:
         file.write(bytes(4096))
@@ -381,7 +377,7 @@ def test_zeros_that_a_power_cut_leaves_at_the_end_are_an_unfinished_record(tmp_p
     assert (list(found.records), found.torn, found.damage) == (records, True, None)
 
 
-def test_the_spool_of_another_session_is_not_taken_for_ours(tmp_path: Path) -> None:
+def test_spool_of_another_session_is_refused(tmp_path: Path) -> None:
     Spool.open(tmp_path, session_id="other").close()
     assert read_spool(tmp_path, session_id=SID).damage is not None
 
@@ -422,7 +418,7 @@ def test_a_spool_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) ->
     assert (tmp_path / "live").read_bytes() == newer
 
 
-def test_a_spool_set_aside_is_kept_whole_and_a_new_one_begins(tmp_path: Path) -> None:
+def test_quarantined_spool_is_kept_whole_and_a_new_one_begins(tmp_path: Path) -> None:
     assert set_aside(tmp_path) is None
     filled(tmp_path, 2)
     whole = (tmp_path / "live").read_bytes()
@@ -460,7 +456,7 @@ def sealed_bodies(directory: Path) -> tuple[RawRecord, ...]:
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-BOUND")
-def test_a_sealed_record_opens_in_no_other_session_and_at_no_other_number(tmp_path: Path) -> None:
+def test_sealed_record_opens_only_in_its_session_at_its_number(tmp_path: Path) -> None:
     first, second = sealed_bodies(tmp_path)
     forged(tmp_path, "other", (1, first.body))
     moved = read_spool(tmp_path, session_id="other", keys=keys_of("other"))
@@ -473,13 +469,13 @@ def test_a_sealed_record_opens_in_no_other_session_and_at_no_other_number(tmp_pa
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b'{"role":"user"}', b"\xff" * 300])
-def test_a_body_nobody_sealed_is_never_a_record(tmp_path: Path, body: bytes) -> None:
+def test_unsealed_body_is_never_a_record(tmp_path: Path, body: bytes) -> None:
     forged(tmp_path, SID, (1, body))
     with contextlib.suppress(WrongKey):  # where it names a key that is not there
         assert read_spool(tmp_path, session_id=SID, keys=keys_of(SID)).damage is not None
 
 
-def test_opening_a_spool_with_a_forged_record_keeps_it_aside_and_goes_on_before_it(tmp_path: Path) -> None:
+def test_opening_a_spool_with_a_forged_record_quarantines_it_and_continues_before_it(tmp_path: Path) -> None:
     first, second = sealed_bodies(tmp_path)
     forged(tmp_path, SID, (1, first.body), (2, first.body), (3, second.body))
     spool = Spool.open(tmp_path, session_id=SID, keys=keys_of(SID))
@@ -490,7 +486,7 @@ def test_opening_a_spool_with_a_forged_record_keeps_it_aside_and_goes_on_before_
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-SEALED", "MANAGER-SPOOL-ASIDE")
-def test_an_encrypted_store_takes_no_plain_spool_but_keeps_it_aside(tmp_path: Path) -> None:
+def test_encrypted_store_quarantines_a_plain_spool(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     found = read_spool(tmp_path, session_id=SID, keys=keys_of(SID))
     assert (found.records, found.damage is None) == ((), False)
@@ -500,7 +496,7 @@ def test_an_encrypted_store_takes_no_plain_spool_but_keeps_it_aside(tmp_path: Pa
     spool.close()
 
 
-def test_a_sealed_spool_asks_for_the_key_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_sealed_spool_needs_the_key_and_stays_unchanged_without_it(tmp_path: Path) -> None:
     filled(tmp_path, 2, keys_of(SID))
     whole = (tmp_path / "live").read_bytes()
     with pytest.raises(KeyMissing):
@@ -551,7 +547,7 @@ FULL_DISK = """
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-FULL")
-def test_an_append_beyond_a_size_limit_is_refused_and_taken_back(tmp_path: Path) -> None:
+def test_append_beyond_a_size_limit_is_refused_and_rolled_back(tmp_path: Path) -> None:
     report = json.loads(output_of(FULL_DISK, tmp_path)[0])
     assert report == [
         1,
@@ -589,7 +585,7 @@ def fill_up(spool: Spool) -> int:
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-FULL")
-def test_a_full_disk_costs_only_the_records_that_were_refused(small_disk: Path, keys: SessionKeys | None) -> None:
+def test_full_disk_loses_only_the_refused_records(small_disk: Path, keys: SessionKeys | None) -> None:
     spool = Spool.open(small_disk, session_id=SID, keys=keys)
     full = fill_up(spool)
     assert full > 5
@@ -603,7 +599,7 @@ def test_a_full_disk_costs_only_the_records_that_were_refused(small_disk: Path, 
     assert numbers(small_disk, keys) == [full + 1]
 
 
-def test_truncating_on_a_full_disk_leaves_the_old_content(small_disk: Path) -> None:
+def test_truncate_on_a_full_disk_keeps_the_old_content(small_disk: Path) -> None:
     spool = Spool.open(small_disk, session_id=SID)
     full = fill_up(spool)
     with pytest.raises(StoreUnavailable):
@@ -617,7 +613,7 @@ def test_truncating_on_a_full_disk_leaves_the_old_content(small_disk: Path) -> N
     spool.close()
 
 
-def test_a_tail_that_could_not_be_taken_back_is_cut_before_the_next_append(
+def test_tail_that_could_not_be_rolled_back_is_cut_before_the_next_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
@@ -694,7 +690,7 @@ def test_a_new_file_is_synced_together_with_its_directory(tmp_path: Path, monkey
     spool.close()
 
 
-def test_a_truncate_that_meets_a_flush_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncate_during_a_flush_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flush syncs the old file while the truncate puts a new one in its place: sync that one too."""
     begun, go_on, synced = threading.Event(), threading.Event(), []
 

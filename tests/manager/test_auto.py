@@ -31,20 +31,20 @@ def test_a_quiet_session_is_due_after_its_interval() -> None:
 
 
 @pytest.mark.requirement("MANAGER-AUTO-DEBOUNCE")
-def test_what_matters_makes_a_save_due_shortly_once_for_all_of_it() -> None:
+def test_important_event_makes_one_save_due_soon() -> None:
     schedule = _schedule()
     for now in (1010.0, 1011.0, 1011.9):
         schedule.touched(now)
     assert schedule.due == 1012
 
 
-def test_what_matters_does_not_delay_a_save_that_is_nearly_due() -> None:
+def test_important_event_does_not_delay_a_save_that_is_nearly_due() -> None:
     schedule = _schedule()
     schedule.touched(1299.5)
     assert schedule.due == 1300
 
 
-def test_what_happens_during_a_save_makes_the_next_one_due() -> None:
+def test_event_during_a_save_makes_the_next_save_due() -> None:
     schedule = _schedule()
     schedule.touched(1010)
     schedule.begun()
@@ -53,7 +53,7 @@ def test_what_happens_during_a_save_makes_the_next_one_due() -> None:
     assert schedule.due == 1015
 
 
-def test_after_failures_only_the_backoff_counts_until_a_save_succeeds() -> None:
+def test_after_failures_only_the_backoff_counts_until_a_success() -> None:
     schedule = _schedule(interval=1)
     for now, due in ((1001, 1002), (1002, 1004), (1004, 1008)):
         schedule.begun()
@@ -82,7 +82,7 @@ def test_backoff_grows_and_is_bounded(failures: int, first: float, most: float) 
     "TERMINAL-QUALITY-TRANSPARENT",
 )
 @anyio_only
-async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_writes_nothing() -> None:
+async def test_changed_session_is_saved_automatically_and_an_unchanged_one_is_not() -> None:
     store, chat = FaultyStore(MemoryStore()), Chat("chat", "one")
     async with managing(store) as (manager, diary):
         await manager.start_auto_snapshot(chat)
@@ -126,7 +126,7 @@ async def test_a_touch_saves_soon_and_many_touches_save_once() -> None:
 
 @pytest.mark.requirement("MANAGER-FAULT-START-TWICE")
 @anyio_only
-async def test_starting_again_changes_the_interval_and_makes_no_second_task() -> None:
+async def test_restarting_changes_the_interval_without_a_second_task() -> None:
     async with managing(MemoryStore(), snapshot_interval=600, event_debounce=600) as (manager, diary):
         chat = Chat("chat", "one")
         await manager.start_auto_snapshot(chat)
@@ -141,7 +141,7 @@ async def test_starting_again_changes_the_interval_and_makes_no_second_task() ->
 
 @pytest.mark.requirement("MANAGER-AUTO-COALESCE")
 @anyio_only
-async def test_saves_that_meet_share_the_next_one() -> None:
+async def test_concurrent_saves_share_the_next_one() -> None:
     gate = anyio.Event()
 
     def first_waits(call: FaultyCall) -> Fault | None:
@@ -179,7 +179,7 @@ async def test_saves_that_meet_share_the_next_one() -> None:
     "TERMINAL-FEATURE-SAVE-ERRORS",
 )
 @anyio_only
-async def test_a_failed_save_is_told_and_tried_again_until_it_catches_up() -> None:
+async def test_failed_save_is_reported_and_retried_until_it_succeeds() -> None:
     def full(call: FaultyCall) -> Fault | None:
         return Fault(error=_FULL) if call.method == "save" and call.number <= 4 else None
 
@@ -202,7 +202,7 @@ async def test_a_failed_save_is_told_and_tried_again_until_it_catches_up() -> No
 
 @pytest.mark.requirement("ORBIT-MANAGER-CONCURRENT")
 @anyio_only
-async def test_many_sessions_at_once_are_all_saved_a_few_at_a_time() -> None:
+async def test_many_sessions_are_saved_a_few_at_a_time() -> None:
     under_way = most = 0
 
     class Counting(MemoryStore):

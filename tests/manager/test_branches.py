@@ -16,7 +16,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 ROOT = make_snapshot("hello", "hi", session_id="root", metadata={"spool": {"upto": 3}, "note": "kept"})
 
 
-async def test_a_branch_never_takes_the_place_of_a_session_that_is_there() -> None:
+async def test_branch_never_replaces_an_existing_session() -> None:
     async with MemoryStore() as store:
         await store.save(ROOT)
         new = await branched(store, "root", as_id="other", now=NOW)
@@ -36,7 +36,7 @@ async def _remembering(store: MemoryStore) -> None:
     await store.save(REMEMBERING)
 
 
-async def test_a_branch_has_a_memory_of_its_own_as_it_was_then() -> None:
+async def test_branch_has_its_own_copy_of_the_memory_at_the_fork() -> None:
     async with MemoryStore() as store:
         await _remembering(store)
         made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
@@ -49,7 +49,7 @@ async def test_a_branch_has_a_memory_of_its_own_as_it_was_then() -> None:
         assert (await store.load("new+memory")).memory == {"step": 1}
 
 
-async def test_a_merge_has_the_memory_of_its_first_branch() -> None:
+async def test_merge_takes_the_memory_of_its_first_branch() -> None:
     async with MemoryStore() as store:
         await _remembering(store)
         new = (await branched(store, "root", as_id="new", now=NOW)).append(make_message("more"))
@@ -61,7 +61,7 @@ async def test_a_merge_has_the_memory_of_its_first_branch() -> None:
         assert (await store.load("both+memory")).memory == {"step": 1}
 
 
-async def test_where_the_memory_of_then_was_forgotten_a_branch_has_the_newest() -> None:
+async def test_branch_uses_the_newest_memory_if_the_old_one_was_forgotten() -> None:
     async with MemoryStore() as store:
         await _remembering(store)
         await store.drop("root+memory", [1])
@@ -70,7 +70,7 @@ async def test_where_the_memory_of_then_was_forgotten_a_branch_has_the_newest() 
 
 
 @pytest.mark.parametrize("pin", [{"session_id": "gone+memory", "seq": 1}, {"seq": []}, "mine"])
-async def test_what_names_no_memory_is_taken_along_as_it_is(pin: object) -> None:
+async def test_snapshot_without_memory_is_branched_unchanged(pin: object) -> None:
     async with MemoryStore() as store:
         await store.save(ROOT.evolve(metadata={PIN: pin}))
         made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
@@ -79,7 +79,7 @@ async def test_what_names_no_memory_is_taken_along_as_it_is(pin: object) -> None
 
 
 @pytest.mark.parametrize("there", ["new", "new+memory"])
-async def test_a_branch_that_is_not_saved_leaves_no_memory_behind(there: str) -> None:
+async def test_unsaved_branch_leaves_no_memory_behind(there: str) -> None:
     async with MemoryStore() as store:
         await _remembering(store)
         await store.save(make_snapshot("mine", session_id=there))
@@ -89,7 +89,7 @@ async def test_a_branch_that_is_not_saved_leaves_no_memory_behind(there: str) ->
         assert (await store.load(there)).messages[0].text == "mine"
 
 
-async def test_neither_a_branch_nor_a_merge_has_the_spool_of_what_it_came_from() -> None:
+async def test_branches_and_merges_do_not_inherit_a_spool() -> None:
     async with MemoryStore() as store:
         await store.save(ROOT)
         new = await branched(store, "root", as_id="other", now=NOW)

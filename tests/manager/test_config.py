@@ -39,7 +39,7 @@ def _load(tmp_path: Path, environ: dict[str, str] | None = None, **code: Any) ->
 @pytest.mark.requirement(
     "ORBIT-CONFIG-ENABLE", "ORBIT-CONFIG-INTERVAL", "ORBIT-CONFIG-EXIT", "ORBIT-CONFIG-MAX", "ONERING-OPTION-OFF"
 )
-def test_the_defaults_are_those_people_were_promised() -> None:
+def test_defaults_match_the_documentation() -> None:
     config = SnapshotConfig()
     assert config.enable_persistence is False
     assert config.snapshot_interval == 300
@@ -65,7 +65,7 @@ def test_code_beats_environment_beats_project_beats_user_beats_default(tmp_path:
     assert str(config.origin("retry_first")) == f"user {tmp_path / 'user.toml'}"
 
 
-def test_a_pyproject_table_counts_and_is_found_from_below(tmp_path: Path, write: Write) -> None:
+def test_pyproject_table_is_found_from_a_subdirectory(tmp_path: Path, write: Write) -> None:
     write("pyproject.toml", "[tool.asnap]\nsnapshot_interval = '2m'\nmax_snapshots_per_session = 20")
     (tmp_path / "project").mkdir()
     config = _load(tmp_path)
@@ -81,7 +81,7 @@ def test_the_search_for_a_project_file_ends_at_the_repository_root(tmp_path: Pat
     assert inside.origin("snapshot_interval").layer == "default"
 
 
-def test_no_project_directory_means_no_project_file(
+def test_without_a_project_directory_no_project_file_is_read(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(".asnap.toml", "snapshot_interval = 7")
@@ -91,7 +91,7 @@ def test_no_project_directory_means_no_project_file(
     assert SnapshotConfig.load(environ={}, user_file=user, project_dir=None).snapshot_interval == 300
 
 
-def test_a_project_cannot_move_the_store_nor_switch_encryption_off(tmp_path: Path, write: Write) -> None:
+def test_project_cannot_move_the_store_or_disable_encryption(tmp_path: Path, write: Write) -> None:
     write("user.toml", "encryption = true\nstorage_path = '/kept'")
     write("project/.asnap.toml", "encryption = false\nstorage_path = '/stolen'")
     config = _load(tmp_path)
@@ -119,7 +119,7 @@ def test_a_project_cannot_move_the_store_nor_switch_encryption_off(tmp_path: Pat
         "encryption = true",
     ],
 )
-def test_a_project_cannot_ask_for_less_than_the_user(tmp_path: Path, write: Write, line: str) -> None:
+def test_project_cannot_lower_a_users_setting(tmp_path: Path, write: Write, line: str) -> None:
     write("project/.asnap.toml", line)
     config = _load(tmp_path)
     name = line.partition(" ")[0]
@@ -128,7 +128,7 @@ def test_a_project_cannot_ask_for_less_than_the_user(tmp_path: Path, write: Writ
     assert name in config.notices[0]
 
 
-def test_a_project_may_ask_for_more_than_the_user(tmp_path: Path, write: Write) -> None:
+def test_project_may_raise_a_users_setting(tmp_path: Path, write: Write) -> None:
     write("user.toml", "snapshot_on_exit = false\nsnapshot_interval = 600\nmax_snapshots_per_session = 3")
     write("project/.asnap.toml", "snapshot_on_exit = true\nsnapshot_interval = 60\nmax_snapshots_per_session = 30")
     config = _load(tmp_path)
@@ -138,7 +138,7 @@ def test_a_project_may_ask_for_more_than_the_user(tmp_path: Path, write: Write) 
 
 
 @pytest.mark.requirement("MANAGER-CONFIG-UNKNOWN")
-def test_an_unknown_setting_in_a_file_is_said_and_ignored(tmp_path: Path, write: Write) -> None:
+def test_unknown_setting_in_a_file_is_reported_and_ignored(tmp_path: Path, write: Write) -> None:
     write("user.toml", "snapshot_intervall = 5")
     config = _load(tmp_path)
     assert config.snapshot_interval == 300
@@ -146,7 +146,7 @@ def test_an_unknown_setting_in_a_file_is_said_and_ignored(tmp_path: Path, write:
 
 
 @pytest.mark.requirement("ORBIT-CONFIG-PATH")
-def test_the_store_is_named_by_asnap_store_or_lies_in_the_data_directory(tmp_path: Path) -> None:
+def test_store_is_named_by_asnap_store_or_is_in_the_data_directory(tmp_path: Path) -> None:
     assert _load(tmp_path, {"ASNAP_STORE": "/srv/sessions"}).storage_path == "/srv/sessions"
     assert _load(tmp_path, {"XDG_DATA_HOME": "/data"}).storage_path == "/data/asnap/store"
     assert _load(tmp_path, {"ASNAP_STORE": "memory:///x"}).storage_path == "memory:///x"
@@ -154,7 +154,7 @@ def test_the_store_is_named_by_asnap_store_or_lies_in_the_data_directory(tmp_pat
     assert home == str(Path("~/sessions").expanduser())
 
 
-def test_the_user_file_is_looked_for_in_the_configuration_directory(tmp_path: Path, write: Write) -> None:
+def test_user_file_is_in_the_configuration_directory(tmp_path: Path, write: Write) -> None:
     write("asnap/config.toml", "snapshot_interval = '1h'")
     config = SnapshotConfig.load(environ={"XDG_CONFIG_HOME": str(tmp_path)}, project_dir=None)
     assert config.snapshot_interval == 3600
@@ -164,7 +164,7 @@ def test_the_user_file_is_looked_for_in_the_configuration_directory(tmp_path: Pa
     ("given", "meant"),
     [(5, 5.0), ("90", 90.0), ("250ms", 0.25), (" 5m ", 300.0), ("1.5h", 5400.0), (timedelta(days=1), 86400.0)],
 )
-def test_durations_are_understood(given: object, meant: float) -> None:
+def test_durations_are_parsed(given: object, meant: float) -> None:
     assert seconds(given) == meant
 
 
@@ -172,7 +172,7 @@ def test_durations_are_understood(given: object, meant: float) -> None:
 @pytest.mark.parametrize(
     "given", [0, -1, "0s", "-5", "soon", "", None, True, float("nan"), float("inf"), timedelta(0), [5]]
 )
-def test_an_interval_that_cannot_be_meant_is_refused(given: Any) -> None:
+def test_invalid_interval_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInput, match="snapshot_interval"):
         SnapshotConfig(snapshot_interval=given)
 
@@ -190,13 +190,13 @@ def test_an_interval_that_cannot_be_meant_is_refused(given: Any) -> None:
         ("retention", '{"keep_lots": 1}'),
     ],
 )
-def test_a_bad_variable_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+def test_bad_variable_is_named_in_the_error(tmp_path: Path, name: str, value: str) -> None:
     variable = "ASNAP_STORE" if name == "storage_path" else f"ASNAP_{name.upper()}"
     with pytest.raises(InvalidInput, match=variable):
         _load(tmp_path, {variable: value})
 
 
-def test_variables_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
+def test_variables_are_parsed_by_type(tmp_path: Path) -> None:
     environ = {
         "ASNAP_ENABLE_PERSISTENCE": "Yes",
         "ASNAP_SNAPSHOT_ON_EXIT": "0",
@@ -216,20 +216,20 @@ def test_a_policy_that_keeps_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("content", [b"snapshot_interval = ", b"\xff\xfe", b"snapshot_interval = 0"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "user.toml").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"user\.toml"):
         _load(tmp_path)
 
 
-def test_there_is_no_setting_of_another_name(tmp_path: Path) -> None:
+def test_unknown_setting_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
         _load(tmp_path, interval=5)
     with pytest.raises(InvalidInput):
         SnapshotConfig().origin("interval")
 
 
-def test_settings_made_in_code_know_their_origin_and_cannot_be_changed() -> None:
+def test_settings_made_in_code_have_an_origin_and_are_immutable() -> None:
     config = SnapshotConfig(snapshot_interval=10)
     assert config.origin("snapshot_interval").layer == "code"
     assert config.origin("exit_timeout").layer == "default"

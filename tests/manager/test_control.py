@@ -87,7 +87,7 @@ async def test_the_owner_answers_a_request(runtime: dict[str, str]) -> None:
         assert await ask(path) == Answer(outcome="done", result={"heard": REQUEST})
 
 
-async def test_several_clients_are_served_at_the_same_time(runtime: dict[str, str]) -> None:
+async def test_several_clients_are_served_concurrently(runtime: dict[str, str]) -> None:
     everybody_here = anyio.Event()
     waiting = 0
 
@@ -104,7 +104,7 @@ async def test_several_clients_are_served_at_the_same_time(runtime: dict[str, st
             tasks.start_soon(ask, path)
 
 
-async def test_an_error_of_the_handler_is_a_refusal_and_the_server_goes_on(runtime: dict[str, str]) -> None:
+async def test_handler_error_becomes_a_refusal_and_the_server_continues(runtime: dict[str, str]) -> None:
     async def fail(request: dict[str, Any]) -> dict[str, Any]:
         if request["op"] == "missing":
             raise SnapshotNotFound("no such session")
@@ -124,9 +124,7 @@ async def test_an_error_of_the_handler_is_a_refusal_and_the_server_goes_on(runti
 @pytest.mark.parametrize(
     "line", [b"\n", b"no json\n", b"[1]\n", b"\xff\xfe\n", b"[" * 60_000 + b"\n", b"x" * (MAX_LINE + 1) + b"\n"]
 )
-async def test_a_request_that_makes_no_sense_is_refused_and_the_server_goes_on(
-    runtime: dict[str, str], line: bytes
-) -> None:
+async def test_malformed_request_is_refused_and_the_server_continues(runtime: dict[str, str], line: bytes) -> None:
     async with serving(echo, runtime) as path:
         answer = await sent_raw(path, line)
         assert not answer or json.loads(answer)["code"] == "invalid_input"
@@ -143,7 +141,7 @@ async def test_clients_that_hang_up_early_do_not_stop_the_server(runtime: dict[s
         assert (await ask(path)).outcome == "done"
 
 
-async def test_a_request_of_a_client_that_has_given_up_is_not_carried_out(runtime: dict[str, str]) -> None:
+async def test_request_of_a_client_that_gave_up_is_not_executed(runtime: dict[str, str]) -> None:
     carried_out: list[dict[str, Any]] = []
 
     async def note(request: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +156,7 @@ async def test_a_request_of_a_client_that_has_given_up_is_not_carried_out(runtim
     assert carried_out == [REQUEST]
 
 
-async def test_silent_clients_are_dropped_so_that_others_get_their_turn(
+async def test_silent_clients_are_dropped_to_serve_others(
     runtime: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "_REQUEST_TIMEOUT", 0.05)
@@ -181,7 +179,7 @@ async def test_a_request_too_long_or_not_json_is_refused_before_it_is_sent() -> 
 
 
 @pytest.mark.requirement("MANAGER-CONTROL-SILENT")
-async def test_an_owner_that_cannot_be_asked_is_unreachable(tmp_path: Path, runtime: dict[str, str]) -> None:
+async def test_owner_without_a_usable_socket_is_unreachable(tmp_path: Path, runtime: dict[str, str]) -> None:
     elsewhere = owner_at(tmp_path / "s").evolve(host="another-machine")
     (tmp_path / "file").touch()
     answers = [
@@ -210,7 +208,7 @@ async def test_an_owner_that_does_not_answer_in_time_is_unreachable(runtime: dic
     "line",
     [b"", b"half", b"no json\n", b"[]\n", b'{"ok":true,"result":[1]}\n', b'{"ok":false,"code":7}\n', b"x" * 70_000],
 )
-async def test_an_answer_that_makes_no_sense_is_no_answer(tmp_path: Path, line: bytes) -> None:
+async def test_malformed_answer_counts_as_no_answer(tmp_path: Path, line: bytes) -> None:
     async def babble(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await stream.receive()
@@ -228,7 +226,7 @@ def neighbours(path: Path) -> list[Path]:
     return list(path.parent.iterdir())
 
 
-async def test_a_killed_owner_is_unreachable_and_its_socket_is_swept_away(runtime: dict[str, str]) -> None:
+async def test_killed_owner_is_unreachable_and_its_socket_is_removed(runtime: dict[str, str]) -> None:
     code = """
         import functools, json, sys, anyio
         from snapshot_plugin.manager.control import serve_control
@@ -256,7 +254,7 @@ async def test_a_killed_owner_is_unreachable_and_its_socket_is_swept_away(runtim
 # --- only for this user ------------------------------------------------------------------------------------------
 
 
-async def test_directory_and_socket_are_private_and_gone_afterwards(
+async def test_directory_and_socket_are_private_and_removed_on_close(
     runtime: dict[str, str], tmp_path: Path
 ) -> None:
     async with serving(echo, runtime) as path:
@@ -267,7 +265,7 @@ async def test_directory_and_socket_are_private_and_gone_afterwards(
 
 
 @pytest.mark.parametrize("spoil", ["open to all", "a link", "a file", "missing parent", "too long"])
-async def test_a_place_that_is_not_ours_alone_is_passed_over(tmp_path: Path, spoil: str) -> None:
+async def test_directory_not_private_to_us_is_skipped(tmp_path: Path, spoil: str) -> None:
     runtime, fallback = tmp_path / "run", tmp_path / "tmp"
     runtime.mkdir()
     fallback.mkdir()
@@ -290,7 +288,7 @@ async def test_a_place_that_is_not_ours_alone_is_passed_over(tmp_path: Path, spo
         assert (await ask(path)).outcome == "done"
 
 
-async def test_without_any_place_there_is_no_socket(
+async def test_without_a_private_directory_there_is_no_socket(
     monkeypatch: pytest.MonkeyPatch, runtime: dict[str, str]
 ) -> None:
     monkeypatch.setattr(control, "_is_private", lambda _directory: False)
@@ -322,7 +320,7 @@ STRANGER = """
 
 
 @needs_root
-async def test_a_process_of_another_user_gets_no_answer_even_if_the_file_modes_let_it_in(
+async def test_process_of_another_user_is_refused_even_if_file_modes_allow_it(
     runtime: dict[str, str], tmp_path: Path
 ) -> None:
     asked = []
@@ -346,14 +344,14 @@ async def test_a_process_of_another_user_gets_no_answer_even_if_the_file_modes_l
 
 
 @needs_root
-async def test_a_socket_of_another_user_is_not_told_anything(tmp_path: Path) -> None:
+async def test_socket_of_another_user_is_not_contacted(tmp_path: Path) -> None:
     with python(STRANGER, tmp_path / "s", "server") as stranger:
         assert await anyio.to_thread.run_sync(heard, stranger) == "ready"
         assert (await ask(tmp_path / "s")).outcome == "unreachable"
         assert await anyio.to_thread.run_sync(heard, stranger) == "nothing"
 
 
-async def test_running_out_of_file_descriptors_passes(runtime: dict[str, str], anyio_backend: str) -> None:
+async def test_server_survives_running_out_of_file_descriptors(runtime: dict[str, str], anyio_backend: str) -> None:
     code = """
         import functools, json, resource, sys, anyio
         from snapshot_plugin.manager.control import serve_control

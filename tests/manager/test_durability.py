@@ -97,9 +97,7 @@ async def _live_and_be_killed(store: FilesystemStore, key: str) -> None:
     "ORBIT-TEST-CRASH",
 )
 @pytest.mark.parametrize("first_step", ["recover", "restore", "attach"])
-async def test_kill_9_loses_nothing_that_was_recorded_whatever_is_done_first(
-    store: FilesystemStore, first_step: str
-) -> None:
+async def test_kill_9_loses_nothing_recorded(store: FilesystemStore, first_step: str) -> None:
     key = _KEY if store.session_keys("chat") else ""
     await _live_and_be_killed(store, key)
     assert ended_without_stop(store.session_dir("chat")) is not None
@@ -117,7 +115,7 @@ async def test_kill_9_loses_nothing_that_was_recorded_whatever_is_done_first(
 
 
 @pytest.mark.requirement("ORBIT-USE-LONG")
-async def test_a_resumed_session_records_on_and_no_word_is_told_twice(store: FilesystemStore) -> None:
+async def test_resumed_session_continues_recording_without_duplicates(store: FilesystemStore) -> None:
     for life in range(3):
         async with managing(store, **_SLOW) as (manager, _):
             before = (await manager.restore("chat")).snapshot if life else None
@@ -135,7 +133,7 @@ async def test_a_resumed_session_records_on_and_no_word_is_told_twice(store: Fil
     assert [message.text for message in found.snapshot.messages] == ["a", "b", "c"] * 3
 
 
-async def test_what_is_recorded_after_an_undo_survives_too(store: FilesystemStore) -> None:
+async def test_records_after_an_undo_survive_a_kill(store: FilesystemStore) -> None:
     chat = Chat("chat")
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
@@ -156,7 +154,7 @@ async def test_what_is_recorded_after_an_undo_survives_too(store: FilesystemStor
     assert [message.text for message in found.snapshot.messages] == ["a", "b", "after"]
 
 
-async def test_a_snapshot_empties_the_spool_and_says_what_it_contains(store: FilesystemStore) -> None:
+async def test_snapshot_truncates_the_spool_and_names_the_last_record_it_contains(store: FilesystemStore) -> None:
     chat = Chat("chat")
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
@@ -170,7 +168,7 @@ async def test_a_snapshot_empties_the_spool_and_says_what_it_contains(store: Fil
     assert (await store.load("chat")).metadata["spool"] == {"upto": 4}
 
 
-async def test_records_that_stream_by_during_a_save_stay_in_the_spool(store: FilesystemStore) -> None:
+async def test_records_appended_during_a_save_stay_in_the_spool(store: FilesystemStore) -> None:
     chat = Chat("chat")
     real = store.save
 
@@ -204,7 +202,7 @@ class Streaming(AsyncChat):
 
 
 @pytest.mark.parametrize(("times", "asked", "upto"), [(0, 1, 0), (1, 2, 1), (2, 3, 2), (9, 3, 2)])
-async def test_an_async_session_is_asked_again_when_records_streamed_by_meanwhile(
+async def test_async_session_is_captured_again_if_records_arrived_meanwhile(
     tmp_path: Path, times: int, asked: int, upto: int
 ) -> None:
     chat = Streaming(times)
@@ -217,7 +215,7 @@ async def test_an_async_session_is_asked_again_when_records_streamed_by_meanwhil
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-FULL")
-async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succeeded(
+async def test_after_a_refused_record_nothing_is_spooled_until_a_snapshot_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Chat("chat")
@@ -244,7 +242,7 @@ async def test_after_a_record_was_refused_none_is_spooled_until_a_snapshot_succe
 
 
 @pytest.mark.parametrize("gap_is", ["new", "old"])
-async def test_a_record_that_was_refused_during_a_save_is_not_forgotten_by_it(
+async def test_record_refused_during_a_save_still_forces_another_save(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, gap_is: str
 ) -> None:
     """The snapshot on its way does not hold it: recovered with what came after it, it would be a word left out."""
@@ -295,7 +293,7 @@ class Refusing(AsyncChat):
         return snapshot
 
 
-async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhile(
+async def test_async_session_is_captured_again_if_a_record_was_refused_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Refusing("chat")
@@ -317,9 +315,7 @@ async def test_an_async_session_is_asked_again_when_a_record_was_refused_meanwhi
         assert manager.record("chat", said("spooled again"))
 
 
-async def test_what_is_recorded_is_flushed_within_the_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_are_flushed_within_the_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed, times, here = anyio.Event(), 0, anyio.lowlevel.current_token()
     real = Spool.flush
 
@@ -343,7 +339,7 @@ async def test_what_is_recorded_is_flushed_within_the_interval(
         monkeypatch.setattr(Spool, "flush", real)
 
 
-async def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_flush_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_spool: Spool) -> None:
         raise StoreUnavailable("I/O error")
 
@@ -357,7 +353,7 @@ async def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         await diary.wait_for(SnapshotFailed, where=lambda event: event.operation == "spool")
 
 
-async def test_a_truncate_that_fails_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_truncate_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_spool: Spool, _upto: int) -> None:
         raise StoreUnavailable("I/O error")
 
@@ -382,7 +378,7 @@ async def test_a_record_that_is_not_json_is_refused(store: FilesystemStore) -> N
         assert manager.record("chat", said("fine"))
 
 
-async def test_without_a_local_place_or_a_live_session_a_record_is_not_safe_and_says_so(tmp_path: Path) -> None:
+async def test_record_without_a_spool_or_a_live_session_reports_it_is_not_durable(tmp_path: Path) -> None:
     async with managing(MemoryStore()) as (manager, _):
         await manager.start_auto_snapshot(Chat("chat"))
         assert not manager.record("chat", said("a"))
@@ -390,7 +386,7 @@ async def test_without_a_local_place_or_a_live_session_a_record_is_not_safe_and_
         assert not manager.record("nobody", said("a"))
 
 
-async def test_a_proper_stop_frees_the_session_and_leaves_nothing_to_recover(store: FilesystemStore) -> None:
+async def test_clean_stop_releases_the_session_and_leaves_nothing_to_recover(store: FilesystemStore) -> None:
     chat = Chat("chat")
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)

@@ -30,7 +30,7 @@ _RECOVERED = SessionRecovered(session_id="s", at=_AT, records=1)
 
 
 @pytest.mark.requirement("ORBIT-EVENT-CREATED", "ORBIT-EVENT-RESTORED", "ORBIT-EVENT-FAILED")
-def test_each_event_has_the_name_the_world_knows_it_by() -> None:
+def test_event_names_match_the_documentation() -> None:
     kinds: list[type[Event]] = [
         SnapshotCreated,
         SessionRestored,
@@ -49,7 +49,7 @@ def test_each_event_has_the_name_the_world_knows_it_by() -> None:
     ]
 
 
-def test_a_plain_subscriber_is_told_at_once_and_only_what_it_asked_for() -> None:
+def test_plain_subscriber_is_called_immediately_with_the_events_it_chose() -> None:
     bus, everything, recovered = EventBus(), Diary(), Diary()
     bus.subscribe(everything)
     bus.subscribe(recovered, SessionRecovered)
@@ -59,7 +59,7 @@ def test_a_plain_subscriber_is_told_at_once_and_only_what_it_asked_for() -> None
     assert recovered.events == [_RECOVERED]
 
 
-def test_a_subscriber_that_left_is_told_no_more() -> None:
+def test_unsubscribed_callback_is_not_called_again() -> None:
     bus, diary = EventBus(), Diary()
     leave = bus.subscribe(diary)
     leave()
@@ -69,7 +69,7 @@ def test_a_subscriber_that_left_is_told_no_more() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
-def test_a_subscriber_that_raises_is_logged_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_subscriber_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
     bus, diary = EventBus(), Diary()
 
     def broken(_event: Event) -> None:
@@ -84,7 +84,7 @@ def test_a_subscriber_that_raises_is_logged_and_the_others_are_told(caplog: pyte
     assert len(caplog.records) == 2
 
 
-def test_a_plain_subscriber_that_hides_a_coroutine_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_subscriber_that_returns_a_coroutine_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     bus = EventBus()
 
     async def quiet(_event: Event) -> None:
@@ -96,13 +96,13 @@ def test_a_plain_subscriber_that_hides_a_coroutine_is_logged(caplog: pytest.LogC
     assert len(caplog.records) == 1
 
 
-def test_what_cannot_be_called_cannot_subscribe() -> None:
+def test_non_callable_subscriber_is_refused() -> None:
     with pytest.raises(InvalidInput):
         EventBus().subscribe("diary")  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("MANAGER-EVENT-ASYNC")
-async def test_an_async_subscriber_gets_its_events_in_order_also_those_from_before() -> None:
+async def test_async_subscriber_gets_its_events_in_order_including_earlier_ones() -> None:
     bus, told = EventBus(), Diary()
 
     class Writer:
@@ -120,7 +120,7 @@ async def test_an_async_subscriber_gets_its_events_in_order_also_those_from_befo
     assert told.events == [_SKIPPED, _RECOVERED]
 
 
-async def test_an_async_subscriber_that_raises_gets_the_next_event_all_the_same() -> None:
+async def test_raising_async_subscriber_still_gets_the_next_event() -> None:
     bus, told = EventBus(), Diary()
 
     async def clumsy(event: Event) -> None:
@@ -138,7 +138,7 @@ async def test_an_async_subscriber_that_raises_gets_the_next_event_all_the_same(
 
 
 @pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
-async def test_an_async_subscriber_that_hangs_delays_neither_others_nor_the_end() -> None:
+async def test_hanging_async_subscriber_delays_neither_others_nor_closing() -> None:
     bus, told = EventBus(), Diary()
 
     async def stuck(_event: Event) -> None:
@@ -158,7 +158,7 @@ async def test_an_async_subscriber_that_hangs_delays_neither_others_nor_the_end(
             tasks.cancel_scope.cancel()
 
 
-async def test_what_does_not_fit_the_queue_of_a_slow_subscriber_is_dropped_and_counted() -> None:
+async def test_events_beyond_a_slow_subscribers_queue_are_dropped_and_counted() -> None:
     bus = EventBus()
 
     async def never_runs(_event: Event) -> None:

@@ -12,7 +12,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.requirement("MANAGER-EXAMPLE", "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST")
-def test_three_killed_sessions_go_on_with_nothing_lost() -> None:
+def test_three_killed_sessions_resume_with_nothing_lost() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "integration.three_sessions"],
         cwd=_ROOT,
@@ -26,7 +26,7 @@ def test_three_killed_sessions_go_on_with_nothing_lost() -> None:
     assert done.stdout.count("native-load") == 3
 
 
-def test_one_life_can_be_killed_and_run_again_by_hand(tmp_path: Path) -> None:
+def test_example_run_can_be_killed_and_restarted_by_hand(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "integration.three_sessions", "live", str(tmp_path)]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as life:
         assert life.stdout is not None

@@ -51,7 +51,7 @@ class Bad:
     ],
     ids=["raises", "gives another session", "gives no snapshot"],
 )
-async def test_a_session_that_misbehaves_is_told_and_saved_once_it_behaves(
+async def test_misbehaving_session_is_reported_and_saved_once_it_behaves(
     sin: Any, kind: type[SnapshotError]
 ) -> None:
     bad, good = Bad("bad", sin), Chat("good", "one")
@@ -71,7 +71,7 @@ async def test_a_session_that_misbehaves_is_told_and_saved_once_it_behaves(
 
 
 @pytest.mark.requirement("MANAGER-FAULT-HANGS")
-async def test_a_session_that_hangs_is_given_up_and_saved_once_it_answers() -> None:
+async def test_hanging_session_times_out_and_is_saved_once_it_answers() -> None:
     slow = AsyncChat("slow")
     slow.hold = anyio.Event()
     async with managing(MemoryStore(), snapshot_timeout=0.05) as (manager, diary):
@@ -83,7 +83,7 @@ async def test_a_session_that_hangs_is_given_up_and_saved_once_it_answers() -> N
         await diary.wait_for(SnapshotCreated)
 
 
-async def test_a_session_that_raises_a_timeout_of_its_own_is_not_mistaken_for_a_slow_one() -> None:
+async def test_timeout_raised_by_the_session_is_not_mistaken_for_a_slow_one() -> None:
     manager = SnapshotManager(MemoryStore(), quick())
     with pytest.raises(SnapshotError) as caught:
         await manager.snapshot(Bad("bad", TimeoutError("mine")))
@@ -92,7 +92,7 @@ async def test_a_session_that_raises_a_timeout_of_its_own_is_not_mistaken_for_a_
 
 @pytest.mark.requirement("MANAGER-FAULT-INTERVAL")
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), "soon", True])
-async def test_an_interval_that_cannot_be_meant_is_refused(interval: Any) -> None:
+async def test_invalid_interval_is_refused(interval: Any) -> None:
     async with managing(MemoryStore()) as (manager, _):
         with pytest.raises(InvalidInput):
             await manager.start_auto_snapshot(Chat(), interval)
@@ -102,13 +102,13 @@ async def test_an_interval_that_cannot_be_meant_is_refused(interval: Any) -> Non
 
 
 @pytest.mark.requirement("MANAGER-FAULT-STOP-UNKNOWN")
-async def test_stopping_what_was_never_started_says_so() -> None:
+async def test_stopping_a_session_that_was_never_started_is_refused() -> None:
     async with managing(MemoryStore()) as (manager, _):
         outcome = await manager.stop_auto_snapshot("nobody")
     assert (outcome.status, outcome.seq) == ("not_live", None)
 
 
-async def test_cancellation_does_not_cost_the_last_save() -> None:
+async def test_cancellation_does_not_lose_the_last_save() -> None:
     store = MemoryStore()
     with anyio.move_on_after(PATIENCE) as scope:
         async with managing(store, snapshot_interval=600, event_debounce=600) as (manager, diary):
@@ -120,7 +120,7 @@ async def test_cancellation_does_not_cost_the_last_save() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-CANCEL")
-async def test_a_session_is_stopped_properly_by_one_who_is_cancelled() -> None:
+async def test_cancelled_caller_still_stops_the_session_properly() -> None:
     store = MemoryStore()
     async with managing(store, snapshot_interval=600, event_debounce=600) as (manager, _):
         await manager.start_auto_snapshot(Chat("chat", "one"))
@@ -131,7 +131,7 @@ async def test_a_session_is_stopped_properly_by_one_who_is_cancelled() -> None:
         assert len((await store.load("chat")).messages) == 1
 
 
-async def test_cancellation_during_the_last_save_leaves_it_whole() -> None:
+async def test_cancellation_during_the_last_save_leaves_it_complete() -> None:
     begun, gate = anyio.Event(), anyio.Event()
 
     class Slow(MemoryStore):
@@ -156,7 +156,7 @@ async def test_cancellation_during_the_last_save_leaves_it_whole() -> None:
 
 
 @pytest.mark.requirement("MANAGER-AUTO-EXIT")
-async def test_a_last_save_that_does_not_end_is_given_up_in_bounded_time_and_told() -> None:
+async def test_last_save_that_hangs_is_abandoned_in_bounded_time_and_reported() -> None:
     stuck = FaultyStore(MemoryStore(), lambda _call: Fault(hold=anyio.Event()))
     with anyio.fail_after(PATIENCE):
         async with managing(stuck, exit_timeout=0.05) as (manager, diary):
@@ -167,7 +167,7 @@ async def test_a_last_save_that_does_not_end_is_given_up_in_bounded_time_and_tol
     assert diary.of(SnapshotFailed)[-1].operation == "save"
 
 
-async def test_a_last_save_that_fails_is_told_and_not_raised() -> None:
+async def test_failed_last_save_is_reported_not_raised() -> None:
     async with managing(FaultyStore(MemoryStore(), every(1, _REFUSED, "save"))) as (manager, diary):
         await manager.start_auto_snapshot(Chat("chat"))
         outcome = await manager.stop_auto_snapshot("chat")
@@ -176,7 +176,7 @@ async def test_a_last_save_that_fails_is_told_and_not_raised() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-TWO-MANAGERS", "ONERING-CARE-ONE-WRITER")
-async def test_a_second_manager_is_told_who_has_the_session(tmp_path: Path) -> None:
+async def test_second_manager_is_told_which_process_owns_the_session(tmp_path: Path) -> None:
     async with (
         FilesystemStore(tmp_path) as store,
         FilesystemStore(tmp_path) as same_place,
@@ -193,7 +193,7 @@ async def test_a_second_manager_is_told_who_has_the_session(tmp_path: Path) -> N
     assert len(await FilesystemStore(tmp_path).history("chat")) == 2
 
 
-async def test_a_live_session_that_a_script_renames_is_saved_on_top_and_keeps_its_new_name(tmp_path: Path) -> None:
+async def test_live_session_renamed_by_a_script_keeps_its_new_name_after_a_save(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
         chat = Chat("chat", "one")
         await manager.start_auto_snapshot(chat)
@@ -210,7 +210,7 @@ async def test_a_live_session_that_a_script_renames_is_saved_on_top_and_keeps_it
     assert notices == [(), ("snapshot 2 is by another writer; saved on top of it",), ()]
 
 
-async def test_a_live_session_that_another_process_deletes_is_saved_again_from_memory(tmp_path: Path) -> None:
+async def test_live_session_deleted_by_another_process_is_saved_again_from_memory(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
         chat = Chat("chat", "one")
         await manager.start_auto_snapshot(chat)
@@ -226,7 +226,7 @@ async def test_a_live_session_that_another_process_deletes_is_saved_again_from_m
     assert "deleted" in diary.of(SnapshotCreated)[-1].notices[0]
 
 
-async def test_without_leases_a_foreign_write_does_not_stop_the_saves_either() -> None:
+async def test_foreign_write_without_leases_does_not_stop_the_saves() -> None:
     """A store without a live place cannot tell a rename from a second owner: it says so, and keeps both."""
     store = MemoryStore()
     async with managing(store, snapshot_interval=600) as (manager, diary):
@@ -240,7 +240,7 @@ async def test_without_leases_a_foreign_write_does_not_stop_the_saves_either() -
 
 
 @pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
-async def test_subscribers_that_raise_or_hang_harm_no_save() -> None:
+async def test_raising_or_hanging_subscribers_do_not_affect_saves() -> None:
     async def stuck(_event: Event) -> None:
         await anyio.sleep_forever()
 
@@ -257,7 +257,7 @@ async def test_subscribers_that_raise_or_hang_harm_no_save() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-CLOCK")
-async def test_a_clock_that_jumps_disturbs_no_schedule() -> None:
+async def test_clock_jumps_do_not_affect_the_schedule() -> None:
     clock = FixedClock()
     jumps = [timedelta(days=-400), timedelta(days=4000), timedelta(hours=-1)]
     store, chat = MemoryStore(clock=clock), Chat("chat")
@@ -299,7 +299,7 @@ async def test_a_store_that_fails_every_other_call_ends_with_everything_saved() 
         assert len((await inner.load(chat.session_id)).messages) == 4
 
 
-async def test_retention_that_fails_costs_no_save() -> None:
+async def test_failing_retention_does_not_fail_the_save() -> None:
     store, chat = FaultyStore(MemoryStore(), every(1, _REFUSED, "history", "forget")), Chat("chat")
     async with managing(store, max_snapshots_per_session=1) as (manager, diary):
         await manager.start_auto_snapshot(chat)
@@ -311,7 +311,7 @@ async def test_retention_that_fails_costs_no_save() -> None:
 
 
 @pytest.mark.requirement("MANAGER-AUTO-CATCH-UP")
-async def test_on_a_read_only_disk_the_agent_starts_and_the_next_good_save_catches_up(tmp_path: Path) -> None:
+async def test_agent_starts_on_a_read_only_disk_and_the_next_good_save_catches_up(tmp_path: Path) -> None:
     store = FilesystemStore(tmp_path)
     locked_out = True
     real = store.session_dir

@@ -44,7 +44,7 @@ async def test_a_recorded_session_is_live_saved_with_all_others_and_finished_on_
         assert manager.live == ()
 
 
-async def test_another_process_can_ask_for_a_recorded_session(tmp_path: Path) -> None:
+async def test_another_process_can_request_a_save_of_a_recorded_session(tmp_path: Path) -> None:
     async with (
         FilesystemStore(tmp_path) as store,
         FilesystemStore(tmp_path) as again,
@@ -58,7 +58,7 @@ async def test_another_process_can_ask_for_a_recorded_session(tmp_path: Path) ->
             await in_thread(second.recording(Said).begin, blank())
 
 
-async def test_what_a_manager_does_with_its_sessions_it_does_with_recorded_ones(tmp_path: Path) -> None:
+async def test_manager_operations_work_on_recorded_sessions(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store, managing(store) as (manager, diary):
         live = await begun(manager.recording(Said))
         manager.set_current_task("s", "counting")
@@ -73,7 +73,7 @@ async def test_what_a_manager_does_with_its_sessions_it_does_with_recorded_ones(
         assert (manager.live, (await manager.stop_auto_snapshot("s")).status) == ((), "not_live")
 
 
-async def test_a_store_that_lives_in_the_event_loop_is_asked_there() -> None:
+async def test_event_loop_bound_store_is_called_in_its_loop() -> None:
     refused: list[FaultyCall] = []
 
     def refuse(call: FaultyCall) -> Fault | None:
@@ -90,7 +90,7 @@ async def test_a_store_that_lives_in_the_event_loop_is_asked_there() -> None:
         assert texts(await store.load("s")) == ["one", "two"]
 
 
-async def test_a_last_save_that_hangs_does_not_keep_the_manager_from_closing(tmp_path: Path) -> None:
+async def test_hanging_last_save_does_not_block_the_manager_from_closing(tmp_path: Path) -> None:
     gate = anyio.Event()
 
     def hang(call: FaultyCall) -> Fault | None:
@@ -110,7 +110,7 @@ async def test_a_last_save_that_hangs_does_not_keep_the_manager_from_closing(tmp
         assert outcome.status in ("timeout", "failed")
 
 
-async def test_only_an_open_manager_has_recorded_sessions_and_only_live_ones_have_a_task() -> None:
+async def test_recorded_sessions_need_an_open_manager_and_tasks_a_live_session() -> None:
     manager = SnapshotManager(MemoryStore())
     with pytest.raises(InvalidInput):
         manager.recording(Said)
@@ -118,7 +118,7 @@ async def test_only_an_open_manager_has_recorded_sessions_and_only_live_ones_hav
         manager.set_current_task("nobody", "x")
 
 
-async def test_the_caller_says_what_a_session_is_working_on(tmp_path: Path) -> None:
+async def test_caller_sets_a_sessions_current_task(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, _):
         chat = Chat("chat", "one")
         await manager.start_auto_snapshot(chat)

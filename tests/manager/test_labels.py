@@ -44,7 +44,7 @@ _ELSEWHERE = """
 """
 
 
-def test_a_label_is_put_on_and_read_off() -> None:
+def test_label_round_trips() -> None:
     snapshot = make_snapshot("hello", metadata={"mine": 1})
 
     labelled = apply_label(snapshot, {"op": "label", "session_id": "whatever", **FULL})
@@ -57,7 +57,7 @@ def test_a_label_is_put_on_and_read_off() -> None:
     assert labelled.session_id == "session"
 
 
-def test_only_what_is_named_changes_and_nothing_changed_is_the_same_object() -> None:
+def test_only_named_fields_change_and_no_change_returns_the_same_object() -> None:
     labelled = apply_label(make_snapshot("hello"), FULL)
 
     assert label_of(apply_label(labelled, {"pinned": False})) == {**FULL, "pinned": False}
@@ -65,7 +65,7 @@ def test_only_what_is_named_changes_and_nothing_changed_is_the_same_object() -> 
     assert apply_label(labelled, {"op": "label"}) is labelled
 
 
-def test_a_name_and_a_note_can_be_taken_away() -> None:
+def test_name_and_note_can_be_removed() -> None:
     labelled = apply_label(make_snapshot("hello"), FULL)
 
     for nothing in (None, "", "  "):
@@ -73,7 +73,7 @@ def test_a_name_and_a_note_can_be_taken_away() -> None:
         assert apply_label(labelled, wanted) == make_snapshot("hello")
 
 
-def test_what_people_type_is_tidied() -> None:
+def test_typed_labels_are_normalised() -> None:
     wanted = checked_label({"title": " a b ", "tags": [" x", "y", "x "], "note": "\n two\nlines \n", "else": 1})
 
     assert wanted == {"title": "a b", "tags": ["x", "y"], "note": "two\nlines"}
@@ -91,7 +91,7 @@ def test_what_people_type_is_tidied() -> None:
         {"note": ["a"]},
     ],
 )
-def test_what_is_no_label_is_refused(request_: dict[str, Any]) -> None:
+def test_invalid_label_is_refused(request_: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         apply_label(make_snapshot("a"), request_)
 
@@ -108,7 +108,7 @@ def test_what_is_no_label_is_refused(request_: dict[str, Any]) -> None:
         {"note": "x" * 16_001},
     ],
 )
-def test_what_nobody_should_type_is_refused_and_can_still_be_put_back(request_: dict[str, Any]) -> None:
+def test_reserved_labels_are_refused_from_users_but_can_be_restored(request_: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         checked_label(request_)
 
@@ -129,7 +129,7 @@ _LABEL = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(_LABEL, _LABEL)
-def test_the_label_that_was_there_brings_everything_back(first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_previous_label_restores_everything(first: dict[str, Any], second: dict[str, Any]) -> None:
     before = apply_label(make_snapshot("a", metadata={"k": 1}), first)
     after = apply_label(before, second)
 
@@ -137,7 +137,7 @@ def test_the_label_that_was_there_brings_everything_back(first: dict[str, Any], 
     assert apply_label(after, second) is after
 
 
-def test_only_a_label_that_is_missing_altogether_is_carried_over() -> None:
+def test_only_a_missing_label_is_carried_over() -> None:
     before = apply_label(make_snapshot("a"), FULL)
 
     assert carried_over(before, make_snapshot("b")) == FULL
@@ -152,7 +152,7 @@ def test_only_a_label_that_is_missing_altogether_is_carried_over() -> None:
 
 
 @anyio_mark
-async def test_a_session_that_nobody_runs_is_labelled_in_a_new_snapshot(tmp_path: Path) -> None:
+async def test_idle_session_is_labelled_in_a_new_snapshot(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("a"))
         done = await label(store, "session", lambda _: {"title": "new", "pinned": True})
@@ -168,7 +168,7 @@ async def test_a_session_that_nobody_runs_is_labelled_in_a_new_snapshot(tmp_path
 
 
 @anyio_mark
-async def test_a_change_sees_the_session_as_it_is() -> None:
+async def test_label_function_sees_the_current_session() -> None:
     store = MemoryStore()
     await store.save(make_snapshot("a", tags=("old",)))
 
@@ -188,7 +188,7 @@ async def test_an_unknown_session_is_not_found_and_leaves_no_trace(tmp_path: Pat
 
 
 @anyio_mark
-async def test_a_damaged_session_is_not_labelled_over_its_damage(tmp_path: Path) -> None:
+async def test_damaged_session_is_not_labelled(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("a"))
         await store.save(make_snapshot("a", "b"))
@@ -204,7 +204,7 @@ async def test_a_damaged_session_is_not_labelled_over_its_damage(tmp_path: Path)
 
 
 @anyio_mark
-async def test_of_two_who_label_at_once_none_is_lost_silently(tmp_path: Path) -> None:
+async def test_concurrent_labels_are_never_lost_silently(tmp_path: Path) -> None:
     refused: list[str] = []
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("a"))
@@ -227,7 +227,7 @@ async def test_of_two_who_label_at_once_none_is_lost_silently(tmp_path: Path) ->
 
 
 @anyio_mark
-async def test_what_a_dead_process_left_is_still_found_after_a_label(tmp_path: Path) -> None:
+async def test_spool_of_a_dead_process_is_recoverable_after_a_label(tmp_path: Path) -> None:
     clock = FixedClock()
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("a"))
@@ -252,7 +252,7 @@ async def test_what_a_dead_process_left_is_still_found_after_a_label(tmp_path: P
 
 
 @anyio_mark
-async def test_a_live_session_is_labelled_by_its_owner_for_the_rest_of_its_life(tmp_path: Path) -> None:
+async def test_live_session_is_labelled_by_its_owner_permanently(tmp_path: Path) -> None:
     with python(_ELSEWHERE, tmp_path, Path(__file__).parents[2]) as process:
         assert heard(process) == "ready"
         async with FilesystemStore(tmp_path) as store:
@@ -270,7 +270,7 @@ async def test_a_live_session_is_labelled_by_its_owner_for_the_rest_of_its_life(
 
 
 @anyio_mark
-async def test_an_owner_that_cannot_be_asked_keeps_its_session(tmp_path: Path) -> None:
+async def test_session_of_an_unreachable_owner_is_not_labelled(tmp_path: Path) -> None:
     clock = FixedClock()
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("a"))
@@ -286,7 +286,7 @@ async def test_an_owner_that_cannot_be_asked_keeps_its_session(tmp_path: Path) -
 
 
 @anyio_mark
-async def test_an_owner_that_is_stopped_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+async def test_suspended_owner_is_not_waited_for_indefinitely(tmp_path: Path) -> None:
     with python(_ELSEWHERE, tmp_path, Path(__file__).parents[2]) as process:
         assert heard(process) == "ready"
         process.send_signal(signal.SIGSTOP)
@@ -296,7 +296,7 @@ async def test_an_owner_that_is_stopped_is_not_waited_for_for_ever(tmp_path: Pat
 
 
 @anyio_mark
-async def test_a_label_that_arrives_during_a_save_is_not_lost() -> None:
+async def test_label_arriving_during_a_save_is_kept() -> None:
     store, chat = MemoryStore(), AsyncChat("chat")
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
@@ -321,7 +321,7 @@ async def test_a_label_that_arrives_during_a_save_is_not_lost() -> None:
 
 
 @anyio_mark
-async def test_a_restored_session_that_knows_of_no_labels_keeps_its_own() -> None:
+async def test_restored_session_without_label_support_keeps_its_labels() -> None:
     store = MemoryStore()
     await store.save(apply_label(make_snapshot("a", session_id="chat"), FULL))
     async with managing(store, **_SLOW) as (manager, _):

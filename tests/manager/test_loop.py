@@ -58,7 +58,7 @@ def _large(session_id: str) -> Chat:
     "MANAGER-AUTO-LOOP", "ONERING-CARE-LOOP", "ORBIT-ACP-BACKGROUND", "TERMINAL-FEATURE-NON-BLOCKING"
 )
 @pytest.mark.parametrize("key", [None, generate_key()], ids=["plain", "encrypted"])
-async def test_saving_attaching_and_closing_block_nothing(
+async def test_saving_attaching_and_closing_do_not_block_the_loop(
     tmp_path: Path, key: str | None, unblocked: BlockBuster | None
 ) -> None:
     pulse = Pulse()
@@ -76,7 +76,7 @@ async def test_saving_attaching_and_closing_block_nothing(
     assert pulse.latest < _TOLERATED
 
 
-async def test_the_detectors_notice_a_session_that_blocks(unblocked: BlockBuster | None, tmp_path: Path) -> None:
+async def test_blocking_session_is_detected(unblocked: BlockBuster | None, tmp_path: Path) -> None:
     pulse = Pulse()
 
     class Blocking(Chat):

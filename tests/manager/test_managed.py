@@ -29,7 +29,7 @@ async def store(tmp_path: Path) -> AsyncIterator[FilesystemStore]:
         yield opened
 
 
-async def test_who_finds_a_flush_under_way_waits_until_the_disk_has_it(
+async def test_concurrent_flush_waits_until_the_data_is_on_disk(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be the flush of what he recorded, begun by somebody else an instant ago."""
@@ -66,7 +66,7 @@ def apply_words(snapshot: SessionSnapshot, records: Sequence[Record]) -> Session
     return snapshot.evolve(messages=(*snapshot.messages, *said))
 
 
-async def test_a_manager_learns_how_records_of_a_provider_become_a_snapshot(store: FilesystemStore) -> None:
+async def test_manager_registers_a_providers_reducer(store: FilesystemStore) -> None:
     first = SnapshotManager(store)
     async with first.leasing("s") as managed:
         await managed.take()
@@ -82,7 +82,7 @@ async def test_a_manager_learns_how_records_of_a_provider_become_a_snapshot(stor
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("take", ["Lease.acquire", "Spool.open"])
-async def test_asyncio_may_cancel_whoever_takes_a_session_and_nothing_stays_taken(
+async def test_asyncio_cancellation_while_taking_a_session_leaves_nothing_taken(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, take: str, anyio_backend: str
 ) -> None:
     """`asyncio.timeout` around `secure`: its time is up while a thread is taking the lease or opens the spool."""
@@ -115,7 +115,7 @@ async def test_asyncio_may_cancel_whoever_takes_a_session_and_nothing_stays_take
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancellation_is_not_swallowed_by_the_error_of_the_work_under_it(
+async def test_cancellation_is_not_swallowed_by_an_error_of_the_cancelled_work(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
 ) -> None:
     """The disk refuses the lease just when the caller's time is up: the caller still sees its cancellation."""

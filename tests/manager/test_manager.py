@@ -38,7 +38,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.requirement("ORBIT-MANAGER-SNAPSHOT", "ORBIT-MANAGER-RESTORE", "ORBIT-EVENT-CREATED")
-async def test_a_session_is_saved_and_restored(store: MemoryStore) -> None:
+async def test_session_round_trips_through_save_and_restore(store: MemoryStore) -> None:
     async with managing(store) as (manager, diary):
         ref = await manager.snapshot(Chat("chat", "one", "two"))
         found = await manager.restore("chat")
@@ -75,7 +75,7 @@ async def test_a_tag_is_saved_even_if_nothing_changed(store: MemoryStore) -> Non
 
 
 @pytest.mark.requirement("MANAGER-LIST")
-async def test_the_manager_need_not_be_open_for_single_saves(store: MemoryStore) -> None:
+async def test_single_saves_need_no_open_manager(store: MemoryStore) -> None:
     manager = SnapshotManager(store)
     await manager.snapshot(Chat("chat", "one"))
     assert [meta.session_id for meta in await manager.list()] == ["chat"]
@@ -84,7 +84,7 @@ async def test_the_manager_need_not_be_open_for_single_saves(store: MemoryStore)
 
 
 @pytest.mark.requirement("ORBIT-ACP-LOAD-ERROR")
-async def test_what_is_not_there_cannot_be_restored_and_leaves_no_trace(tmp_path: Path) -> None:
+async def test_restoring_an_unknown_session_fails_and_leaves_no_trace(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         manager, diary = SnapshotManager(store), Diary()
         manager.events.subscribe(diary)
@@ -107,7 +107,7 @@ async def test_an_older_snapshot_can_be_restored_by_its_number(store: MemoryStor
 
 
 @pytest.mark.requirement("ORBIT-EVENT-RESTORED")
-async def test_the_age_of_a_restored_session_is_told_and_never_negative(store: MemoryStore) -> None:
+async def test_age_of_a_restored_session_is_reported_and_never_negative(store: MemoryStore) -> None:
     clock = FixedClock()
     saved_at = clock()
     manager, diary = SnapshotManager(store, clock=clock), Diary()
@@ -121,7 +121,7 @@ async def test_the_age_of_a_restored_session_is_told_and_never_negative(store: M
 
 
 @pytest.mark.requirement("MANAGER-FORK", "TERMINAL-BRANCH-ANYWHERE")
-async def test_a_fork_is_a_session_of_its_own_and_takes_what_was_said_so_far(store: MemoryStore) -> None:
+async def test_fork_is_a_separate_session_with_the_messages_so_far(store: MemoryStore) -> None:
     chat = Chat("chat", "one", "two")
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, _):
         await manager.start_auto_snapshot(chat)
@@ -206,7 +206,7 @@ def test_only_a_store_on_disk_has_a_local_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("MANAGER-AUTO-EXIT", "ORBIT-SUCCESS-SHUTDOWN", "ORBIT-USE-NO-LOSS")
-async def test_closing_saves_every_live_session_and_says_so(store: MemoryStore) -> None:
+async def test_closing_saves_every_live_session_and_reports_it(store: MemoryStore) -> None:
     chats = [Chat(f"chat-{number}", "one") for number in range(5)]
     async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, diary):
         for chat in chats:
@@ -233,7 +233,7 @@ async def test_without_snapshot_on_exit_nothing_is_saved_at_the_end(store: Memor
     assert await store.list() == []
 
 
-async def test_an_error_of_the_body_comes_out_as_it_is_after_everything_was_saved(store: MemoryStore) -> None:
+async def test_error_in_the_body_is_raised_unchanged_after_everything_was_saved(store: MemoryStore) -> None:
     async def crash() -> None:
         async with managing(store, snapshot_interval=60, event_debounce=60) as (manager, _):
             await manager.start_auto_snapshot(Chat("chat", "one"))
@@ -263,7 +263,7 @@ async def test_hooks_attach_a_started_session_and_save_a_stopped_one(store: Memo
 
 
 @pytest.mark.requirement("ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-ENABLE")
-async def test_hooks_do_nothing_and_say_so_while_persistence_is_off(store: MemoryStore) -> None:
+async def test_hooks_do_nothing_and_warn_while_persistence_is_off(store: MemoryStore) -> None:
     async with managing(store, enable_persistence=False) as (manager, diary):
         assert not await manager.session_started(Chat("chat"))
         assert (await manager.session_stopped("chat")).status == "not_live"
@@ -271,7 +271,7 @@ async def test_hooks_do_nothing_and_say_so_while_persistence_is_off(store: Memor
     assert await store.list() == []
 
 
-async def test_metrics_tell_what_events_told(store: MemoryStore) -> None:
+async def test_metrics_match_the_events(store: MemoryStore) -> None:
     async with managing(store) as (manager, _):
         await manager.snapshot(Chat("chat", "one"))
         await manager.restore("chat")
@@ -300,7 +300,7 @@ async def test_single_saves_of_one_session_at_the_same_time_all_succeed(store: M
 
 
 @pytest.mark.requirement("MANAGER-AUTO-RETENTION", "ORBIT-CONFIG-MAX", "ORBIT-SECURITY-RETENTION")
-async def test_history_is_kept_as_long_as_the_settings_say_and_tags_stay(store: MemoryStore) -> None:
+async def test_history_is_kept_as_configured_and_tagged_snapshots_stay(store: MemoryStore) -> None:
     chat = Chat("chat")
     async with managing(store, max_snapshots_per_session=4) as (manager, diary):
         await manager.snapshot(chat, tags=["first"])

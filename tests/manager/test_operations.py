@@ -34,7 +34,7 @@ def told(operations: Sequence[Operation]) -> dict[str, bool]:
     return {each.summary: each.undone for each in operations}
 
 
-async def test_what_was_recorded_is_read_back_newest_first(tmp_path: Path) -> None:
+async def test_operations_are_read_newest_first(tmp_path: Path) -> None:
     clock = FixedClock()
     log = OperationLog(tmp_path / "state" / "log.jsonl", clock=clock)
     steps: list[dict[str, Any]] = [STEP, {"do": "label", "session_id": "ä\n", "title": None, "tags": ["x"]}]
@@ -46,11 +46,11 @@ async def test_what_was_recorded_is_read_back_newest_first(tmp_path: Path) -> No
     assert (first.at, first.kind, [dict(step) for step in first.steps]) == (clock(), "import", steps)
 
 
-async def test_nothing_recorded_is_nothing_read(tmp_path: Path) -> None:
+async def test_empty_log_reads_as_empty(tmp_path: Path) -> None:
     assert await OperationLog(tmp_path / "none").read() == ()
 
 
-async def test_only_the_user_can_read_it(tmp_path: Path) -> None:
+async def test_log_is_private_to_the_user(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "state" / "log.jsonl")
     await record(log, "one")
 
@@ -58,7 +58,7 @@ async def test_only_the_user_can_read_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"id": "x', b"\xff\xfe", b"[]\n", b"\n\n", b'{"id": 1}\n'])
-async def test_a_torn_or_foreign_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
+async def test_torn_or_foreign_line_loses_only_itself(tmp_path: Path, torn: bytes) -> None:
     log = OperationLog(tmp_path / "log")
     first = await record(log, "one")
     file_of(log).write_bytes(file_of(log).read_bytes() + torn)
@@ -69,7 +69,7 @@ async def test_a_torn_or_foreign_line_costs_only_itself(tmp_path: Path, torn: by
     assert await log.read() == (second, first)
 
 
-async def test_an_old_half_goes_when_it_grows_too_large(tmp_path: Path) -> None:
+async def test_oldest_half_is_dropped_when_the_log_grows_too_large(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "log", max_bytes=2000)
     for number in range(60):
         await record(log, str(number))
@@ -80,7 +80,7 @@ async def test_an_old_half_goes_when_it_grows_too_large(tmp_path: Path) -> None:
     assert file_of(log).stat().st_size <= 2000
 
 
-async def test_the_newest_stays_however_large_it_is(tmp_path: Path) -> None:
+async def test_newest_operation_is_kept_however_large(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "log", max_bytes=100)
 
     await record(log, "x" * 5000)
@@ -88,7 +88,7 @@ async def test_the_newest_stays_however_large_it_is(tmp_path: Path) -> None:
     assert len(await log.read()) == 1
 
 
-async def test_of_many_who_record_at_once_none_is_lost(tmp_path: Path) -> None:
+async def test_concurrent_records_lose_nothing(tmp_path: Path) -> None:
     async def one(number: int) -> None:
         await record(OperationLog(tmp_path / "log"), str(number))
 
@@ -100,7 +100,7 @@ async def test_of_many_who_record_at_once_none_is_lost(tmp_path: Path) -> None:
     assert {int(each.summary) for each in await OperationLog(tmp_path / "log").read()} == set(range(30))
 
 
-async def test_a_writer_waits_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writer_waits_for_the_log_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snapshot_plugin.manager.operation_lines._LOCK_TIMEOUT", 0.05)
     log = OperationLog(tmp_path / "log")
     first = await record(log, "one")
@@ -111,7 +111,7 @@ async def test_a_writer_waits_for_another_one(tmp_path: Path, monkeypatch: pytes
     assert await log.read() == (first,)
 
 
-async def test_what_cannot_be_taken_back_any_more_can_be_forgotten(tmp_path: Path) -> None:
+async def test_operations_that_cannot_be_undone_can_be_removed(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "log")
     assert await log.forget(lambda _: True) == 0
     first, second = await record(log, "one"), await record(log, "two")
@@ -122,14 +122,14 @@ async def test_what_cannot_be_taken_back_any_more_can_be_forgotten(tmp_path: Pat
     assert b"one" not in file_of(log).read_bytes()
 
 
-async def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+async def test_disk_error_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(StoreUnavailable):
         await record(OperationLog(tmp_path / "file" / "log"), "one")
 
 
-async def test_for_an_encrypted_store_nothing_can_be_read_without_its_key(tmp_path: Path) -> None:
+async def test_log_of_an_encrypted_store_needs_its_key(tmp_path: Path) -> None:
     keys = SessionKeys(Keyset.new(), store_id="store", session_id="+operations")
     stranger = SessionKeys(Keyset.new(), store_id="store", session_id="+operations")
     done = await record(OperationLog(tmp_path / "log", keys=keys), "a telling name")
@@ -140,7 +140,7 @@ async def test_for_an_encrypted_store_nothing_can_be_read_without_its_key(tmp_pa
     assert await OperationLog(tmp_path / "log").read() == ()
 
 
-async def test_an_undo_and_the_undo_of_an_undo_are_told(tmp_path: Path) -> None:
+async def test_undo_and_redo_are_listed(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "log")
     one = await record(log, "one")
     await record(log, "two")
@@ -166,7 +166,7 @@ async def test_operations_that_undo_each_other_in_a_circle_do_no_harm(tmp_path: 
         assert len(await log.read()) == 3
 
 
-async def test_a_plain_undo_takes_back_the_newest_that_still_stands(tmp_path: Path) -> None:
+async def test_undo_without_an_id_takes_the_newest_operation_in_effect(tmp_path: Path) -> None:
     log = OperationLog(tmp_path / "log")
     assert newest_to_undo(await log.read()) is None
     one, two = await record(log, "one"), await record(log, "two")
@@ -184,7 +184,7 @@ async def test_a_plain_undo_takes_back_the_newest_that_still_stands(tmp_path: Pa
     assert newest_to_undo(await log.read()) is None
 
 
-def test_a_stores_id_never_leads_outside_the_state_directory(tmp_path: Path) -> None:
+def test_store_id_never_leads_outside_the_state_directory(tmp_path: Path) -> None:
     paths = [log_path(tmp_path, name) for name in ("../../x", "/etc/x", "s3://bucket/é", "")]
 
     assert {path.parent for path in paths} == {tmp_path / "operations"}

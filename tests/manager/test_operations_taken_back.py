@@ -43,7 +43,7 @@ def done(*steps: dict[str, Any], kind: str = "forget") -> Operation:
     return Operation(id="1", at=NOW, kind=kind, summary="a thing", steps=steps)
 
 
-async def test_a_plan_is_carried_out_taken_back_and_carried_out_again() -> None:
+async def test_plan_is_executed_undone_and_redone() -> None:
     store = MemoryStore()
     await grown(store, 6)
     plan = await plan_snapshots(store, "session", RetentionPolicy(keep_last=2))
@@ -59,7 +59,7 @@ async def test_a_plan_is_carried_out_taken_back_and_carried_out_again() -> None:
     assert await numbers(store) == [5, 6]
 
 
-async def test_snapshots_named_one_by_one_add_up_in_one_plan() -> None:
+async def test_snapshots_named_separately_make_one_plan() -> None:
     store = MemoryStore()
     await grown(store, 4)
     plan = await plan_single(store, "session", 3, after=await plan_single(store, "session", 1))
@@ -73,7 +73,7 @@ async def test_snapshots_named_one_by_one_add_up_in_one_plan() -> None:
         await plan_single(store, "session", 3)
 
 
-async def test_what_changed_between_plan_and_deed_is_noticed() -> None:
+async def test_change_between_plan_and_execution_is_detected() -> None:
     store = MemoryStore()
     await grown(store, 4)
     plan = await plan_snapshots(store, "session", RetentionPolicy(keep_last=1))
@@ -86,7 +86,7 @@ async def test_what_changed_between_plan_and_deed_is_noticed() -> None:
     assert list(await store.trash()) == []
 
 
-async def test_a_store_without_copies_drops_nothing() -> None:
+async def test_store_without_copies_drops_nothing() -> None:
     inner = MemoryStore()
     await grown(inner, 3)
     store = FaultyStore(inner)
@@ -100,7 +100,7 @@ async def test_a_store_without_copies_drops_nothing() -> None:
     assert await numbers(inner) == [1, 2, 3]
 
 
-async def test_a_session_that_died_is_still_known_to_have_when_it_is_back(tmp_path: Path) -> None:
+async def test_crashed_session_is_still_marked_as_crashed_after_undo(tmp_path: Path) -> None:
     dead = Owner(pid=1, host="gone", since=NOW)
     async with FilesystemStore(tmp_path, background=False) as store:
         await grown(store, 1)
@@ -113,7 +113,7 @@ async def test_a_session_that_died_is_still_known_to_have_when_it_is_back(tmp_pa
         assert ended_without_stop(store.session_dir("session")) == dead
 
 
-async def test_a_live_session_is_neither_forgotten_nor_thinned(tmp_path: Path) -> None:
+async def test_live_session_is_neither_forgotten_nor_thinned(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await grown(store, 3)
         plan = await plan_snapshots(store, "session", RetentionPolicy(keep_last=1))
@@ -126,7 +126,7 @@ async def test_a_live_session_is_neither_forgotten_nor_thinned(tmp_path: Path) -
         assert await numbers(store) == [1, 2, 3]
 
 
-async def test_every_step_that_can_be_taken_is_and_the_rest_is_kept_for_later(tmp_path: Path) -> None:
+async def test_undo_does_every_possible_step_and_keeps_the_rest_for_later(tmp_path: Path) -> None:
     store, log = MemoryStore(), OperationLog(tmp_path / "log")
     await store.save(make_snapshot("a", session_id="one"))
     first = await store.delete("one")
@@ -146,7 +146,7 @@ async def test_every_step_that_can_be_taken_is_and_the_rest_is_kept_for_later(tm
     assert [[dict(step) for step in each.steps] for each in rest] == [[steps[0]]]
 
 
-async def test_an_operation_of_several_steps_is_done_again_in_the_order_it_was_done(tmp_path: Path) -> None:
+async def test_redo_repeats_several_steps_in_their_original_order(tmp_path: Path) -> None:
     store, log = MemoryStore(), OperationLog(tmp_path / "log")
     await grown(store, 2)
     steps = [
@@ -166,7 +166,7 @@ def meta(session_id: str, **more: Any) -> SnapshotMeta:
     return SnapshotMeta(session_id=session_id, seq=1, saved_at=NOW, **more)
 
 
-def test_sessions_over_a_number_are_the_last_of_those_that_count() -> None:
+def test_session_limit_selects_the_oldest_unpinned_intact_sessions() -> None:
     metas = [
         meta("new"),
         meta("pinned", pinned=True),
@@ -187,7 +187,7 @@ def test_sessions_over_a_number_are_the_last_of_those_that_count() -> None:
         surplus_sessions(metas, 0)
 
 
-async def test_within_counts_by_the_stores_clock() -> None:
+async def test_within_uses_the_stores_clock() -> None:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     for number in range(4):

@@ -109,7 +109,7 @@ async def test_the_second_run_has_the_full_context_of_the_first(tmp_path: Path) 
 
 @pytest.mark.requirement("ONERING-USAGE-ADVANCED", "ONERING-OPTION-LONG")
 @anyio_both
-async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_is_not() -> None:
+async def test_changed_session_is_saved_automatically_and_an_unchanged_one_is_not() -> None:
     store, agent, diary = MemoryStore(), Agent(), Diary()
     session = _session(agent, store, auto_save_interval=0.01)
     session.manager.events.subscribe(diary)
@@ -128,7 +128,7 @@ async def test_a_changed_session_is_saved_by_itself_and_an_unchanged_one_is_not(
 @pytest.mark.requirement("ONERING-OPTION-EXIT", "ONERING-OPTION-INTERVAL-OFF")
 @anyio_both
 @pytest.mark.parametrize("interval", [None, 0, 30])
-async def test_leaving_saves_even_by_an_error(interval: float | None) -> None:
+async def test_leaving_by_an_error_saves(interval: float | None) -> None:
     store, agent = MemoryStore(), Agent()
 
     async def crash() -> None:
@@ -142,7 +142,7 @@ async def test_leaving_saves_even_by_an_error(interval: float | None) -> None:
 
 
 @anyio_both
-async def test_leaving_saves_even_when_cancelled() -> None:
+async def test_leaving_by_cancellation_saves() -> None:
     store, agent = MemoryStore(), Agent()
     with anyio.move_on_after(PATIENCE) as scope:
         async with _session(agent, store, auto_save_interval=None):
@@ -156,7 +156,7 @@ async def test_leaving_saves_even_when_cancelled() -> None:
     "ONERING-USAGE-MANUAL", "ONERING-OPTION-INTERVAL-OFF", "ONERING-OPTION-ENTER", "ONERING-OPTION-EXIT"
 )
 @anyio_both
-async def test_with_everything_off_only_what_is_called_happens(tmp_path: Path) -> None:
+async def test_with_every_option_off_only_explicit_calls_act(tmp_path: Path) -> None:
     clock = FixedClock()
     store, agent = FilesystemStore(tmp_path, clock=clock), Agent()
     async with store:
@@ -179,7 +179,7 @@ async def test_with_everything_off_only_what_is_called_happens(tmp_path: Path) -
     "ONERING-GOAL-PLACE",
 )
 @anyio_both
-async def test_by_hand_it_loads_saves_and_deletes_without_being_entered(tmp_path: Path) -> None:
+async def test_load_save_and_delete_work_without_entering_the_block(tmp_path: Path) -> None:
     clock = FixedClock()
     agent = Agent()
     async with FilesystemStore(tmp_path, clock=clock) as store:
@@ -206,7 +206,7 @@ async def test_by_hand_it_loads_saves_and_deletes_without_being_entered(tmp_path
 
 
 @anyio_both
-async def test_deleting_inside_the_block_stays_deleted(tmp_path: Path) -> None:
+async def test_session_deleted_inside_the_block_stays_deleted(tmp_path: Path) -> None:
     agent = Agent()
     async with FilesystemStore(tmp_path) as store:
         async with _session(agent, store) as session:
@@ -220,7 +220,7 @@ async def test_deleting_inside_the_block_stays_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("MANAGER-PERSIST-PLUGIN", "ONERING-PLACE-PLUGINS")
 @anyio_both
-async def test_plugins_get_their_state_back_and_one_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_plugins_get_their_state_back_and_a_failing_one_is_named(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     notes: dict[str, Any] = {"open": [1, 2]}
     async with _session(Agent(), store) as session:
@@ -252,7 +252,7 @@ async def test_plugins_get_their_state_back_and_one_that_fails_is_named(caplog: 
 
 
 @anyio_both
-async def test_a_plugin_registered_after_the_load_gets_its_state_at_once() -> None:
+async def test_plugin_registered_after_the_load_gets_its_state_immediately() -> None:
     store, state = MemoryStore(), {"page": 7}
     seen: list[Any] = []
     async with _session(Agent(), store) as session:
@@ -279,7 +279,7 @@ def test_a_plugin_is_registered_once_with_two_plain_functions() -> None:
     "MANAGER-PERSIST-LAZY", "ONERING-LAYER-LAZY", "ONERING-PLACE-MEMORY", "ONERING-STATE-MEMORY-STATS"
 )
 @anyio_both
-async def test_memory_entries_are_loaded_when_first_asked_for_and_belong_to_their_snapshot() -> None:
+async def test_memory_entries_are_loaded_lazily_and_belong_to_their_snapshot() -> None:
     store = FaultyStore(MemoryStore())
     async with _session(Agent(), store) as session:
         await session.memory.set("prefs", {"theme": "dark"})
@@ -322,7 +322,7 @@ async def test_an_unchanged_entry_is_never_written_again() -> None:
 
 @pytest.mark.requirement("ONERING-LAYER-FLUSH")
 @anyio_both
-async def test_changed_entries_are_written_by_themselves_again_and_again() -> None:
+async def test_changed_entries_are_written_each_time() -> None:
     store, diary = FaultyStore(MemoryStore()), Diary()
     session = _session(Agent(), store, auto_save_interval=0.01, save_on_exit=False)
     session.manager.events.subscribe(diary)
@@ -374,7 +374,7 @@ async def test_opening_and_leaving_a_session_with_100_mb_of_entries_reads_and_wr
 
 
 @anyio_both
-async def test_a_session_whose_memory_was_not_used_does_not_touch_it() -> None:
+async def test_unused_memory_is_not_touched() -> None:
     store = FaultyStore(MemoryStore())
     async with _session(Agent(), store) as session:
         await session.memory.set("note", 1)
@@ -392,7 +392,7 @@ async def test_a_session_whose_memory_was_not_used_does_not_touch_it() -> None:
 
 
 @anyio_both
-async def test_memory_and_session_come_back_as_they_were_together() -> None:
+async def test_memory_and_session_are_restored_from_the_same_moment() -> None:
     store, agent = MemoryStore(), Agent()
     async with _session(agent, store, **_MANUAL) as session:
         await session.memory.set("step", 1)
@@ -407,7 +407,7 @@ async def test_memory_and_session_come_back_as_they_were_together() -> None:
 
 
 @anyio_both
-async def test_a_fork_takes_the_memory_along_and_goes_its_own_way() -> None:
+async def test_fork_copies_the_memory_and_develops_separately() -> None:
     store = MemoryStore()
     async with _session(Agent(), store) as session:
         await session.memory.set("shared", "before")
@@ -453,7 +453,7 @@ async def test_memory_history_is_trimmed_too() -> None:
 
 
 @anyio_both
-async def test_what_is_not_json_cannot_be_remembered() -> None:
+async def test_memory_that_is_not_json_is_refused() -> None:
     async with _session(Agent(), MemoryStore()) as session:
         with pytest.raises(InvalidSnapshot):
             await session.memory.set("client", object())
@@ -463,7 +463,7 @@ async def test_what_is_not_json_cannot_be_remembered() -> None:
 @pytest.mark.requirement("ONERING-CARE-ONE-WRITER")
 @anyio_both
 @pytest.mark.parametrize("options", [{}, _MANUAL], ids=["automatic", "manual"])
-async def test_one_process_at_a_time_has_an_agent_id(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_one_process_at_a_time_owns_an_agent_id(tmp_path: Path, options: dict[str, Any]) -> None:
     async with _session(Agent(), tmp_path, **options):
         with pytest.raises(SessionLocked):
             async with _session(Agent(), tmp_path, **options):
@@ -488,7 +488,7 @@ async def test_a_part_that_is_not_json_is_named_and_the_rest_is_kept(caplog: pyt
 
 
 @anyio_both
-async def test_a_part_that_cannot_be_given_back_is_named_and_the_rest_is() -> None:
+async def test_part_that_cannot_be_restored_is_named_and_the_rest_is_restored() -> None:
     class Fixed(Agent):
         @property
         def model(self) -> str:
@@ -510,7 +510,7 @@ async def test_a_part_that_cannot_be_given_back_is_named_and_the_rest_is() -> No
 
 
 @anyio_both
-async def test_an_agent_can_say_itself_what_it_is() -> None:
+async def test_agent_can_define_its_own_parts() -> None:
     class Own:
         def __init__(self, *said: str) -> None:
             self.context = AgentContext(
@@ -539,7 +539,7 @@ async def test_an_agent_can_say_itself_what_it_is() -> None:
 
 
 @anyio_both
-async def test_a_history_of_messages_comes_back_as_messages() -> None:
+async def test_history_of_messages_is_restored_as_messages() -> None:
     class Typed:
         def __init__(self) -> None:
             self.history: list[Message] = []
@@ -565,7 +565,7 @@ _WILD = st.dictionaries(_FIELDS, _JSON, max_size=4)
 
 @given(st.lists(_CHAT | _WILD, max_size=4))
 @settings(max_examples=80, deadline=None)
-def test_any_history_of_dicts_comes_back_to_the_letter(history: list[dict[str, Any]]) -> None:
+def test_any_history_of_dicts_round_trips_exactly(history: list[dict[str, Any]]) -> None:
     agent, other = Agent(), Agent()
     agent.history = history
     snapshot, problems = AgentReader(agent).read(make_snapshot())
@@ -575,7 +575,7 @@ def test_any_history_of_dicts_comes_back_to_the_letter(history: list[dict[str, A
     assert other.history == history
 
 
-def test_messages_that_did_not_change_are_the_same_objects_as_last_time() -> None:
+def test_unchanged_messages_are_the_same_objects() -> None:
     agent = Agent()
     agent.chat("one")
     reader = AgentReader(agent)
@@ -589,7 +589,7 @@ def test_messages_that_did_not_change_are_the_same_objects_as_last_time() -> Non
     assert edited.messages[1] is after.messages[1]
 
 
-def test_what_can_be_read_of_a_strange_message_is_readable() -> None:
+def test_readable_parts_of_an_unknown_message_are_shown() -> None:
     agent = Agent()
     agent.history = [
         {"role": "developer", "content": [{"type": "image", "source": 1}, {"type": "text", "text": "hi"}]}
@@ -598,27 +598,27 @@ def test_what_can_be_read_of_a_strange_message_is_readable() -> None:
     assert (snapshot.messages[0].role, snapshot.messages[0].text) == ("system", "hi")
 
 
-def test_an_agent_with_nothing_to_keep_is_refused() -> None:
+def test_agent_with_nothing_to_save_is_refused() -> None:
     with pytest.raises(InvalidInput):
         _session(object(), MemoryStore())
 
 
 @pytest.mark.requirement("ONERING-CARE-AGENT-ID")
 @pytest.mark.parametrize("agent_id", ["", "..", "x" * 20_000])
-def test_an_agent_id_that_cannot_be_kept_is_refused(agent_id: str) -> None:
+def test_invalid_agent_id_is_refused(agent_id: str) -> None:
     with pytest.raises(InvalidSessionId):
         persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())
 
 
 @pytest.mark.parametrize("interval", [-1, float("nan")])
-def test_an_interval_that_cannot_be_meant_is_refused(interval: float) -> None:
+def test_invalid_interval_is_refused(interval: float) -> None:
     with pytest.raises(InvalidInput):
         _session(Agent(), MemoryStore(), auto_save_interval=interval)
 
 
 @pytest.mark.requirement("ONERING-ERROR-CORRUPTED")
 @anyio_both
-async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_path: Path) -> None:
+async def test_session_without_an_intact_snapshot_starts_fresh_with_a_warning(tmp_path: Path) -> None:
     agent = Agent()
     async with _session(agent, tmp_path):
         agent.chat("hello")
@@ -636,7 +636,7 @@ async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_
 
 @pytest.mark.requirement("ONERING-ERROR-STORAGE")
 @anyio_both
-async def test_a_store_that_refuses_to_be_read_is_an_error_of_the_caller() -> None:
+async def test_unreadable_store_is_raised_to_the_caller() -> None:
     refused = Fault(error=StoreUnavailable("no"))
     with pytest.raises(StoreUnavailable):
         async with _session(Agent(), FaultyStore(MemoryStore(), every(1, refused, "read"))):
@@ -645,7 +645,7 @@ async def test_a_store_that_refuses_to_be_read_is_an_error_of_the_caller() -> No
 
 @anyio_both
 @pytest.mark.parametrize("interval", [None, 30])
-async def test_a_last_save_that_fails_is_told_and_not_raised(interval: float | None) -> None:
+async def test_failed_last_save_is_reported_not_raised(interval: float | None) -> None:
     refused, diary = Fault(error=StoreUnavailable("no")), Diary()
     session = _session(Agent(), FaultyStore(MemoryStore(), every(1, refused, "save")), auto_save_interval=interval)
     session.manager.events.subscribe(diary)
@@ -676,7 +676,7 @@ def test_a_store_can_be_named_by_path_or_url_and_encryption_needs_a_key(tmp_path
 
 
 @anyio_both
-async def test_the_session_knows_when_it_began_and_was_last_active() -> None:
+async def test_session_has_its_start_and_last_activity_times() -> None:
     clock, store, agent = FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), MemoryStore(), Agent()
     async with _session(agent, store, clock=clock):
         agent.chat("one")

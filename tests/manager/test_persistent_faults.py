@@ -82,7 +82,7 @@ async def test_a_part_whose_owner_raises_is_left_out_and_named() -> None:
 
 @anyio_both
 @pytest.mark.parametrize("odd", [object(), "plain text", {"role": "user", "content": {1: 2}}, None])
-async def test_one_odd_message_costs_only_itself(odd: Any) -> None:
+async def test_unusual_message_loses_only_itself(odd: Any) -> None:
     store, agent = MemoryStore(), Agent()
     first, last = {"role": "user", "content": "first"}, {"role": "user", "content": "last"}
     async with kept(agent, store) as session:
@@ -118,7 +118,7 @@ async def test_credentials_in_options_and_memory_are_not_stored(tmp_path: Path) 
 
 @pytest.mark.requirement("ONERING-STATE-AGENT-TYPE")
 @anyio_both
-async def test_what_another_kind_of_agent_kept_is_refused() -> None:
+async def test_state_of_another_agent_class_is_refused() -> None:
     class Other(Agent):
         """A kind of Agent: takes what an Agent kept."""
 
@@ -138,7 +138,7 @@ async def test_what_another_kind_of_agent_kept_is_refused() -> None:
 
 
 @anyio_both
-async def test_an_agent_without_a_readable_history_is_told_at_entry(caplog: pytest.LogCaptureFixture) -> None:
+async def test_agent_without_a_readable_history_gets_a_warning_on_entry(caplog: pytest.LogCaptureFixture) -> None:
     async with kept(types.SimpleNamespace(system_prompt="x"), MemoryStore()) as session:
         assert [problem.part for problem in session.problems] == ["history"]
         assert "no history that can be read" in caplog.text
@@ -148,7 +148,7 @@ async def test_an_agent_without_a_readable_history_is_told_at_entry(caplog: pyte
 
 @anyio_both
 @pytest.mark.parametrize("module", ["agents.agent", "pydantic_ai", "langgraph.graph"])
-async def test_an_agent_whose_adapter_is_not_there_is_told_of_adapters(module: str) -> None:
+async def test_agent_with_a_missing_adapter_is_pointed_to_adapters(module: str) -> None:
     framework_agent = type("Agent", (), {"instructions": "be kind", "__module__": module})()
     async with kept(framework_agent, MemoryStore()) as session:
         assert "snapshot_plugin.frameworks" in session.problems[0].reason
@@ -157,13 +157,13 @@ async def test_an_agent_whose_adapter_is_not_there_is_told_of_adapters(module: s
 
 
 @pytest.mark.parametrize("agent_id", ["bot+memory", "x+memory+memory", "bot+subgraphs"])
-def test_an_agent_id_cannot_open_the_memory_of_another(agent_id: str) -> None:
+def test_agent_id_cannot_open_another_agents_memory(agent_id: str) -> None:
     with pytest.raises(InvalidSessionId, match="working memory"):
         persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())
 
 
 @anyio_both
-async def test_imported_memory_is_visible_and_becomes_the_agents_own() -> None:
+async def test_imported_memory_is_visible_and_adopted_by_the_agent() -> None:
     store = MemoryStore()
     entry = {"value": {"theme": "dark"}, "description": "likes", "createdAt": "2026-01-01T00:00:00.000000Z"}
     imported = make_snapshot(session_id="bot", provider_type="oneringai", memory={"preferences": entry, "plain": 7})
@@ -178,7 +178,7 @@ async def test_imported_memory_is_visible_and_becomes_the_agents_own() -> None:
 
 
 @anyio_both
-async def test_an_entry_keeps_what_is_told_about_it() -> None:
+async def test_entry_keeps_its_metadata() -> None:
     store = MemoryStore()
     async with kept(Agent(), store) as session:
         await session.memory.set("plan", "v1", description="the plan", scope="task", priority="high", pinned=True)
@@ -196,7 +196,7 @@ async def test_an_entry_keeps_what_is_told_about_it() -> None:
 
 
 @anyio_both
-async def test_one_entry_is_read_without_the_others() -> None:
+async def test_one_entry_is_read_without_loading_the_others() -> None:
     store = MemoryStore()
     async with kept(Agent(), store) as session:
         for number in range(5):
@@ -211,7 +211,7 @@ async def test_one_entry_is_read_without_the_others() -> None:
 
 
 @anyio_both
-async def test_three_functions_are_enough_of_a_store() -> None:
+async def test_three_functions_suffice_as_a_store() -> None:
     table: dict[str, dict[str, Any]] = {}
 
     def functions() -> Any:
@@ -235,7 +235,7 @@ async def test_three_functions_are_enough_of_a_store() -> None:
 
 
 @anyio_both
-async def test_what_a_function_refused_is_saved_with_the_next_save() -> None:
+async def test_save_refused_by_a_function_is_retried_with_the_next_save() -> None:
     table: dict[str, dict[str, Any]] = {}
     broken = True
 

@@ -63,7 +63,7 @@ async def test_every_live_session_is_saved_under_the_tag() -> None:
 
 
 @pytest.mark.requirement("MANAGER-ALL-TIMEOUT")
-async def test_what_is_not_saved_is_said_plainly_and_costs_the_others_nothing() -> None:
+async def test_unsaved_session_is_reported_and_the_others_are_saved() -> None:
     def one_fails(call: FaultyCall) -> Fault | None:
         return Fault(error=StoreUnavailable("full")) if call.session_id == "b-fails" else None
 
@@ -82,7 +82,7 @@ async def test_what_is_not_saved_is_said_plainly_and_costs_the_others_nothing() 
     assert "b-fails: failed: full" in str(report)
 
 
-async def test_nothing_live_is_nothing_to_lose() -> None:
+async def test_no_live_session_reports_nothing_to_save() -> None:
     async with managing(MemoryStore()) as (manager, _):
         assert (await manager.snapshot_all()).ok
 
@@ -115,7 +115,7 @@ async def test_an_owner_that_does_not_answer_is_reported_as_not_reachable(tmp_pa
     assert f"far: not reachable (process {process.pid} on" in str(report)
 
 
-async def test_a_lease_that_cannot_be_looked_at_is_reported_and_costs_the_others_nothing(
+async def test_unreadable_lease_is_reported_and_the_others_are_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(place: FilePlace, session_id: str) -> Owner | None:
@@ -132,7 +132,7 @@ async def test_a_lease_that_cannot_be_looked_at_is_reported_and_costs_the_others
     assert _fates(report) == {"near": "saved", "odd": "not_reachable"}
 
 
-async def test_a_dead_owner_is_nobody_to_ask(tmp_path: Path) -> None:
+async def test_dead_owner_is_not_asked(tmp_path: Path) -> None:
     with python(_ELSEWHERE, tmp_path, Path(__file__).parents[2]) as process:
         assert heard(process) == "ready"
         process.kill()
@@ -167,7 +167,7 @@ async def test_an_owner_without_a_socket_is_not_reachable(tmp_path: Path, monkey
     "request_",
     [{}, {"op": "stop", "session_id": "chat", "tag": "x"}, {"op": "snapshot", "session_id": 5, "tag": "x"}],
 )
-async def test_a_request_that_makes_no_sense_is_refused(request_: dict[str, object]) -> None:
+async def test_malformed_request_is_refused(request_: dict[str, object]) -> None:
     manager = SnapshotManager(MemoryStore())
     with pytest.raises(InvalidInput):
         await answer_request(manager._asked, request_)

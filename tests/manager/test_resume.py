@@ -101,7 +101,7 @@ async def test_a_session_with_a_snapshot_is_loaded_and_an_unchanged_one_not_save
     "ORBIT-TEST-COMPATIBILITY",
 )
 @pytest.mark.parametrize("provider", [Starter(), Loader()], ids=["cannot", "finds out that it cannot"])
-async def test_without_load_support_the_fallback_is_said_and_the_old_session_kept(provider: Starter) -> None:
+async def test_fallback_without_load_support_is_reported_and_the_old_session_kept(provider: Starter) -> None:
     if isinstance(provider, Loader):
         provider.error = AgentNoLoadSupport("this agent does not advertise loadSession")
     store = MemoryStore()
@@ -119,7 +119,7 @@ async def test_without_load_support_the_fallback_is_said_and_the_old_session_kep
 
 
 @pytest.mark.requirement("MANAGER-RESUME-CONTEXT")
-async def test_a_provider_that_can_only_tell_is_told() -> None:
+async def test_provider_that_only_accepts_context_gets_a_transcript() -> None:
     store, provider = MemoryStore(), Teller()
     await _saved(store, "one", "two")
     async with managing(store, **_SLOW) as (manager, _):
@@ -146,7 +146,7 @@ class Restorer(Starter):
         return RestoredAs(Chat(session_id, snapshot=snapshot), self.grade)
 
 
-async def test_a_fallback_starts_the_agent_once_and_report_event_metric_and_log_agree(
+async def test_fallback_starts_one_agent_and_report_event_metric_and_log_agree(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store, provider = MemoryStore(), Restorer()
@@ -165,7 +165,7 @@ async def test_a_fallback_starts_the_agent_once_and_report_event_metric_and_log_
     assert "told its 2 messages because this agent cannot load" in told[0]
 
 
-async def test_an_agent_that_resumes_by_itself_is_restored_as_such_and_not_saved_again() -> None:
+async def test_agent_that_resumes_by_itself_is_reported_so_and_not_saved_again() -> None:
     store, provider = MemoryStore(), Restorer()
     provider.grade = "native-resume"
     await _saved(store, "one", "two")
@@ -179,7 +179,7 @@ async def test_an_agent_that_resumes_by_itself_is_restored_as_such_and_not_saved
 
 @pytest.mark.requirement("MANAGER-RESUME-DEMAND", "ORBIT-ERROR-NO-LOAD")
 @pytest.mark.parametrize("provider", [Starter(), Loader(), Teller(), Restorer()])
-async def test_who_demands_a_load_gets_one_or_an_error_and_no_agent(provider: Starter) -> None:
+async def test_required_load_succeeds_or_fails_without_starting_an_agent(provider: Starter) -> None:
     if isinstance(provider, Loader):
         provider.error = AgentNoLoadSupport("no")
     store = MemoryStore()
@@ -192,7 +192,7 @@ async def test_who_demands_a_load_gets_one_or_an_error_and_no_agent(provider: St
     assert len(await store.history("chat")) == 1
 
 
-async def test_what_a_provider_raises_comes_out_and_nothing_is_changed(tmp_path: Path) -> None:
+async def test_provider_error_is_raised_and_nothing_changes(tmp_path: Path) -> None:
     provider = Loader()
     provider.error = ZeroDivisionError("the agent crashed")
     async with FilesystemStore(tmp_path) as store:
@@ -210,7 +210,7 @@ def _segment(root: Path) -> Path:
 
 
 @pytest.mark.requirement("MANAGER-RESUME-CORRUPT")
-async def test_a_damaged_newest_snapshot_costs_only_itself_and_is_reported(tmp_path: Path) -> None:
+async def test_damaged_newest_snapshot_loses_only_itself_and_is_reported(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await _saved(store, "one")
         await _saved(store, "one", "two")
@@ -229,7 +229,7 @@ async def test_a_damaged_newest_snapshot_costs_only_itself_and_is_reported(tmp_p
 
 
 @pytest.mark.requirement("MANAGER-RESUME-CORRUPT", "ONERING-ERROR-CORRUPTED")
-async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_path: Path) -> None:
+async def test_session_without_an_intact_snapshot_starts_fresh_with_a_warning(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await _saved(store, "one")
     segment = _segment(tmp_path)
@@ -245,7 +245,7 @@ async def test_a_session_of_which_nothing_is_whole_starts_fresh_and_says_so(tmp_
     assert [m.text for m in (await FilesystemStore(tmp_path).load("chat")).messages] == ["anew"]
 
 
-async def test_what_an_older_release_wrote_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_snapshot_of_an_older_release_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = Chat("chat", "one").snapshot().evolve(version=1, metadata={"title": "from version 1"})
     with monkeypatch.context() as older:
         older.setattr(core, "CURRENT_VERSION", 1)
@@ -259,7 +259,7 @@ async def test_what_an_older_release_wrote_is_migrated(tmp_path: Path, monkeypat
     assert len((await FilesystemStore(tmp_path).load("chat")).messages) == 2
 
 
-async def test_what_a_newer_release_wrote_is_not_started_over() -> None:
+async def test_snapshot_of_a_newer_release_is_not_replaced_by_a_fresh_session() -> None:
     newer = Fault(error=InvalidSnapshotVersion("written by a newer release"))
     provider = Loader()
     async with managing(FaultyStore(MemoryStore(), every(1, newer, "read"))) as (manager, _):
@@ -283,7 +283,7 @@ async def test_a_session_live_elsewhere_is_refused_before_an_agent_starts(tmp_pa
     assert provider.log == ["create None"]
 
 
-async def test_with_persistence_off_the_session_is_resumed_and_the_report_says_it_is_not_saved() -> None:
+async def test_with_persistence_off_the_session_resumes_and_is_reported_unsaved() -> None:
     store = MemoryStore()
     await _saved(store, "one")
     async with managing(store, enable_persistence=False) as (manager, diary):
@@ -295,7 +295,7 @@ async def test_with_persistence_off_the_session_is_resumed_and_the_report_says_i
     assert len(await store.history("chat")) == 1
 
 
-async def test_a_session_that_cannot_be_attached_is_stopped_again() -> None:
+async def test_session_that_cannot_be_attached_is_stopped() -> None:
     class Misnamed(Starter):
         async def create_session(self, session_id: str, config: Any) -> Chat:
             return Chat("..")
@@ -308,7 +308,7 @@ async def test_a_session_that_cannot_be_attached_is_stopped_again() -> None:
 
 
 @pytest.mark.requirement("ORBIT-CONFIG-STOPS", "MANAGER-RESUME-ATTACH")
-async def test_stopping_saves_first_and_then_stops() -> None:
+async def test_stop_saves_before_stopping() -> None:
     store, provider = MemoryStore(), Loader()
     async with managing(store, **_SLOW) as (manager, _):
         session, _ = await create_or_resume_session(provider, "chat", None, manager)
@@ -319,7 +319,7 @@ async def test_stopping_saves_first_and_then_stops() -> None:
     assert (await store.load("chat")).messages[0].text == "last words"
 
 
-async def test_a_disk_that_refuses_the_lease_does_not_keep_the_agent_from_starting(tmp_path: Path) -> None:
+async def test_failing_lease_does_not_prevent_the_agent_from_starting(tmp_path: Path) -> None:
     store = FilesystemStore(tmp_path)
     await _saved(store, "one")
 
@@ -333,7 +333,7 @@ async def test_a_disk_that_refuses_the_lease_does_not_keep_the_agent_from_starti
     assert "spool" in {event.operation for event in diary.of(SnapshotFailed)}
 
 
-async def test_two_starts_of_one_session_at_once_start_one_agent() -> None:
+async def test_concurrent_starts_of_one_session_start_one_agent() -> None:
     provider = Loader()
     results: list[str] = []
 

@@ -102,7 +102,7 @@ async def test_snapshots_from_before_a_fallback_do_not_pile_up(tmp_path: Path) -
 
 
 @pytest.mark.requirement("ORBIT-SECURITY-PERIOD")
-async def test_a_stopped_session_ages_too(tmp_path: Path) -> None:
+async def test_stopped_session_expires_too(tmp_path: Path) -> None:
     clock = Calendar()
     async with FilesystemStore(tmp_path, clock=clock) as store:
         for day in range(10):
@@ -133,7 +133,7 @@ async def test_sessions_over_the_limits_go_to_the_trash(tmp_path: Path) -> None:
         assert {each.session_id for each in await store.trash()} == {"s1", "s2"}
 
 
-async def test_a_session_that_is_live_elsewhere_is_left_to_its_owner(tmp_path: Path) -> None:
+async def test_session_live_elsewhere_is_left_to_its_owner(tmp_path: Path) -> None:
     clock = Calendar()
     chat = Chat("chat", "hello")
     async with (
@@ -151,7 +151,7 @@ async def test_a_session_that_is_live_elsewhere_is_left_to_its_owner(tmp_path: P
         assert await numbers(store) == before
 
 
-async def test_a_damaged_session_is_not_thinned_out(tmp_path: Path) -> None:
+async def test_damaged_session_is_not_thinned(tmp_path: Path) -> None:
     clock = Calendar()
     async with FilesystemStore(tmp_path, clock=clock, segment_frames=2) as store:
         for number in range(8):
@@ -165,7 +165,7 @@ async def test_a_damaged_session_is_not_thinned_out(tmp_path: Path) -> None:
         assert await numbers(store) == before
 
 
-async def test_what_is_remembered_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bookkeeping_about_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snapshot_plugin.manager.retention._REMEMBERED", 5)
     async with FilesystemStore(tmp_path) as store:
         manager = SnapshotManager(store)
@@ -186,7 +186,7 @@ async def test_what_is_remembered_of_sessions_is_bounded(tmp_path: Path, monkeyp
         lambda: RetentionPolicy(keep_within=timedelta(hours=12), keep_last=2),
     ],
 )
-def test_spans_are_written_as_in_settings_files(make: Callable[[], RetentionPolicy]) -> None:
+def test_durations_are_written_as_in_settings_files(make: Callable[[], RetentionPolicy]) -> None:
     assert make().keep_within == timedelta(hours=12)
 
 

@@ -55,7 +55,7 @@ async def test_a_clean_session_is_clean_whatever_its_ids_look_like() -> None:
     assert len(await store.history("session")) == 2
 
 
-async def test_the_agents_own_name_for_the_session_is_no_secret_of_older_snapshots() -> None:
+async def test_agents_own_session_id_is_not_a_secret() -> None:
     store = MemoryStore()
     await store.save(make_snapshot("a", agent_session_id=TOKEN))
     await store.save(make_snapshot("a", OTHER, agent_session_id=TOKEN))
@@ -89,7 +89,7 @@ async def test_secrets_are_taken_out_of_everything_but_the_trash(tmp_path: Path,
         assert not any(path.is_file() for path in (tmp_path / "trash").rglob("*"))
 
 
-async def test_a_secret_that_only_the_past_holds_is_dropped_from_there() -> None:
+async def test_secret_only_in_old_snapshots_is_removed_there() -> None:
     store = MemoryStore()
     await store.save(make_snapshot("a", TOKEN))
     await store.save(make_snapshot("a", "summary"))
@@ -102,7 +102,7 @@ async def test_a_secret_that_only_the_past_holds_is_dropped_from_there() -> None
     assert [meta.seq for meta in await store.history("session")] == [2]
 
 
-async def test_a_fix_can_be_taken_back() -> None:
+async def test_fix_can_be_undone() -> None:
     store = MemoryStore()
     states = [make_snapshot("a"), make_snapshot("a", TOKEN), make_snapshot("a", TOKEN, "b")]
     for state in states:
@@ -118,7 +118,7 @@ async def test_a_fix_can_be_taken_back() -> None:
     assert (await store.check("session")).ok
 
 
-async def test_a_live_session_and_one_that_is_not_recovered_are_left_alone(tmp_path: Path) -> None:
+async def test_live_and_unrecovered_sessions_are_left_alone(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await store.save(make_snapshot(TOKEN))
         directory = store.session_dir("session")
@@ -135,7 +135,7 @@ async def test_a_live_session_and_one_that_is_not_recovered_are_left_alone(tmp_p
         assert len(await store.history("session")) == 1
 
 
-async def test_a_damaged_past_is_told_and_keeps_the_fix_from_pretending(tmp_path: Path) -> None:
+async def test_damaged_history_is_reported_and_the_fix_is_not_claimed_complete(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await store.save(make_snapshot("a"))
     [file] = (tmp_path / "sessions" / "session").glob("*.snap.gz")
@@ -153,7 +153,7 @@ async def test_a_damaged_past_is_told_and_keeps_the_fix_from_pretending(tmp_path
         assert (await store.load("session")).messages[0].text == TOKEN
 
 
-async def test_files_a_repair_set_aside_are_named(tmp_path: Path) -> None:
+async def test_quarantined_files_are_named(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await store.save(make_snapshot("a"))
         (store.session_dir("session") / "quarantine").mkdir()

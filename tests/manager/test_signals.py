@@ -94,28 +94,28 @@ def test_sigterm_during_a_save_saves_what_came_after_it_too(tmp_path: Path, anyi
     assert anyio.run(_said, tmp_path) == ["one", "two", "three"]
 
 
-def test_of_two_managers_both_save_on_sigterm(tmp_path: Path, anyio_backend: str) -> None:
+def test_both_of_two_managers_save_on_sigterm(tmp_path: Path, anyio_backend: str) -> None:
     assert _end(tmp_path, anyio_backend, "two", signal.SIGTERM, ready=2) == -signal.SIGTERM
     assert anyio.run(_said, tmp_path, "a") == ["one", "two"]
     assert anyio.run(_said, tmp_path, "b") == ["one", "two"]
 
 
 @pytest.mark.requirement("MANAGER-AUTO-SIGNAL")
-def test_a_disk_that_never_answers_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
+def test_hanging_disk_does_not_prevent_the_process_from_exiting(tmp_path: Path) -> None:
     assert _end(tmp_path, "asyncio", "stuck", signal.SIGTERM) == -signal.SIGTERM
 
 
-def test_ctrl_c_unwinds_the_program_which_saves(tmp_path: Path, anyio_backend: str) -> None:
+def test_ctrl_c_unwinds_the_program_and_saves(tmp_path: Path, anyio_backend: str) -> None:
     assert _end(tmp_path, anyio_backend, "plain", signal.SIGINT) not in (0, -signal.SIGKILL)
     assert anyio.run(_said, tmp_path) == ["one", "two"]
 
 
-def test_a_handler_of_the_authors_own_is_left_alone(tmp_path: Path, anyio_backend: str) -> None:
+def test_applications_own_signal_handler_is_left_alone(tmp_path: Path, anyio_backend: str) -> None:
     assert _end(tmp_path, anyio_backend, "own handler", signal.SIGTERM) == 7
 
 
 @pytest.mark.anyio
-async def test_handlers_are_as_before_after_the_manager_closed() -> None:
+async def test_signal_handlers_are_restored_after_the_manager_closed() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     config = quick(snapshot_on_signal=True)
     async with SnapshotManager(MemoryStore(), config) as first, SnapshotManager(MemoryStore(), config) as second:
@@ -127,7 +127,7 @@ async def test_handlers_are_as_before_after_the_manager_closed() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_watch_passes_on_when_the_first_manager_closes() -> None:
+async def test_signal_watch_moves_to_another_manager_when_the_first_closes() -> None:
     config = quick(snapshot_on_signal=True)
     async with anyio.create_task_group() as tasks:
         second = SnapshotManager(MemoryStore(), config)
@@ -152,14 +152,14 @@ async def test_the_watch_passes_on_when_the_first_manager_closes() -> None:
 @pytest.mark.parametrize(
     "settings", [{"snapshot_on_signal": False}, {"snapshot_on_signal": True, "enable_persistence": False}]
 )
-async def test_signals_are_watched_only_where_the_settings_ask_for_it(settings: dict[str, bool]) -> None:
+async def test_signals_are_watched_only_if_configured(settings: dict[str, bool]) -> None:
     async with SnapshotManager(MemoryStore(), quick(**settings)) as manager:
         await anyio.wait_all_tasks_blocked()
         assert not manager.watches_signals
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_outside_the_main_thread_nothing_is_watched() -> None:
+def test_signals_are_not_watched_outside_the_main_thread() -> None:
     seen: list[bool] = []
     thread = threading.Thread(target=lambda: seen.append(LastGasp.is_possible()))
     thread.start()

@@ -55,7 +55,7 @@ def test_counters_and_distributions_can_be_read_at_any_time() -> None:
     assert now.restore_seconds.total == 0.25
 
 
-def test_a_reading_does_not_change_when_more_happens() -> None:
+def test_snapshot_of_metrics_does_not_change_later() -> None:
     metrics = EventMetrics()
     before = metrics.snapshot()
     metrics(_ALL[0])
@@ -63,7 +63,7 @@ def test_a_reading_does_not_change_when_more_happens() -> None:
     assert before.save_seconds.p99 is None
 
 
-def test_quantiles_are_values_that_occurred() -> None:
+def test_quantiles_are_observed_values() -> None:
     assert quantiles(range(1, 101)) == {"p50": 50, "p95": 95, "p99": 99}
     assert quantiles([1.0, 2.0, 3.0, 4.0]) == {"p50": 2.0, "p95": 4.0, "p99": 4.0}
     assert quantiles([1.0, 100.0]) == {"p50": 1.0, "p95": 100.0, "p99": 100.0}
@@ -71,7 +71,7 @@ def test_quantiles_are_values_that_occurred() -> None:
     assert quantiles([]) == {}
 
 
-def test_memory_for_quantiles_is_bounded_while_the_count_goes_on() -> None:
+def test_quantile_memory_is_bounded_while_the_count_continues() -> None:
     metrics = EventMetrics()
     for size in range(WINDOW + 10):
         metrics(_saved(size, 0.0))
@@ -116,6 +116,6 @@ def test_opentelemetry_instruments_carry_the_same_numbers_and_no_session_ids() -
     assert points["asnap.restore.duration"] == [({}, 0.25)]
 
 
-def test_without_opentelemetry_there_is_nothing_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opentelemetry_no_instruments_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert opentelemetry_subscriber() is None

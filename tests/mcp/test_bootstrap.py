@@ -122,7 +122,7 @@ async def spent(app: App, client: Client | None) -> int:
 
 
 @pytest.mark.requirement("GASOLINE-P-PROOF-BOOTSTRAP")
-async def test_sessions_after_the_first_need_a_fifth_to_get_started(project: Path) -> None:
+async def test_later_sessions_start_with_a_fifth_of_the_effort(project: Path) -> None:
     app = App()
     without = await spent(app, None)
     first, *later = [await _in_a_session(project, app) for _ in range(5)]
@@ -137,7 +137,7 @@ async def _in_a_session(project: Path, app: App) -> int:
 
 @pytest.mark.requirement("GASOLINE-P-PROOF-BOOT")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_process_with_ten_megabytes_stored_is_started_and_has_answered_in_under_five_seconds(
+async def test_server_with_ten_megabytes_stored_answers_within_five_seconds(
     project: Path,
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -52,7 +52,7 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     "GASOLINE-P-TOOL-CONTEXT",
 )
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_what_one_session_saves_the_next_one_finds(project: Path, mode: str) -> None:
+async def test_memory_saved_by_one_session_is_found_by_the_next(project: Path, mode: str) -> None:
     data = {"choice": "sqlite", "why": ["small", "local"]}
     async with connected(project, mode=mode) as (client, _):
         assert (await told(client, "load_session_context"))["session_count"] == 1
@@ -80,7 +80,7 @@ async def test_what_one_session_saves_the_next_one_finds(project: Path, mode: st
     "GASOLINE-P-TOOL-DATA",
     "GASOLINE-P-TOOL-NAMESPACE",
 )
-async def test_errors_are_results_that_the_model_can_read(project: Path) -> None:
+async def test_errors_are_results_the_model_can_read(project: Path) -> None:
     async with connected(project) as (client, _):
         result = await client.call_tool("session_store", {"action": "load", "namespace": "a", "key": "b"})
         assert result.is_error
@@ -100,7 +100,7 @@ async def test_errors_are_results_that_the_model_can_read(project: Path) -> None
 
 
 @pytest.mark.requirement("GASOLINE-P-PRIVACY-CLEAR")
-async def test_everything_is_deleted_only_after_confirmation(project: Path) -> None:
+async def test_deleting_everything_needs_confirmation(project: Path) -> None:
     async with connected(project) as (client, _):
         await told(client, "session_store", action="save", namespace="a", key="k", data=1)
         assert await refused(client, "session_store", action="delete", namespace="*") == "invalid_input"
@@ -110,7 +110,7 @@ async def test_everything_is_deleted_only_after_confirmation(project: Path) -> N
         assert (await told(client, "session_store", action="list"))["namespaces"] == {}
 
 
-async def test_a_full_disk_is_told_with_every_answer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_is_reported_with_every_answer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -125,7 +125,7 @@ async def test_a_full_disk_is_told_with_every_answer(project: Path, monkeypatch:
 
 
 @pytest.mark.requirement("GASOLINE-LIFE-CONTEXT")
-async def test_loading_the_context_puts_noise_rules_into_effect(project: Path) -> None:
+async def test_loading_the_context_activates_noise_rules(project: Path) -> None:
     async with connected(project) as (client, memory):
         rules = {"rules": [{"pattern": "favicon", "auto": True}, "ResizeObserver"]}
         await told(client, "session_store", action="save", namespace="noise", key="config", data=rules)

@@ -111,7 +111,7 @@ async def called(project: Path, call: tuple[str, dict[str, Any]]) -> tuple[dict[
 
 
 @pytest.mark.parametrize("call", ERRORS.values(), ids=ERRORS)
-async def test_errors_in_natural_shapes_are_listed(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+async def test_errors_in_common_shapes_are_listed(project: Path, call: tuple[str, dict[str, Any]]) -> None:
     receipt, context = await called(project, call)
     assert [line for line in receipt["understood"] if NAME in line]
     [error] = context["error_history"]["unresolved"]
@@ -119,16 +119,14 @@ async def test_errors_in_natural_shapes_are_listed(project: Path, call: tuple[st
 
 
 @pytest.mark.parametrize("call", ENDPOINTS.values(), ids=ENDPOINTS)
-async def test_endpoints_in_natural_shapes_are_known(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+async def test_endpoints_in_common_shapes_are_recognised(project: Path, call: tuple[str, dict[str, Any]]) -> None:
     receipt, context = await called(project, call)
     assert [line for line in receipt["understood"] if "'GET /api/users'" in line]
     assert context["api_schema"]["coverage"] == "1/1 endpoints observed in last 3 sessions"
 
 
 @pytest.mark.parametrize("call", TIMINGS.values(), ids=TIMINGS)
-async def test_timings_in_natural_shapes_show_what_became_slow(
-    project: Path, call: tuple[str, dict[str, Any]]
-) -> None:
+async def test_timings_in_common_shapes_show_slowdowns(project: Path, call: tuple[str, dict[str, Any]]) -> None:
     async with connected(project, clock=_january) as (client, _):
         await told(client, "observe_endpoint", endpoint="GET /api/users", ms=150)
     receipt, context = await called(project, call)  # the next session, which does not know the old value
@@ -138,7 +136,7 @@ async def test_timings_in_natural_shapes_show_what_became_slow(
 
 
 @pytest.mark.parametrize("call", NOISE.values(), ids=NOISE)
-async def test_noise_rules_in_natural_shapes_are_in_effect(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+async def test_noise_rules_in_common_shapes_take_effect(project: Path, call: tuple[str, dict[str, Any]]) -> None:
     receipt, _ = await called(project, call)
     assert [line for line in receipt["understood"] if "ResizeObserver" in line and "in effect" in line]
     async with connected(project) as (client, _):
@@ -153,7 +151,7 @@ async def test_noise_rules_in_natural_shapes_are_in_effect(project: Path, call: 
 
 
 @pytest.mark.requirement("GASOLINE-P-TOOL-NAMESPACE")
-async def test_a_receipt_says_what_was_ignored_and_why_and_what_would_be_better(project: Path) -> None:
+async def test_receipt_says_what_was_ignored_why_and_how_to_improve_it(project: Path) -> None:
     async with connected(project) as (client, _):
         data = [{"message": MESSAGE, "stack": "at app.js:42", "dump": "x" * 1000}, 17, {"colour": "red"}]
         receipt = await told(client, "session_store", action="save", namespace="errors", data=data)
@@ -178,7 +176,7 @@ async def test_a_receipt_says_what_was_ignored_and_why_and_what_would_be_better(
         assert kept["data"] == {"x": [1]}
 
 
-async def test_saving_again_accumulates_and_never_resets(project: Path) -> None:
+async def test_saving_again_adds_and_never_resets(project: Path) -> None:
     first = {"fingerprint": NAME, "count": 3, "first_seen": "2026-01-20", "last_seen": "2026-01-20"}
     async with connected(project, clock=_january) as (client, _):
         await told(client, "session_store", action="save", namespace="errors", data=first)
@@ -206,7 +204,7 @@ def _january() -> datetime:
     "resolved",
     [{"resolved": True}, {"status": "fixed"}, {"resolved": "2026-01-22"}, {"resolved_at": "2026-01-22T11:00:00Z"}],
 )
-async def test_a_resolved_error_says_how_many_sessions_it_took(project: Path, resolved: dict[str, Any]) -> None:
+async def test_resolved_error_reports_how_many_sessions_it_took(project: Path, resolved: dict[str, Any]) -> None:
     async with connected(project, clock=_january) as (client, _):
         await told(client, "record_error", fingerprint=NAME, first_seen="2026-01-20", last_seen="2026-01-20")
     async with connected(project, clock=_january) as (client, _):
@@ -220,7 +218,7 @@ async def test_a_resolved_error_says_how_many_sessions_it_took(project: Path, re
         assert unknown.is_error
 
 
-async def test_what_is_known_about_a_fix_is_kept_and_an_error_can_be_resolved_once(project: Path) -> None:
+async def test_fix_details_are_kept_and_an_error_resolves_once(project: Path) -> None:
     async with connected(project) as (client, _):
         await told(client, "record_error", error=MESSAGE, count=2)
         fixed = {"fingerprint": NAME, "resolved": True, "resolution": "null check"}
@@ -234,14 +232,14 @@ async def test_what_is_known_about_a_fix_is_kept_and_an_error_can_be_resolved_on
 @pytest.mark.parametrize(
     "removal", [{"remove": True}, {"action": "remove"}, {"enabled": False}, {"disabled": True}, {"delete": True}]
 )
-async def test_a_noise_rule_is_removed_in_any_usual_way(project: Path, removal: dict[str, Any]) -> None:
+async def test_noise_rule_can_be_removed_in_any_common_form(project: Path, removal: dict[str, Any]) -> None:
     async with connected(project) as (client, _):
         await told(client, "set_noise", pattern="favicon")
         assert "removed" in (await told(client, "set_noise", pattern="favicon", **removal))["understood"][0]
         assert (await told(client, "load_session_context"))["noise_config"]["rules_count"] == 0
 
 
-async def test_a_noise_rule_hides_errors_that_are_known_already_and_can_be_removed(project: Path) -> None:
+async def test_noise_rule_hides_known_errors_and_can_be_removed(project: Path) -> None:
     async with connected(project) as (client, _):
         await told(client, "record_error", error="favicon.ico 404", count=3)
         await told(client, "set_noise", pattern="favicon", auto=True)
@@ -307,7 +305,7 @@ async def test_comparing_keeps_a_baseline_from_being_evicted(project: Path) -> N
 # Context -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_context_of_a_full_memory_is_bounded_and_says_how_to_get_the_rest(project: Path) -> None:
+async def test_context_of_a_full_memory_is_bounded_and_says_how_to_get_the_rest(project: Path) -> None:
     async with connected(project) as (client, _):
         errors = [{"fingerprint": f"Error{n}_{'x' * 100}", "message": "m" * 900} for n in range(500)]
         await told(client, "session_store", action="save", namespace="errors", data=errors)
@@ -337,7 +335,7 @@ async def test_the_context_of_a_full_memory_is_bounded_and_says_how_to_get_the_r
 
 
 @pytest.mark.requirement("GASOLINE-P-PLACE-GLOBAL")
-async def test_preferences_in_the_global_namespace_hold_in_every_project(tmp_path: Path) -> None:
+async def test_global_preferences_apply_in_every_project(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     async with connected(tmp_path / "one") as (client, _):

@@ -82,7 +82,7 @@ def elsewhere(session_id: str, cwd: Path | None, text: str = "the needle") -> Se
     )
 
 
-async def test_sessions_of_other_projects_are_neither_listed_found_nor_shown(project: Path) -> None:
+async def test_sessions_of_other_projects_are_not_listed_found_or_shown(project: Path) -> None:
     store = MemoryStore()
     beside = project.with_name(f"{project.name}-2")
     await store.save(elsewhere("ours", project / "src"))
@@ -101,7 +101,7 @@ async def test_sessions_of_other_projects_are_neither_listed_found_nor_shown(pro
         assert len((await told(client, "list_snapshots"))["sessions"]) == 4
 
 
-async def test_a_project_that_was_entered_through_a_link_sees_its_sessions_and_no_others(tmp_path: Path) -> None:
+async def test_project_entered_through_a_symlink_sees_only_its_own_sessions(tmp_path: Path) -> None:
     real, other = tmp_path / "real", tmp_path / "other"
     real.mkdir()
     other.mkdir()
@@ -117,7 +117,7 @@ async def test_a_project_that_was_entered_through_a_link_sees_its_sessions_and_n
             assert [line["session_id"] for line in listed] == ["through-the-link"]
 
 
-async def test_what_session_tools_show_is_redacted(project: Path) -> None:
+async def test_session_tools_redact_secrets(project: Path) -> None:
     store = MemoryStore()
     said = "x" * 3990 + f" {SECRET} needle"
     snapshot = elsewhere("s", project, said).evolve(
@@ -136,7 +136,7 @@ async def test_what_session_tools_show_is_redacted(project: Path) -> None:
             assert "[redacted" in answer
 
 
-async def test_a_resume_plan_says_what_would_happen(project: Path) -> None:
+async def test_resume_plan_describes_what_would_happen(project: Path) -> None:
     store = MemoryStore()
     await store.save(interrupted(project))
     async with connected(project, store) as (client, _):
@@ -149,7 +149,7 @@ async def test_a_resume_plan_says_what_would_happen(project: Path) -> None:
     assert plan["steps"]
 
 
-async def test_what_is_not_there_is_told(project: Path) -> None:
+async def test_unknown_session_is_reported(project: Path) -> None:
     async with connected(project) as (client, _):
         for tool in ("show_session", "resume_plan", "take_snapshot"):
             assert await refused(client, tool, session_id="nobody") == "snapshot_not_found"
@@ -161,7 +161,7 @@ async def test_what_is_not_there_is_told(project: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", ["show_session", "resume_plan"])
-async def test_a_refusal_tells_a_model_what_a_model_can_do(project: Path, tool: str) -> None:
+async def test_refusal_suggests_only_what_a_model_can_do(project: Path, tool: str) -> None:
     async with connected(project) as (client, _):
         result = await client.call_tool(tool, {"session_id": "no-such-session"})
         assert "list_snapshots" in dict(result.meta or {})["asnap/error"]["hint"]
@@ -172,7 +172,7 @@ async def test_a_refusal_tells_a_model_what_a_model_can_do(project: Path, tool: 
         assert (code_of(result), "ask the user" in str(result.content)) == ("key_missing", True)
 
 
-async def test_a_store_that_was_never_made_is_empty_and_stays_unmade(project: Path) -> None:
+async def test_missing_store_reads_as_empty_and_is_not_created(project: Path) -> None:
     place = project.parent / "store"
     async with connected(project, FilesystemStore(place, create=False)) as (client, _):
         listed = await told(client, "list_snapshots")
@@ -200,7 +200,7 @@ async def _take(client: Client, store: FilesystemStore, handler: Any, project: P
     return dict(result.structured_content or {})
 
 
-async def test_a_snapshot_is_taken_by_the_process_that_runs_the_session(project: Path) -> None:
+async def test_snapshot_is_taken_by_the_sessions_owner(project: Path) -> None:
     asked: list[dict[str, Any]] = []
 
     async def save(request: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +218,7 @@ async def test_a_snapshot_is_taken_by_the_process_that_runs_the_session(project:
         assert (await store.history("fix-login"))[0].snapshot_tags == ("before-lunch",)
 
 
-async def test_a_snapshot_is_taken_of_a_session_that_a_manager_runs(project: Path) -> None:
+async def test_snapshot_of_a_managed_session_is_taken(project: Path) -> None:
     state = interrupted(project)
     session = adapt(state, lambda live: live.append(Message(role="user", content="and now?")))
     async with FilesystemStore(project.parent / "store") as store, SnapshotManager(store) as manager:
@@ -234,7 +234,7 @@ async def test_a_snapshot_is_taken_of_a_session_that_a_manager_runs(project: Pat
             assert (await told(client, "show_session", session_id="fix-login"))["total_messages"] == 3
 
 
-async def test_an_owner_that_cannot_save_is_not_taken_for_one_that_did(project: Path) -> None:
+async def test_owner_that_cannot_save_is_not_reported_as_saved(project: Path) -> None:
     async def fail(_request: dict[str, Any]) -> dict[str, Any]:
         return {"session_id": "fix-login", "status": "failed", "problem": "disk full"}
 
@@ -250,7 +250,7 @@ async def _read(client: Client, uri: str) -> Any:
     return json.loads(content.text)
 
 
-async def test_the_same_as_resources(project: Path) -> None:
+async def test_resources_give_the_same_as_the_tools(project: Path) -> None:
     store = MemoryStore()
     await store.save(interrupted(project))
     async with connected(project, store) as (client, memory):

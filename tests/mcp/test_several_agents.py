@@ -40,7 +40,7 @@ def kept(project: Path) -> set[str]:
 
 
 @pytest.mark.requirement("GASOLINE-SECURITY-SECOND", "GASOLINE-P-EDGE-LOCK")
-async def test_three_agents_with_five_saves_each_keep_fifteen(project: Path) -> None:
+async def test_three_agents_with_five_saves_each_keep_fifteen_entries(project: Path) -> None:
     async def work(client: Client, name: str) -> None:
         for n in range(5):
             assert await save(client, f"{name}{n}") == "disk"
@@ -77,7 +77,7 @@ async def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(project: P
     assert not list((project / ".asnap/.pending").iterdir())
 
 
-async def test_a_writer_that_cannot_be_reached_is_named_and_the_save_is_delivered_later(project: Path) -> None:
+async def test_unreachable_writer_is_named_and_the_save_delivered_later(project: Path) -> None:
     async with agents(project, 2) as (writer, other):
         assert await save(writer, "w") == "disk"
         pid = holder(project)
@@ -95,7 +95,7 @@ async def test_a_writer_that_cannot_be_reached_is_named_and_the_save_is_delivere
         assert kept(project) == {"w", "o", "later"}
 
 
-async def test_an_idle_writer_blocks_nobody_and_a_start_that_only_lists_tools_is_no_session(project: Path) -> None:
+async def test_idle_writer_blocks_nobody_and_listing_tools_starts_no_session(project: Path) -> None:
     async with agents(project, 2) as (idle, busy):
         await idle.list_tools()
         assert not (project / ".asnap").exists()
@@ -104,7 +104,7 @@ async def test_an_idle_writer_blocks_nobody_and_a_start_that_only_lists_tools_is
         assert (await told(idle, "load_session_context"))["session_count"] == 2
 
 
-async def test_refusals_of_the_writer_reach_the_agent_that_asked(project: Path) -> None:
+async def test_writers_refusal_reaches_the_agent_that_asked(project: Path) -> None:
     async with connected(project) as (first, _), connected(project) as (second, _):
         await told(first, "session_store", action="save", namespace="a", key="k", data=1)
         assert await refused(second, "session_store", action="delete", namespace="a", key="nobody") == "not_found"
@@ -114,7 +114,7 @@ async def test_refusals_of_the_writer_reach_the_agent_that_asked(project: Path) 
         assert await refused(first, "session_store", action="load", namespace="a", key="k") == "not_found"
 
 
-async def test_after_a_full_disk_was_freed_the_next_save_is_stored(project: Path) -> None:
+async def test_save_succeeds_after_a_full_disk_was_freed(project: Path) -> None:
     async with agents(project, 1) as [client]:
         assert await save(client, "before") == "disk"
         pid = holder(project)

@@ -31,7 +31,7 @@ TOKEN = "t0ken-" * 6
 
 
 @pytest.mark.anyio
-async def test_over_stdio_one_process_stores_and_the_next_finds(project: Path) -> None:
+async def test_memory_stored_over_stdio_is_found_by_the_next_process(project: Path) -> None:
     with anyio.fail_after(60):
         async with Client(command(project)) as client:
             await told(client, "session_store", action="save", namespace="decisions", key="db", data={"x": "ß"})
@@ -67,7 +67,7 @@ def serving(project: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 @pytest.mark.anyio
-async def test_over_http_with_the_token(project: Path) -> None:
+async def test_http_with_the_token_is_served(project: Path) -> None:
     with serving(project, ASNAP_MCP_TOKEN=TOKEN) as (process, address, announced), anyio.fail_after(60):
         assert (announced, address.startswith("http://127.0.0.1:")) == ("", True)
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -80,7 +80,7 @@ async def test_over_http_with_the_token(project: Path) -> None:
         assert await anyio.to_thread.run_sync(process.wait, 30) in (0, -signal.SIGTERM)
 
 
-def test_over_http_without_the_token_nothing_is_answered(project: Path) -> None:
+def test_http_without_the_token_is_refused(project: Path) -> None:
     with serving(project) as (_, address, token):
         assert len(token) > 30
         good = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
@@ -101,7 +101,7 @@ def test_a_short_token_is_refused(project: Path) -> None:
         http_app(server, token="short")
 
 
-def test_a_port_that_somebody_has_and_a_short_token_are_told_as_mistakes(project: Path) -> None:
+def test_taken_port_and_short_token_are_usage_errors(project: Path) -> None:
     with serving(project, ASNAP_MCP_TOKEN=TOKEN) as (_, address, _announced):
         port = address.rsplit(":", 1)[1].split("/")[0]
         for number, token in ((port, TOKEN), ("0", "short")):
@@ -118,7 +118,7 @@ def test_a_port_that_somebody_has_and_a_short_token_are_told_as_mistakes(project
 
 
 @pytest.mark.requirement("GASOLINE-P-BOOT-LOG")
-def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
+def test_server_exits_when_the_client_hangs_up(project: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "snapshot_plugin", "mcp"],
         cwd=project,
@@ -138,7 +138,7 @@ def test_a_client_that_hangs_up_ends_the_server(project: Path) -> None:
 
 @pytest.mark.requirement("GASOLINE-P-WRITE-SHUTDOWN")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_after_everything_is_written(project: Path, number: signal.Signals) -> None:
+def test_signal_ends_the_server_after_everything_is_written(project: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVE_AND_RECORD, str(project)],
         env={**os.environ, **environment(project)},
@@ -184,7 +184,7 @@ anyio.run(main)
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_root_of_the_client_is_the_project_unless_one_is_named(project: Path, mode: str) -> None:
+async def test_clients_root_is_the_project_unless_one_is_named(project: Path, mode: str) -> None:
     root = project.parent / "root of the client"
     root.mkdir()
 
@@ -200,7 +200,7 @@ async def test_the_root_of_the_client_is_the_project_unless_one_is_named(project
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_in_the_home_directory_tools_say_that_there_is_no_project(project: Path) -> None:
+async def test_tools_in_the_home_directory_report_no_project(project: Path) -> None:
     environ = environment(project, HOME=str(project))
     async with Client(command(project, environ)) as client:
         assert len((await client.list_tools()).tools) > 5
@@ -213,7 +213,7 @@ async def test_in_the_home_directory_tools_say_that_there_is_no_project(project:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_resolution_that_is_the_first_call_of_its_session_counts_that_session(project: Path) -> None:
+async def test_resolution_as_a_sessions_first_call_counts_that_session(project: Path) -> None:
     async with Client(command(project)) as client:
         await told(client, "record_error", fingerprint="E")
     async with Client(command(project)) as client:

@@ -89,7 +89,7 @@ def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
 
 
 @pytest.mark.requirement("GASOLINE-PERF-MEMORY")
-def test_an_open_memory_holds_less_than_a_megabyte(full: Path) -> None:
+def test_open_memory_uses_less_than_a_megabyte(full: Path) -> None:
     engine = engine_of(full)
     engine.write([change("begin")])
     context(engine)

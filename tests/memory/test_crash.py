@@ -30,7 +30,7 @@ _HOLD = """
 
 @pytest.mark.requirement("GASOLINE-P-EDGE-CRASH")
 @pytest.mark.anyio
-async def test_a_killed_writer_leaves_its_place_and_only_buffered_data_is_lost(
+async def test_killed_writer_frees_its_role_and_loses_only_buffered_data(
     open_memory: Opener, project: Path
 ) -> None:
     with python(_HOLD, project, project.parent / "state") as child:
@@ -132,7 +132,7 @@ _KILLED_EVERYWHERE = """
 """
 
 
-def test_killed_at_any_write_every_file_is_old_or_new(tmp_path: Path) -> None:
+def test_kill_at_any_write_leaves_every_file_old_or_new(tmp_path: Path) -> None:
     with python(_KILLED_EVERYWHERE, tmp_path) as child:
         places = 0
         while heard(child) == "killed":

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("GASOLINE-EDGE-NOT-READY")
-async def test_a_memory_that_is_not_open_says_so(open_memory: Opener) -> None:
+async def test_unopened_memory_is_refused(open_memory: Opener) -> None:
     memory = open_memory()
     with pytest.raises(StoreUnavailable):
         await memory.load_context()
@@ -41,7 +41,7 @@ async def test_a_memory_that_is_not_open_says_so(open_memory: Opener) -> None:
 
 @pytest.mark.requirement("GASOLINE-EDGE-CORRUPTED", "GASOLINE-P-EDGE-CORRUPTED")
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
-async def test_a_damaged_entry_is_reported_and_kept_aside(
+async def test_damaged_entry_is_reported_and_quarantined(
     open_memory: Opener, project: Path, content: bytes
 ) -> None:
     async with open_memory() as memory:
@@ -58,7 +58,7 @@ async def test_a_damaged_entry_is_reported_and_kept_aside(
 
 
 @pytest.mark.requirement("GASOLINE-EDGE-CORRUPTED")
-async def test_a_damaged_document_is_kept_aside_and_begun_anew(open_memory: Opener, project: Path) -> None:
+async def test_damaged_document_is_quarantined_and_restarted(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.record_error("before")
     (project / ".asnap/errors/history.json").write_text("{broken")
@@ -71,7 +71,7 @@ async def test_a_damaged_document_is_kept_aside_and_begun_anew(open_memory: Open
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"session_count": "many"}'])
-async def test_damaged_notes_are_kept_aside(open_memory: Opener, project: Path, content: str) -> None:
+async def test_damaged_notes_are_quarantined(open_memory: Opener, project: Path, content: str) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
     (project / ".asnap/meta.json").write_text(content)
@@ -102,7 +102,7 @@ async def test_adding_to_a_document_of_another_shape_loses_nothing(
             assert (names, document["other"]) == (["E", "new"], [3, {"no": "name"}])
 
 
-async def test_what_a_crash_left_behind_is_swept(open_memory: Opener, project: Path) -> None:
+async def test_leftovers_of_a_crash_are_removed(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
     leftovers = [project / ".asnap/meta.json.77.tmp", project / ".asnap/a/k.json.77.tmp"]
@@ -117,7 +117,7 @@ async def test_what_a_crash_left_behind_is_swept(open_memory: Opener, project: P
     assert [file.exists() for file in pending] == [False, True], "another process may still be writing the new one"
 
 
-async def test_what_another_writer_is_about_to_write_is_left_alone(open_memory: Opener, project: Path) -> None:
+async def test_temporary_files_of_another_writer_are_left_alone(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
         unfinished = project / ".asnap/a/k.json.77.tmp"
@@ -143,9 +143,7 @@ async def test_files_may_be_edited_and_deleted_by_hand(open_memory: Opener, proj
         assert await memory.namespaces() == {"a": ["k"], "b": ["new"]}
 
 
-async def test_a_directory_removed_under_a_running_session_is_made_again(
-    open_memory: Opener, project: Path
-) -> None:
+async def test_directory_removed_during_a_session_is_recreated(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
         shutil.rmtree(project / ".asnap")
@@ -157,7 +155,7 @@ async def test_a_directory_removed_under_a_running_session_is_made_again(
 
 
 @pytest.mark.parametrize("where", [".asnap", ".asnap/a"])
-async def test_links_are_not_followed(open_memory: Opener, project: Path, tmp_path: Path, where: str) -> None:
+async def test_symlinks_are_not_followed(open_memory: Opener, project: Path, tmp_path: Path, where: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (project / where).parent.mkdir(exist_ok=True)
@@ -172,7 +170,7 @@ async def test_links_are_not_followed(open_memory: Opener, project: Path, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a\x00b", "x" * 300, "meta.json", "*", "ghp_" + "a1B2" * 10])
-async def test_names_that_cannot_be_files_are_refused(open_memory: Opener, name: str) -> None:
+async def test_names_that_cannot_be_file_names_are_refused(open_memory: Opener, name: str) -> None:
     async with open_memory() as memory:
         for namespace, key in ((name, "k"), ("a", name)):
             with pytest.raises(InvalidInput):
@@ -182,7 +180,9 @@ async def test_names_that_cannot_be_files_are_refused(open_memory: Opener, name:
 @pytest.mark.parametrize(
     "name", ["../up", "/etc/passwd", "a/b", ".lease", ".damaged", "CON", "ÄÖÜ", "a b", "%2e", "~"]
 )
-async def test_odd_names_stay_inside_and_come_back(open_memory: Opener, project: Path, name: str) -> None:
+async def test_unusual_names_stay_inside_the_directory_and_round_trip(
+    open_memory: Opener, project: Path, name: str
+) -> None:
     async with open_memory() as memory:
         await memory.save(name, name, 1)
         assert await memory.namespaces() == {name: [name]}
@@ -191,13 +191,13 @@ async def test_odd_names_stay_inside_and_come_back(open_memory: Opener, project:
 
 
 @pytest.mark.parametrize("data", [float("nan"), float("inf"), {1: 2}, object(), b"bytes", [10**5000]])
-async def test_what_is_not_json_is_refused(open_memory: Opener, data: Any) -> None:
+async def test_value_that_is_not_json_is_refused(open_memory: Opener, data: Any) -> None:
     async with open_memory() as memory:
         with pytest.raises(InvalidInput):
             await memory.save("a", "k", data)
 
 
-async def test_nesting_without_end_is_refused(open_memory: Opener) -> None:
+async def test_deep_nesting_is_refused(open_memory: Opener) -> None:
     deep: Any = 1
     for _ in range(2000):
         deep = [deep]
@@ -207,7 +207,7 @@ async def test_nesting_without_end_is_refused(open_memory: Opener) -> None:
 
 
 @pytest.mark.parametrize("data", ["", 0, False, [], {}, "half a pair \ud800", "日本", 2**70])
-async def test_every_json_value_comes_back(open_memory: Opener, data: Any) -> None:
+async def test_every_json_value_round_trips(open_memory: Opener, data: Any) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", data)
         assert await memory.load("a", "k") == data
@@ -245,7 +245,7 @@ async def test_secrets_never_reach_the_disk(open_memory: Opener, project: Path) 
 
 
 @pytest.mark.requirement("GASOLINE-LIMIT-PROJECT", "GASOLINE-P-LIMIT-PROJECT")
-async def test_a_full_project_refuses_until_there_is_room(open_memory: Opener, project: Path) -> None:
+async def test_full_project_refuses_writes_until_there_is_room(open_memory: Opener, project: Path) -> None:
     async with open_memory(limits=MemoryLimits(project_bytes=30_000)) as memory:
         for key in ("one", "two"):
             await memory.save("a", key, "x" * 10_000)
@@ -278,7 +278,7 @@ async def test_all_projects_share_a_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("GASOLINE-P-EVICT-BASELINES", "GASOLINE-P-LIMIT-BASELINES")
-async def test_the_least_recently_used_baseline_goes(open_memory: Opener, clock: FixedClock) -> None:
+async def test_least_recently_used_baseline_is_evicted(open_memory: Opener, clock: FixedClock) -> None:
     limits = MemoryLimits(baselines=3)
     async with open_memory(limits=limits) as memory:
         for name in ("a", "b", "c"):
@@ -305,7 +305,7 @@ async def test_rare_endpoints_are_merged_by_path(open_memory: Opener) -> None:
 
 
 @pytest.mark.requirement("GASOLINE-P-EVICT-PERFORMANCE")
-async def test_old_timings_go(open_memory: Opener, clock: FixedClock) -> None:
+async def test_old_timings_are_dropped(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_timing("GET /old", 10)
     clock.advance(timedelta(days=31))
@@ -314,7 +314,7 @@ async def test_old_timings_go(open_memory: Opener, clock: FixedClock) -> None:
         assert (await memory.load_context()).performance.endpoints_tracked == 1
 
 
-async def test_what_is_collected_always_fits_its_document(open_memory: Opener) -> None:
+async def test_collected_data_always_fits_its_document(open_memory: Opener) -> None:
     async with open_memory() as memory:
         for n in range(510):
             await memory.record_error(f"E{n}", message="ß" * 50_000)
@@ -329,7 +329,7 @@ async def test_what_is_collected_always_fits_its_document(open_memory: Opener) -
                 await too_long
 
 
-async def test_of_too_many_timings_the_last_stay(open_memory: Opener, clock: FixedClock) -> None:
+async def test_only_the_newest_timings_are_kept(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory(limits=MemoryLimits(timings=2)) as memory:
         for n in range(3):
             clock.advance(timedelta(seconds=1))
@@ -343,7 +343,7 @@ async def test_of_too_many_timings_the_last_stay(open_memory: Opener, clock: Fix
 
 
 @pytest.mark.requirement("GASOLINE-ERROR-RESOLVED")
-async def test_a_resolved_error_that_comes_back_is_open_again(open_memory: Opener, clock: FixedClock) -> None:
+async def test_resolved_error_that_recurs_is_reopened(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_error("E")
         await memory.resolve_error("E")
@@ -357,7 +357,7 @@ async def test_a_resolved_error_that_comes_back_is_open_again(open_memory: Opene
 
 
 @pytest.mark.requirement("GASOLINE-CONTEXT-RESOLVED")
-async def test_errors_resolved_long_ago_are_not_told(open_memory: Opener, clock: FixedClock) -> None:
+async def test_errors_resolved_long_ago_are_not_reported(open_memory: Opener, clock: FixedClock) -> None:
     async with open_memory() as memory:
         await memory.record_error("E")
         await memory.resolve_error("E")
@@ -376,7 +376,7 @@ async def test_errors_resolved_long_ago_are_not_told(open_memory: Opener, clock:
         ("*", "x", False),
     ],
 )
-def test_noise_patterns(pattern: str, text: str, *, is_noise: bool) -> None:
+def test_noise_patterns_match_as_documented(pattern: str, text: str, *, is_noise: bool) -> None:
     assert NoiseRule(pattern=pattern).matches(text) is is_noise
 
 
@@ -400,7 +400,7 @@ async def test_clearing_removes_everything(open_memory: Opener, project: Path) -
 # A second instance -------------------------------------------------------------------------------------------
 
 
-async def test_a_reader_that_becomes_the_writer_knows_what_the_first_one_did(
+async def test_reader_that_becomes_the_writer_sees_the_first_writers_changes(
     open_memory: Opener, clock: FixedClock
 ) -> None:
     limits = MemoryLimits(baselines=2)
@@ -415,7 +415,7 @@ async def test_a_reader_that_becomes_the_writer_knows_what_the_first_one_did(
         assert (await second.save_baseline(Baseline(name="c"))).evicted == ("baselines/b",)
 
 
-async def test_noise_rules_hold_also_where_the_disk_refuses(open_memory: Opener, project: Path) -> None:
+async def test_noise_rules_take_effect_even_if_the_disk_refuses(open_memory: Opener, project: Path) -> None:
     (project / ".asnap").write_text("a file where the directory should be")
     async with open_memory() as memory:
         with pytest.raises(StoreUnavailable):
@@ -426,7 +426,7 @@ async def test_noise_rules_hold_also_where_the_disk_refuses(open_memory: Opener,
         assert (project / ".asnap/noise/config.json").exists()
 
 
-def test_the_root_stops_below_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_root_is_below_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -437,7 +437,7 @@ def test_the_root_stops_below_the_home_directory(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.requirement("GASOLINE-P-PROOF-REGRESSION")
-async def test_a_regression_of_what_an_earlier_session_built_is_found(open_memory: Opener) -> None:
+async def test_regression_in_an_earlier_sessions_baseline_is_found(open_memory: Opener) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="login", data={"status": 200, "keys": ["token", "user"]}))
     async with open_memory() as memory:
@@ -447,7 +447,7 @@ async def test_a_regression_of_what_an_earlier_session_built_is_found(open_memor
 
 
 @pytest.mark.requirement("GASOLINE-P-CONTEXT-SCHEMA")
-async def test_the_context_says_how_much_of_the_api_was_seen_lately(open_memory: Opener) -> None:
+async def test_context_reports_how_much_of_the_api_was_seen_recently(open_memory: Opener) -> None:
     async with open_memory() as memory:
         await memory.observe_endpoint("GET /old")
         await memory.observe_endpoint("GET /used")
@@ -461,7 +461,7 @@ async def test_the_context_says_how_much_of_the_api_was_seen_lately(open_memory:
 
 
 @pytest.mark.requirement("GASOLINE-P-BOOT-LOG")
-async def test_opening_tells_the_log_what_there_is(open_memory: Opener, caplog: pytest.LogCaptureFixture) -> None:
+async def test_opening_logs_what_is_stored(open_memory: Opener, caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="secret-name"))
     with caplog.at_level("INFO", logger="snapshot_plugin.memory"):
@@ -472,7 +472,7 @@ async def test_opening_tells_the_log_what_there_is(open_memory: Opener, caplog: 
 
 
 @pytest.mark.requirement("GASOLINE-P-EDGE-MOVED", "GASOLINE-META-PATH")
-async def test_a_project_that_was_moved_takes_its_memory_along(open_memory: Opener, project: Path) -> None:
+async def test_moved_project_keeps_its_memory(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
     moved = Path(shutil.move(project, project.with_name("moved")))
@@ -482,7 +482,7 @@ async def test_a_project_that_was_moved_takes_its_memory_along(open_memory: Open
 
 
 @pytest.mark.requirement("GASOLINE-P-EDGE-SEVERAL", "GASOLINE-P-PLACE-PROJECT", "GASOLINE-P-PRIVACY-PROJECTS")
-async def test_projects_know_nothing_of_each_other(tmp_path: Path) -> None:
+async def test_projects_are_isolated_from_each_other(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         async with opener(tmp_path / name)() as memory:

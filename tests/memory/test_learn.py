@@ -41,7 +41,7 @@ def test_only_failed_calls_are_errors() -> None:
         ({"content": [7, {"content": 7}, {"content": {"text": 7}}]}, "npm test failed"),
     ],
 )
-def test_what_failed_is_found_where_agents_say_it(more: dict[str, Any], message: str) -> None:
+def test_failures_are_found_in_each_agents_own_format(more: dict[str, Any], message: str) -> None:
     found = error_in(update("failed", title="npm test") | more)
     assert found is not None
     assert found["message"] == message
@@ -75,7 +75,7 @@ async def test_errors_reach_the_process_that_writes_the_memory(open_memory: Open
         assert error.message == "token [redacted:github-token] refused"
 
 
-def test_a_disk_that_refuses_fails_nobody(project: Path) -> None:
+def test_failing_disk_fails_no_tool_call(project: Path) -> None:
     (project / ".asnap").write_text("a file where the directory should be")
     learner = ErrorLearner(state=project.parent / "state", interval=60)
     assert learner.observe(FAILED, lambda: str(project))
@@ -93,7 +93,7 @@ def run_with_a_failing_tool(tmp_path: Path, project: Path, *flags: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_asnap_run_keeps_failed_tool_calls_only_when_it_is_told_to_learn(
+async def test_run_records_failed_tool_calls_only_with_learn(
     open_memory: Opener, project: Path, tmp_path: Path
 ) -> None:
     run_with_a_failing_tool(tmp_path, project)

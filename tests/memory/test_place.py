@@ -39,7 +39,7 @@ def test_without_a_repository_the_working_directory_is_the_project(tmp_path: Pat
     assert (found.directory, found.why) == (tmp_path / "work", "the working directory")
 
 
-def test_the_home_directory_and_the_root_are_never_the_project_by_accident(tmp_path: Path) -> None:
+def test_home_directory_and_filesystem_root_are_never_chosen_as_the_project(tmp_path: Path) -> None:
     home = repository(tmp_path / "home")
     (home / "work").mkdir()
     assert find_project(home / "work", home=home).directory == home / "work"
@@ -51,7 +51,7 @@ def test_the_home_directory_and_the_root_are_never_the_project_by_accident(tmp_p
     assert literal_project(home).directory == home, "what the user names is taken as it is"
 
 
-def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_working_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -61,7 +61,7 @@ def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path, monkeypatch
         find_project()
 
 
-def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     above = repository(tmp_path / "above")
     (above / ".asnap").mkdir()
     (above / ".asnap/meta.json").write_text('{"session_count": 1}')
@@ -89,7 +89,7 @@ def untouched(outside: Path) -> bool:
 
 
 @pytest.mark.anyio
-async def test_a_linked_namespace_is_reported_and_costs_nothing_else(
+async def test_symlinked_namespace_is_reported_and_the_rest_works(
     open_memory: Opener, project: Path, outside: Path
 ) -> None:
     (project / ".asnap").mkdir(mode=0o700)
@@ -111,7 +111,7 @@ async def test_a_linked_namespace_is_reported_and_costs_nothing_else(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("linked", [".asnap", ".asnap/.pending", ".asnap/.damaged"])
-async def test_linked_directories_of_our_own_are_not_followed(
+async def test_our_symlinked_directories_are_not_followed(
     open_memory: Opener, project: Path, outside: Path, linked: str
 ) -> None:
     (project / linked).parent.mkdir(exist_ok=True, mode=0o700)
@@ -128,7 +128,7 @@ async def test_linked_directories_of_our_own_are_not_followed(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("linked", [".lease", "meta.json", "notes/secret.json", ".gitignore"])
-async def test_linked_files_are_neither_read_nor_written(
+async def test_symlinked_files_are_neither_read_nor_written(
     open_memory: Opener, project: Path, outside: Path, linked: str
 ) -> None:
     file = project / ".asnap" / linked
@@ -147,7 +147,7 @@ async def test_linked_files_are_neither_read_nor_written(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["link", "none", "plain", "fifo"])
-async def test_the_users_gitignore_is_added_to_only_where_it_is_a_plain_file(
+async def test_users_gitignore_is_extended_only_if_it_is_a_regular_file(
     open_memory: Opener, project: Path, outside: Path, kind: str
 ) -> None:
     theirs = project / ".gitignore"
@@ -198,7 +198,7 @@ async def test_files_of_another_user_are_not_read(
         [{"op": "resolve", "namespace": "errors", "key": "E", "data": 7}],
     ],
 )  # fmt: skip
-async def test_changes_that_a_cloned_repository_brought_along_fail_nobody(
+async def test_pending_changes_from_a_cloned_repository_fail_nothing(
     open_memory: Opener, project: Path, tmp_path: Path, waiting: Any
 ) -> None:
     pending = project / ".asnap/.pending"
@@ -215,9 +215,7 @@ async def test_changes_that_a_cloned_repository_brought_along_fail_nobody(
 
 
 @pytest.mark.anyio
-async def test_entries_named_by_hand_are_read_and_other_files_are_reported(
-    open_memory: Opener, project: Path
-) -> None:
+async def test_hand_named_entries_are_read_and_other_files_are_reported(open_memory: Opener, project: Path) -> None:
     notes = project / ".asnap/My Notes"
     notes.mkdir(parents=True, mode=0o700)
     (notes / "My Note.json").write_text('{"by": "hand"}')
@@ -234,7 +232,9 @@ async def test_entries_named_by_hand_are_read_and_other_files_are_reported(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("data", [{"session_count": 7}, {"session_count": 7, "used": 3, "last_session": "never"}])
-async def test_a_memory_of_version_0_1_0_goes_on(open_memory: Opener, project: Path, data: dict[str, Any]) -> None:
+async def test_memory_of_version_0_1_0_is_continued(
+    open_memory: Opener, project: Path, data: dict[str, Any]
+) -> None:
     stored = project / ".asnap"
     stored.mkdir(mode=0o700)
     (stored / "meta.json").write_text(
@@ -257,7 +257,7 @@ async def test_a_memory_of_version_0_1_0_goes_on(open_memory: Opener, project: P
         assert known == {"E": 1, "own-key": 1}
 
 
-def test_python_may_name_the_project_exactly(tmp_path: Path) -> None:
+def test_python_api_can_name_the_project_exactly(tmp_path: Path) -> None:
     repository(tmp_path / "r")
     (tmp_path / "r/src").mkdir()
     assert ProjectMemory(tmp_path / "r/src", state=tmp_path).project == tmp_path / "r"

@@ -26,7 +26,7 @@ def on_disk(project: Path, name: str) -> Any:
 @pytest.mark.requirement(
     "GASOLINE-P-WRITE-THROUGH", "GASOLINE-P-DATA-BASELINES", "GASOLINE-LIFE-SHUTDOWN-BASELINES"
 )
-async def test_a_baseline_is_on_disk_at_once_and_after_the_end(open_memory: Opener, project: Path) -> None:
+async def test_baseline_is_on_disk_immediately_and_after_closing(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         for status in (200, 201):  # a feature is finished, and later changed
             await memory.save_baseline(Baseline(name="login", data={"status": status}))
@@ -35,7 +35,7 @@ async def test_a_baseline_is_on_disk_at_once_and_after_the_end(open_memory: Open
 
 
 @pytest.mark.requirement("GASOLINE-P-WRITE-NOISE", "GASOLINE-P-DATA-NOISE", "GASOLINE-LIFE-SHUTDOWN-NOISE")
-async def test_noise_rules_are_on_disk_at_once_and_after_the_end_with_their_counts(
+async def test_noise_rules_and_counts_are_on_disk_immediately_and_after_closing(
     open_memory: Opener, project: Path
 ) -> None:
     for session, pattern in enumerate(("favicon", "ResizeObserver"), 1):
@@ -50,7 +50,7 @@ async def test_noise_rules_are_on_disk_at_once_and_after_the_end_with_their_coun
 
 
 @pytest.mark.requirement("GASOLINE-P-WRITE-SCHEMA", "GASOLINE-P-DATA-SCHEMA", "GASOLINE-P-KEEP-NETWORK")
-async def test_endpoints_wait_for_the_flush_and_outlive_a_restart(open_memory: Opener, project: Path) -> None:
+async def test_endpoints_are_flushed_later_and_survive_a_restart(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.observe_endpoint("GET /users", shape={"id": "int"})
         assert on_disk(project, "api_schema/schema") is None
@@ -66,7 +66,7 @@ async def test_endpoints_wait_for_the_flush_and_outlive_a_restart(open_memory: O
 
 
 @pytest.mark.requirement("GASOLINE-P-DATA-ERRORS", "GASOLINE-ERROR-SEEN", "GASOLINE-CONTEXT-ERRORS")
-async def test_each_occurrence_counts_and_moves_the_last_sighting(open_memory: Opener, clock: FixedClock) -> None:
+async def test_each_occurrence_updates_count_and_last_sighting(open_memory: Opener, clock: FixedClock) -> None:
     first = clock()
     async with open_memory() as memory:
         await memory.record_error("E")
@@ -78,7 +78,7 @@ async def test_each_occurrence_counts_and_moves_the_last_sighting(open_memory: O
 
 
 @pytest.mark.requirement("GASOLINE-P-DATA-PERFORMANCE")
-async def test_each_session_moves_the_average_of_those_before(open_memory: Opener) -> None:
+async def test_each_session_updates_the_running_average(open_memory: Opener) -> None:
     for times in ((100, 200), (600,), (300,)):
         async with open_memory() as memory:
             for time in times:
@@ -92,9 +92,7 @@ async def test_each_session_moves_the_average_of_those_before(open_memory: Opene
     "GASOLINE-P-BOOT-SCHEMA", "GASOLINE-P-BOOT-BASELINES", "GASOLINE-P-BOOT-ERRORS", "GASOLINE-CONTEXT-SCHEMA",
     "GASOLINE-P-CONTEXT-BASELINES", "GASOLINE-P-PROOF-GROWS",
 )  # fmt: skip
-async def test_a_new_session_has_everything_at_once_and_more_each_time(
-    open_memory: Opener, clock: FixedClock
-) -> None:
+async def test_new_session_has_everything_stored_before_it(open_memory: Opener, clock: FixedClock) -> None:
     sizes = []
     for number in (1, 2, 3):
         last = clock.advance(timedelta(hours=1))
@@ -114,7 +112,7 @@ async def test_a_new_session_has_everything_at_once_and_more_each_time(
 
 
 @pytest.mark.requirement("GASOLINE-P-STATS-TOTAL", "GASOLINE-P-STATS-OLDEST", "GASOLINE-META-CREATED")
-async def test_stats_and_notes_know_the_project_its_size_and_its_age(
+async def test_stats_and_notes_show_project_size_and_age(
     open_memory: Opener, project: Path, clock: FixedClock
 ) -> None:
     begun = clock()
@@ -135,7 +133,7 @@ async def test_stats_and_notes_know_the_project_its_size_and_its_age(
 
 
 @pytest.mark.requirement("GASOLINE-P-EDGE-SCHEMA")
-async def test_a_very_large_schema_is_cut_to_the_two_hundred_seen_most(open_memory: Opener) -> None:
+async def test_large_schema_is_reduced_to_the_200_most_seen_endpoints(open_memory: Opener) -> None:
     endpoints = [{"endpoint": f"GET /{n}/x", "seen": n + 2} for n in range(1000)]
     async with open_memory() as memory:
         saved = await memory.save("api_schema", "schema", {"endpoints": endpoints})
@@ -145,7 +143,7 @@ async def test_a_very_large_schema_is_cut_to_the_two_hundred_seen_most(open_memo
 
 
 @pytest.mark.requirement("GASOLINE-FLUSH-EXIT")
-async def test_the_flush_task_ends_with_the_session(open_memory: Opener, project: Path) -> None:
+async def test_flush_task_ends_with_the_session(open_memory: Opener, project: Path) -> None:
     with anyio.fail_after(10):
         async with open_memory(flush_interval=0.001) as memory:
             await memory.record_error("E")

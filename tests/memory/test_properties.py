@@ -66,7 +66,7 @@ def history(seen: list[tuple[str, datetime]], document: MemoryDocument | None = 
 
 @given(st.text(max_size=80), st.text(max_size=80))
 @QUICK
-def test_a_name_that_is_accepted_comes_back_from_its_file(namespace: str, key: str) -> None:
+def test_accepted_name_round_trips_through_its_file(namespace: str, key: str) -> None:
     try:
         name = name_of(namespace, key)
     except InvalidInput:
@@ -80,13 +80,13 @@ def test_a_name_that_is_accepted_comes_back_from_its_file(namespace: str, key: s
 
 @given(values)
 @QUICK
-def test_what_is_written_is_read_the_same(value: Any) -> None:
+def test_written_value_is_read_back_unchanged(value: Any) -> None:
     assert json.loads(encoded(value)) == value
 
 
 @given(values)
 @QUICK
-def test_taking_secrets_out_again_finds_nothing(value: Any) -> None:
+def test_redaction_is_idempotent(value: Any) -> None:
     clean, _ = without_secrets(value)
     assert without_secrets(clean) == (clean, {})
 
@@ -103,7 +103,7 @@ def test_errors_count_every_sighting_once(first: list[Any], second: list[Any]) -
 
 @given(sightings)
 @QUICK
-def test_a_loaded_history_that_is_saved_again_counts_nothing_twice(seen: list[Any]) -> None:
+def test_saving_a_loaded_history_again_counts_nothing_twice(seen: list[Any]) -> None:
     document = history(seen)
     before = json.loads(json.dumps(document.raw()))
     for entry in understand(ERRORS, "history", before, NOW).entries:
@@ -113,7 +113,7 @@ def test_a_loaded_history_that_is_saved_again_counts_nothing_twice(seen: list[An
 
 @given(sightings, st.integers(1, 8))
 @QUICK
-def test_kept_errors_are_the_last_to_come_that_are_young(seen: list[Any], room: int) -> None:
+def test_kept_errors_are_the_newest_within_the_age_limit(seen: list[Any], room: int) -> None:
     limits, document = MemoryLimits(errors=room), history(seen)
     young = [
         name
@@ -130,7 +130,9 @@ def test_kept_errors_are_the_last_to_come_that_are_young(seen: list[Any], room: 
     st.integers(1, 4),
 )
 @QUICK
-def test_merging_endpoints_keeps_the_limit_and_the_frequent_ones(seen: list[tuple[str, int]], room: int) -> None:
+def test_merging_endpoints_respects_the_limit_and_keeps_frequent_ones(
+    seen: list[tuple[str, int]], room: int
+) -> None:
     document = MemoryDocument(API_SCHEMA)
     for path, count in seen:
         [entry] = understand(API_SCHEMA, "schema", {"endpoint": f"GET {path}", "count": count}, NOW).entries
@@ -148,7 +150,7 @@ def test_merging_endpoints_keeps_the_limit_and_the_frequent_ones(seen: list[tupl
 @pytest.mark.parametrize("namespace", list(KINDS))
 @given(likely | values)
 @QUICK
-def test_any_data_is_understood_or_named_as_ignored_and_never_fails(namespace: str, data: Any) -> None:
+def test_any_data_is_understood_or_reported_as_ignored(namespace: str, data: Any) -> None:
     found = understand(namespace, KINDS[namespace].document.key, data, NOW)
     assert all(isinstance(entry[KINDS[namespace].named_by], str) for entry in found.entries)
     assert len(found.ignored) >= len(found.unread)

@@ -23,14 +23,14 @@ DATA = {"text": "grüße", "numbers": [1, 2.5, -3, 1e100], "nested": {"null": No
 
 
 @pytest.mark.requirement("GASOLINE-TEST-01", "GASOLINE-PLACE-PROJECT", "GASOLINE-PLACE-META")
-async def test_scenario_1_the_memory_is_a_directory_at_the_project(open_memory: Opener, project: Path) -> None:
+async def test_scenario_1_memory_is_a_directory_in_the_project(open_memory: Opener, project: Path) -> None:
     async with open_memory():
         pass
     assert (project / ".asnap" / "meta.json").is_file()
 
 
 @pytest.mark.requirement("GASOLINE-TEST-01", "GASOLINE-P-PLACE-IDENTITY", "GASOLINE-P-BOOT-PROJECT")
-async def test_scenario_1_the_root_is_found_from_below(open_memory: Opener, project: Path) -> None:
+async def test_scenario_1_project_root_is_found_from_a_subdirectory(open_memory: Opener, project: Path) -> None:
     below = project / "src" / "deep"
     below.mkdir(parents=True)
     (project / ".git").mkdir()
@@ -52,7 +52,7 @@ async def test_scenario_2_the_memory_is_ignored_by_git(open_memory: Opener, proj
 
 @pytest.mark.requirement("GASOLINE-TEST-02")
 @pytest.mark.parametrize("line", [".asnap", ".asnap/", "/.asnap/", "**/.asnap/", ".asnap/*"])
-async def test_scenario_2_a_gitignore_that_says_so_is_left_alone(
+async def test_scenario_2_gitignore_that_already_ignores_it_is_left_alone(
     open_memory: Opener, project: Path, line: str
 ) -> None:
     (project / ".gitignore").write_text(f"a\r\n{line}\r\nb")
@@ -70,7 +70,7 @@ async def test_scenario_2_a_gitignore_that_says_so_is_left_alone(
     "GASOLINE-LIFE-SAVE",
     "GASOLINE-EDGE-MKDIR",
 )
-async def test_scenario_3_what_is_saved_is_loaded_the_same(open_memory: Opener, project: Path) -> None:
+async def test_scenario_3_saved_value_is_loaded_unchanged(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("decisions", "database", DATA)
         assert await memory.load("decisions", "database") == DATA
@@ -142,7 +142,7 @@ async def test_scenario_8_an_entry_over_a_megabyte_is_refused(open_memory: Opene
     "GASOLINE-P-CONTEXT-COUNT",
     "GASOLINE-P-DATA-META",
 )
-async def test_scenario_9_a_restart_counts_the_session_and_remembers_the_last(
+async def test_scenario_9_restart_counts_the_session_and_shows_the_last(
     open_memory: Opener, clock: FixedClock
 ) -> None:
     async with open_memory():
@@ -270,7 +270,7 @@ async def test_scenario_13_reads_and_writes_at_once_never_see_a_torn_entry(open_
 
 
 @pytest.mark.requirement("GASOLINE-TEST-14", "GASOLINE-LIFE-SHUTDOWN", "GASOLINE-P-WRITE-BUFFERED")
-async def test_scenario_14_the_end_writes_what_was_collected(open_memory: Opener, project: Path) -> None:
+async def test_scenario_14_closing_writes_collected_data(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.record_error("E1")
         assert not (project / ".asnap/errors/history.json").exists()
@@ -279,7 +279,7 @@ async def test_scenario_14_the_end_writes_what_was_collected(open_memory: Opener
 
 
 @pytest.mark.requirement("GASOLINE-TEST-14")
-async def test_scenario_14_a_cancelled_session_writes_it_too(open_memory: Opener, project: Path) -> None:
+async def test_scenario_14_cancelled_session_writes_collected_data(open_memory: Opener, project: Path) -> None:
     with anyio.CancelScope() as scope:
         async with open_memory() as memory:
             await memory.record_error("E1")
@@ -288,7 +288,7 @@ async def test_scenario_14_a_cancelled_session_writes_it_too(open_memory: Opener
     assert (project / ".asnap/errors/history.json").exists()
 
 
-async def test_scenario_14_an_error_of_the_caller_stays_what_it_is(open_memory: Opener, project: Path) -> None:
+async def test_scenario_14_callers_error_is_raised_unchanged(open_memory: Opener, project: Path) -> None:
     with pytest.raises(KeyError):  # noqa: PT012 — the block is what is tested
         async with open_memory() as memory:
             await memory.record_error("E1")
@@ -308,7 +308,7 @@ async def test_scenario_15_collected_data_is_written_within_the_interval(
 
 
 @pytest.mark.requirement("GASOLINE-TEST-16", "GASOLINE-EDGE-READ-ONLY")
-async def test_scenario_16_where_the_disk_refuses_it_goes_on_in_memory(open_memory: Opener, project: Path) -> None:
+async def test_scenario_16_memory_works_without_a_writable_disk(open_memory: Opener, project: Path) -> None:
     (project / ".asnap").write_text("a file where the directory should be")  # root may write to read-only ones
     async with open_memory() as memory:
         with pytest.raises(StoreUnavailable):
@@ -331,7 +331,7 @@ async def test_scenario_16_where_the_disk_refuses_it_goes_on_in_memory(open_memo
 
 
 @pytest.mark.requirement("GASOLINE-TEST-16", "GASOLINE-P-EDGE-FULL")
-async def test_scenario_16_a_disk_that_fills_up_is_survived(
+async def test_scenario_16_disk_filling_up_is_survived(
     open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(fd: int, data: bytes) -> None:
@@ -359,7 +359,7 @@ async def test_scenario_16_a_disk_that_fills_up_is_survived(
 @pytest.mark.requirement(
     "GASOLINE-TEST-17", "GASOLINE-ERROR-CAP", "GASOLINE-P-LIMIT-ERRORS", "GASOLINE-P-EVICT-ERRORS"
 )
-async def test_scenario_17_the_501st_error_pushes_out_the_first(open_memory: Opener) -> None:
+async def test_scenario_17_501st_error_evicts_the_first(open_memory: Opener) -> None:
     async with open_memory() as memory:
         history = [{"fingerprint": f"E{n}"} for n in range(500)]
         await memory.save("errors", "history", {"entries": history})
@@ -406,7 +406,7 @@ async def test_scenario_18_errors_unseen_for_thirty_days_are_removed(
 
 
 @pytest.mark.requirement("GASOLINE-SECURITY-MODE", "GASOLINE-P-PRIVACY-USERS")
-async def test_everything_is_private_to_its_owner(open_memory: Opener, project: Path) -> None:
+async def test_every_file_is_private_to_its_owner(open_memory: Opener, project: Path) -> None:
     (project / ".asnap").mkdir(mode=0o755)
     async with open_memory() as memory:
         await memory.save("a", "k", 1)

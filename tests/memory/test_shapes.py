@@ -49,24 +49,24 @@ JSON = st.recursive(
 )
 
 
-def test_a_shape_has_fields_and_kinds() -> None:
+def test_shape_lists_fields_and_types() -> None:
     assert shape_of(USERS) == SHAPE
 
 
 @given(JSON)
 @settings(max_examples=60, deadline=None)
-def test_the_shape_of_a_shape_is_itself(response: Any) -> None:
+def test_shape_of_a_shape_is_itself(response: Any) -> None:
     assert shape_of(shape_of(response)) == shape_of(response)
 
 
 @given(JSON, st.dictionaries(st.sampled_from(["response", "body", "status", "kept"]), JSON))
 @settings(max_examples=60, deadline=None)
-def test_what_was_stored_is_stored_the_same_again(response: Any, around: dict[str, Any]) -> None:
+def test_storing_a_stored_shape_changes_nothing(response: Any, around: dict[str, Any]) -> None:
     once, _ = with_shapes({**around, "response": response})
     assert with_shapes(once) == (once, 0)
 
 
-def test_the_items_of_a_list_are_told_apart_up_to_a_point() -> None:
+def test_list_items_are_distinguished_up_to_a_limit() -> None:
     assert len(shape_of([{f"field_{n}": 1} for n in range(100)])) == 8
 
 
@@ -90,7 +90,7 @@ def test_the_items_of_a_list_are_told_apart_up_to_a_point() -> None:
         ({"response": "Ann Example <ann@example.org>"}, {"response": "<string>"}),
     ],
 )
-async def test_a_baseline_holds_the_shapes_of_responses_and_no_value_of_them(
+async def test_baseline_holds_response_shapes_and_no_values(
     open_memory: Opener, project: Path, data: dict[str, Any], kept: dict[str, Any]
 ) -> None:
     async with open_memory() as memory:
@@ -107,7 +107,7 @@ async def test_a_baseline_holds_the_shapes_of_responses_and_no_value_of_them(
 
 
 @pytest.mark.anyio
-async def test_a_regression_in_the_shape_is_found_and_other_values_are_none(open_memory: Opener) -> None:
+async def test_shape_regression_is_found_and_changed_values_are_ignored(open_memory: Opener) -> None:
     async with open_memory() as memory:
         await memory.save_baseline(Baseline(name="users", data={"response": USERS}))
     async with open_memory() as memory:
@@ -118,7 +118,7 @@ async def test_a_regression_in_the_shape_is_found_and_other_values_are_none(open
 
 
 @pytest.mark.anyio
-async def test_other_namespaces_hold_what_they_are_given(open_memory: Opener) -> None:
+async def test_other_namespaces_store_values_unchanged(open_memory: Opener) -> None:
     async with open_memory() as memory:
         assert (await memory.save("notes", "users", {"response": USERS})).redacted == {}
         assert await memory.load("notes", "users") == {"response": USERS}

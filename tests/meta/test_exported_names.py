@@ -87,7 +87,7 @@ def test_public_names_are_sorted_and_listed_once() -> None:
 
 @pytest.mark.requirement("STORE-NAMES")
 @pytest.mark.parametrize("name", DESIGNED)
-def test_the_names_a_user_is_told_about_are_public(name: str) -> None:
+def test_documented_names_are_public(name: str) -> None:
     assert name in snapshot_plugin.__all__
 
 
@@ -102,7 +102,7 @@ def test_a_name_that_does_not_exist_is_an_ordinary_attribute_error() -> None:
 
 
 @pytest.mark.requirement("STORE-ERROR-TREE")
-def test_the_error_tree_is_the_one_that_is_drawn() -> None:
+def test_error_tree_matches_the_drawing() -> None:
     real = {cls.__name__: cls.__bases__[0].__name__ for cls in own_errors() if cls is not SnapshotError}
     assert drawn_tree(errors.__doc__ or "") == {"SnapshotError": None, **real}
 
@@ -124,18 +124,18 @@ def test_every_error_carries_its_session_and_its_hint(cls: type[SnapshotError]) 
 
 
 @pytest.mark.parametrize("cls", own_errors())
-def test_a_default_hint_fits_every_reader(cls: type[SnapshotError]) -> None:
+def test_default_hints_fit_every_reader(cls: type[SnapshotError]) -> None:
     """Programs, people at a shell and models read it: no Python calls, no options, no variables."""
     assert not [sign for sign in ("()", "--", "ASNAP_", "=", "store.") if sign in cls.default_hint]
 
 
 @pytest.mark.requirement("STORE-EXIT-CODES")
-def test_exit_codes_are_given_to_codes_that_exist() -> None:
+def test_exit_codes_refer_to_existing_error_codes() -> None:
     assert EXIT_CODES.keys() <= {cls.code for cls in own_errors()}
 
 
 @pytest.mark.requirement("STORE-EXIT-CODES")
-def test_exit_codes_fit_a_process_and_leave_success_and_failure_alone() -> None:
+def test_exit_codes_fit_a_byte_and_avoid_0_and_1() -> None:
     assert all(1 < status < 64 for status in EXIT_CODES.values())
 
 

@@ -60,7 +60,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.requirement("STORE-IMPORT-COST")
-def test_importing_the_package_costs_next_to_no_cpu() -> None:
+def test_importing_the_package_uses_little_cpu() -> None:
     assert cpu_seconds_of("import snapshot_plugin") < SECONDS
 
 
@@ -76,23 +76,23 @@ def test_using_every_public_name_loads_no_protocol_and_no_web_framework() -> Non
     assert modules_after(everything) & FOREIGN == set()
 
 
-def test_a_heavy_module_that_is_loaded_would_be_noticed() -> None:
+def test_loading_a_heavy_module_is_detected() -> None:
     assert modules_after("import pydantic") & HEAVY == {"pydantic"}
 
 
 @pytest.mark.parametrize("words", LIGHT, ids=" ".join)
-def test_a_command_that_needs_no_store_loads_nothing_slow(words: list[str]) -> None:
+def test_command_without_a_store_loads_nothing_slow(words: list[str]) -> None:
     assert modules_of_command(*words) & {*SLOW, "pydantic_core"} == set()
 
 
-def test_a_list_of_a_plain_store_loads_nothing_slow(tmp_path: Path) -> None:
+def test_listing_a_plain_store_loads_nothing_slow(tmp_path: Path) -> None:
     place = tmp_path / "store"
     save(place, "one", "two")
 
     assert modules_of_command("list", "--all", "--store", str(place)) & SLOW == set()
 
 
-def test_a_slow_module_that_a_command_loads_would_be_noticed(tmp_path: Path) -> None:
+def test_loading_a_slow_module_is_detected(tmp_path: Path) -> None:
     save(tmp_path / "store", "one")
 
     assert modules_of_command("show", "one", "--store", str(tmp_path / "store")) & SLOW >= {"anyio", "pydantic"}

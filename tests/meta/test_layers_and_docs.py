@@ -50,7 +50,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.requirement("STORE-PAGES-LINKS")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_relative_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_relative_link_of_a_page_resolves(page: Path) -> None:
     links = relative_links(page.read_text("utf-8"))
     assert [link for link in links if leads_nowhere(link, page)] == []
 
@@ -61,19 +61,19 @@ def test_the_index_names_every_page() -> None:
     assert [name_of(page) for page in PAGES[1:] if page != index and page.resolve() not in named] == []
 
 
-def test_links_are_found_outside_code_only() -> None:
+def test_links_inside_code_are_ignored() -> None:
     page = "[a](b.md#c) [web](https://x.y) [d](#e)\n```sh\n[no](no.md)\n```\n"
     assert list(relative_links(page)) == [Link("b.md", "c"), Link("", "e")]
 
 
-def test_a_link_to_nothing_is_noticed() -> None:
+def test_broken_link_is_detected() -> None:
     readme = ROOT / "README.md"
     assert leads_nowhere(Link("docs/no-such-page.md", ""), readme)
     assert leads_nowhere(Link("", "no-such-heading"), readme)
     assert leads_nowhere(Link("../outside.md", ""), readme)
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     sources = {name_of(module): module.read_text("utf-8") for module in PACKAGE}
     assert [name for name, source in sources.items() if not ast.get_docstring(ast.parse(source))] == []
 
@@ -91,7 +91,7 @@ def test_every_module_that_a_map_names_exists() -> None:
     assert missing == []
 
 
-def test_no_module_is_too_long_to_read() -> None:
+def test_no_module_exceeds_the_line_limit() -> None:
     lengths = {name_of(module): len(module.read_text("utf-8").splitlines()) for module in PACKAGE}
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
@@ -105,7 +105,7 @@ def test_every_file_the_architecture_page_names_exists() -> None:
 
 
 @pytest.mark.requirement("ONERING-LAYER-ONE-WAY")
-def test_imports_only_ever_point_one_way() -> None:
+def test_imports_follow_the_layers() -> None:
     lint = "from importlinter.cli import lint_imports_command as lint; lint(['--no-cache'])"
     command = [sys.executable, "-c", lint]
     linted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)

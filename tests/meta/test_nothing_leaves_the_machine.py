@@ -27,7 +27,7 @@ def called(tree: ast.AST) -> set[str]:
 
 
 @pytest.mark.requirement("GASOLINE-P-PRIVACY-LOCAL")
-def test_no_module_is_a_client_of_anything_but_this_machine() -> None:
+def test_no_module_opens_connections_to_other_machines() -> None:
     modules = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     trees = {name: ast.parse(source) for name, source in modules.items()}
 

@@ -28,7 +28,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
         pytest.param("load_on_enter", True, marks=pytest.mark.requirement("ONERING-OPTION-ENTER")),
     ],
 )
-def test_a_persistent_session_has_the_options_that_were_promised(option: str, expected: object) -> None:
+def test_persistent_session_has_the_promised_options(option: str, expected: object) -> None:
     assert defaults_of(persistent_session)[option] == expected
 
 
@@ -48,7 +48,7 @@ def test_a_persistent_session_has_the_options_that_were_promised(option: str, ex
         ),
     ],
 )
-def test_a_project_memory_has_the_limits_that_were_promised(limit: str, expected: object) -> None:
+def test_project_memory_has_the_promised_limits(limit: str, expected: object) -> None:
     assert getattr(MemoryLimits(), limit) == expected
 
 
@@ -64,5 +64,5 @@ def test_a_project_memory_is_flushed_every_thirty_seconds() -> None:
         pytest.param("session_bytes", 100 * MIB, marks=pytest.mark.requirement("TERMINAL-LIMIT-SESSION")),
     ],
 )
-def test_a_store_mentions_sizes_from_the_limits_that_were_promised(limit: str, expected: int) -> None:
+def test_store_reports_sizes_at_the_promised_limits(limit: str, expected: int) -> None:
     assert getattr(StoreLimits(), limit) == expected

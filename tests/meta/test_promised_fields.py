@@ -212,7 +212,7 @@ def test_a_listed_session_has_every_field_a_seed_names(name: str, expected: Any,
 
 
 @pytest.mark.requirement("TERMINAL-META-TAGS", "TERMINAL-META-TITLE", "ONERING-STATE-MEMORY")
-def test_title_tags_and_memory_may_be_left_out() -> None:
+def test_title_tags_and_memory_are_optional() -> None:
     plain = SessionSnapshot(session_id="s", created_at=BEGAN, updated_at=BEGAN)
     assert (plain.title, plain.tags, plain.memory) == (None, (), {})
 
@@ -225,10 +225,10 @@ def test_title_tags_and_memory_may_be_left_out() -> None:
     "TERMINAL-SESSION-ROUND-TRIP",
     "TERMINAL-TEST-FLOW",
 )
-def test_a_session_with_everything_in_it_is_the_same_after_save_and_load(stored: Stored) -> None:
+def test_fully_populated_session_round_trips(stored: Stored) -> None:
     assert stored[0] == EVERYTHING
 
 
 @pytest.mark.requirement("TERMINAL-META-ROUND-TRIP")
-def test_what_lists_show_survives_json(stored: Stored) -> None:
+def test_list_summary_round_trips_through_json(stored: Stored) -> None:
     assert SnapshotMeta.told(json.loads(to_json(stored[1]))) == stored[1]

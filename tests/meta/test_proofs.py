@@ -32,7 +32,7 @@ def report_of(outcome: str, *ids: str, when: str = "call", xfailed: bool = False
     return made
 
 
-def test_a_promise_whose_tests_were_all_skipped_is_not_proven() -> None:
+def test_promise_with_only_skipped_tests_is_unproven() -> None:
     proofs = Proofs(CLAIMED)
     proofs.add(report_of("skipped", "A", when="setup"))
     assert proofs.unproven == ["A"]
@@ -43,27 +43,27 @@ def test_a_promise_whose_tests_were_all_skipped_is_not_proven() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_one_test_that_passed_is_a_proof(order: int) -> None:
+def test_one_passed_test_is_a_proof(order: int) -> None:
     proofs = Proofs(CLAIMED)
     for report in [report_of("skipped", "A", "B"), report_of("passed", "A")][::order]:
         proofs.add(report)
     assert proofs.unproven == ["B"]
 
 
-def test_a_test_that_is_expected_to_fail_proves_nothing() -> None:
+def test_expected_failure_proves_nothing() -> None:
     proofs = Proofs(CLAIMED)
     proofs.add(report_of("skipped", "A", xfailed=True))
     assert proofs.unproven == ["A"]
 
 
-def test_a_setup_that_passed_is_no_proof_and_an_open_promise_needs_none() -> None:
+def test_passed_setup_is_no_proof_and_an_open_promise_needs_none() -> None:
     proofs = Proofs(CLAIMED)
     proofs.add(report_of("passed", "A", when="setup"))
     proofs.add(report_of("skipped", "A", "C"))
     assert proofs.unproven == ["A"]
 
 
-def test_a_run_in_which_everything_was_proven_says_nothing() -> None:
+def test_fully_proven_run_reports_nothing() -> None:
     proofs = Proofs(CLAIMED)
     proofs.add(report_of("passed", "A"))
     assert (proofs.unproven, proofs.report()) == ([], [])
@@ -79,9 +79,7 @@ def test_it():
 
 
 @pytest.mark.parametrize(("strict", "status"), [("", 0), ("1", 1)])
-def test_a_run_that_must_prove_everything_fails_when_a_proof_was_skipped(
-    tmp_path: Path, strict: str, status: int
-) -> None:
+def test_run_that_must_prove_everything_fails_on_a_skipped_proof(tmp_path: Path, strict: str, status: int) -> None:
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
     line = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n1"]
     done = subprocess.run(

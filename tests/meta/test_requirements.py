@@ -57,11 +57,11 @@ def unknown(requirements: tuple[Requirement, ...], marks: list[Mark]) -> list[Ma
     return [mark for mark in marks if mark.requirement_id not in known]
 
 
-def test_every_promise_that_is_claimed_done_has_a_test_that_names_it() -> None:
+def test_every_promise_marked_done_has_a_test() -> None:
     assert unproven(REQUIREMENTS, all_marks()) == []
 
 
-def test_every_mark_names_a_promise_that_was_made() -> None:
+def test_every_mark_names_an_existing_promise() -> None:
     assert unknown(REQUIREMENTS, all_marks()) == []
 
 
@@ -69,7 +69,7 @@ def test_every_mark_sits_on_a_test_that_asserts_something() -> None:
     assert [test.place for test in marked_tests() if not test.asserts] == []
 
 
-def test_no_mark_sits_on_a_test_that_is_always_skipped_or_expected_to_fail() -> None:
+def test_no_mark_is_on_a_test_that_is_always_skipped_or_xfailed() -> None:
     assert [test.place for test in marked_tests() if not test.can_pass] == []
 
 
@@ -78,11 +78,11 @@ def test_every_mark_belongs_to_a_test() -> None:
     assert sorted({mark.requirement_id for mark in marks_of_tests()} - found) == []
 
 
-def test_every_contract_test_that_is_said_to_prove_something_exists() -> None:
+def test_every_contract_test_named_as_a_proof_exists() -> None:
     assert [name for name in CONTRACT if not callable(getattr(StoreContract, name, None))] == []
 
 
-def test_the_public_contract_suite_carries_no_marks_of_ours() -> None:
+def test_public_contract_suite_carries_no_internal_marks() -> None:
     files = sorted((ROOT / "snapshot_plugin/testing").rglob("*.py"))
     assert [mark for file in files for mark in marks_in(file.read_text("utf-8"), file.name)] == []
 
@@ -98,18 +98,18 @@ def test_every_id_begins_with_the_prefix_of_its_source() -> None:
 
 
 @pytest.mark.parametrize("part", ["id", "source", "promise"])
-def test_no_part_of_a_promise_is_empty(part: str) -> None:
+def test_no_field_of_a_promise_is_empty(part: str) -> None:
     assert [one.id for one in REQUIREMENTS if not getattr(one, part).strip()] == []
 
 
-def test_promises_made_on_a_page_of_ours_name_a_file_that_exists() -> None:
+def test_promises_from_our_pages_name_an_existing_file() -> None:
     places = {one.source.split(": ")[0].split(", ")[0] for one in REQUIREMENTS}
     ours = [place for place in places if place.startswith(("docs/", "snapshot_plugin/"))]
     assert ours
     assert [place for place in ours if not (ROOT / place).exists()] == []
 
 
-def test_the_eighteen_scenarios_of_the_technical_specification_are_all_listed() -> None:
+def test_all_eighteen_scenarios_of_the_specification_are_listed() -> None:
     scenarios = [one.id for one in REQUIREMENTS if one.id.startswith("GASOLINE-TEST-")]
     assert scenarios == [f"GASOLINE-TEST-{number:02}" for number in range(1, 19)]
 
@@ -119,11 +119,11 @@ EXAMPLE = section(
 )
 
 
-def test_a_promise_claimed_done_without_a_test_is_found() -> None:
+def test_promise_marked_done_without_a_test_is_detected() -> None:
     assert unproven(EXAMPLE, []) == ["STORE-SAVE-REF"]
 
 
-def test_a_mark_that_names_no_promise_is_found() -> None:
+def test_mark_naming_no_promise_is_detected() -> None:
     stray = Mark("STORE-SAVE-REFF", "test_example.py:1")
     assert unknown(EXAMPLE, [stray]) == [stray]
 
@@ -137,7 +137,7 @@ def test_a_mark_that_names_no_promise_is_found() -> None:
         'pytest.param(1, marks=pytest.mark.requirement("A", "B"))',
     ],
 )
-def test_marks_are_found_wherever_pytest_sees_them(source: str) -> None:
+def test_marks_are_detected_wherever_pytest_sees_them(source: str) -> None:
     assert sorted(mark.requirement_id for mark in marks_in(source)) == ["A", "B"]
 
 
@@ -152,14 +152,14 @@ MARK = '@pytest.mark.requirement("A")\n'
     "body",
     ["assert f()", "with pytest.raises(E): f()", "checked()", "anyio.run(checked)", "assert_saved(place)"],
 )
-def test_an_assertion_is_found_in_the_test_or_in_what_it_uses(body: str) -> None:
+def test_assertion_is_detected_in_the_test_or_its_helpers(body: str) -> None:
     helpers = "from tests.faults.test_system_faults import assert_saved\ndef checked():\n    assert True\n"
     [test] = Module(f"{helpers}{MARK}def test_it():\n    {body}\n").tests()
     assert (test.ids, test.asserts, test.can_pass) == (("A",), True, True)
 
 
 @pytest.mark.parametrize("body", ["f()", "unchecked()", "test_it()", "..."])
-def test_a_test_that_asserts_nothing_is_found(body: str) -> None:
+def test_test_without_assertion_is_detected(body: str) -> None:
     [test] = Module(f"def unchecked(): ...\n{MARK}def test_it():\n    {body}\n").tests()
     assert not test.asserts
 
@@ -174,12 +174,12 @@ def test_a_test_that_asserts_nothing_is_found(body: str) -> None:
         f"later = pytest.mark.xfail\n{MARK}@later\ndef test_it(): ...",
     ],
 )
-def test_a_test_that_cannot_pass_is_found(source: str) -> None:
+def test_test_that_cannot_pass_is_detected(source: str) -> None:
     [test] = Module(source).tests()
     assert not test.can_pass
 
 
-def test_the_report_counts_and_says_what_is_missing() -> None:
+def test_report_counts_promises_and_names_missing_ones() -> None:
     more = section(
         "a page", to_do("STORE-FORGET", "a policy", "no test"), differs("STORE-URL", "a scheme", "taste")
     )
@@ -191,7 +191,7 @@ def test_the_report_counts_and_says_what_is_missing() -> None:
     ]
 
 
-def test_the_report_names_every_promise_of_this_project_that_is_not_done() -> None:
+def test_report_names_every_promise_that_is_not_done() -> None:
     lines = report(REQUIREMENTS)
     assert [one.id for one in REQUIREMENTS if one.status != "done" and one.id not in "\n".join(lines)] == []
     assert max(len(line) for line in lines) <= 116
@@ -201,6 +201,6 @@ def test_every_promise_that_is_not_done_says_why() -> None:
     assert [one.id for one in REQUIREMENTS if (one.status == "done") == bool(one.why)] == []
 
 
-def test_every_promise_kept_in_another_way_is_on_the_page_about_the_seeds() -> None:
+def test_every_promise_kept_in_another_way_is_on_the_seeds_page() -> None:
     page = (ROOT / "docs/explanation/seeds.md").read_text("utf-8")
     assert [one.id for one in REQUIREMENTS if one.status == "differs" and f"`{one.id}`" not in page] == []

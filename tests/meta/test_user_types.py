@@ -123,7 +123,7 @@ def test_type_checkers_find_a_users_mistakes(check: Check) -> None:
 
 
 @pytest.mark.parametrize("kind", [Message, SessionSnapshot, SessionConfig, RetentionPolicy, SnapshotConfig])
-def test_type_checkers_are_told_of_every_field(kind: Any) -> None:
+def test_type_checkers_know_every_field(kind: Any) -> None:
     fields = kind.__dataclass_fields__ if dataclasses.is_dataclass(kind) else kind.model_fields
     told = [
         {argument.arg for argument in each.args.kwonlyargs}

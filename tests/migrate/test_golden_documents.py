@@ -96,7 +96,7 @@ def test_every_version_has_two_golden_sessions_that_begin_with_it(version: int) 
 
 @pytest.mark.requirement("STORE-MIGRATE-GOLDEN")
 @pytest.mark.parametrize("name", sorted(pinned()))
-def test_a_golden_file_is_there_and_unchanged(name: str) -> None:
+def test_golden_file_exists_unchanged(name: str) -> None:
     assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == pinned()[name]
 
 

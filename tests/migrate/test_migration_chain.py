@@ -33,7 +33,7 @@ def steps(*versions: int) -> list[MigrationStep]:
     [(1, 3), (2, 3), (1, 2, 2), (1, 2, 2, 3), (2, 1, 3), (1, 2), (1, 2, 3, 4), (0, 1, 2, 3), ()],
     ids=["gap", "no start", "double at the end", "double", "order", "too short", "too long", "too early", "empty"],
 )
-def test_a_chain_with_a_missing_doubled_or_misplaced_step_is_refused(versions: tuple[int, ...]) -> None:
+def test_chain_with_a_missing_duplicate_or_misplaced_step_is_refused(versions: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInput) as caught:
         Chain(steps(*versions), current=4)
 
@@ -52,14 +52,14 @@ def test_steps_run_once_each_in_order_from_the_version_of_the_document() -> None
     assert chain.migrate({**SESSION, "version": 2}) == {**SESSION, "version": 5, "trace": [2, 3, 4]}
 
 
-def test_the_chain_writes_the_version_even_if_a_step_forgets_it() -> None:
+def test_chain_sets_the_version_even_if_a_step_forgets() -> None:
     chain = Chain([MigrationStep(1, "forgets", lambda _: dict(SESSION))], current=2)
 
     assert chain.migrate({**SESSION, "version": 1})["version"] == 2
 
 
 @pytest.mark.requirement("STORE-MIGRATE-DRY-RUN")
-def test_a_dry_run_names_the_steps_and_runs_none() -> None:
+def test_dry_run_names_the_steps_without_running_them() -> None:
     chain = Chain([MigrationStep(1, "one", explode), MigrationStep(2, "two", explode)], current=3)
 
     assert chain.plan({**SESSION, "version": 1}) == (
@@ -68,7 +68,7 @@ def test_a_dry_run_names_the_steps_and_runs_none() -> None:
     )
 
 
-def test_the_plan_for_each_version_says_which_steps_are_ahead() -> None:
+def test_plan_lists_the_remaining_steps_for_each_version() -> None:
     def ahead(raw: Raw) -> list[tuple[int, int]]:
         return [(info.from_version, info.to_version) for info in plan_migration(raw)]
 
@@ -83,7 +83,7 @@ def test_every_step_has_a_description_of_one_line() -> None:
 
 
 @pytest.mark.requirement("STORE-MIGRATE-INPUT")
-def test_the_input_is_not_changed_at_any_depth() -> None:
+def test_input_is_never_mutated() -> None:
     raw = {**SESSION, "version": 1, "config": {"custom": {"model": "m"}}}
     before = copy.deepcopy(raw)
 
@@ -103,7 +103,7 @@ def test_the_result_shares_nothing_with_the_input() -> None:
 @pytest.mark.requirement("ORBIT-MIGRATE-UNKNOWN", "ORBIT-ERROR-VERSION")
 @pytest.mark.parametrize("act", [migrate, plan_migration, load_document])
 @pytest.mark.parametrize("version", [CURRENT_VERSION + 1, 10**30, "2", "two", 2.0, True, -1, 0, [2], {}])
-def test_a_newer_or_senseless_version_is_refused(act: Any, version: Any) -> None:
+def test_newer_or_invalid_version_is_refused(act: Any, version: Any) -> None:
     with pytest.raises(InvalidSnapshotVersion) as caught:
         act({**SESSION, "version": version})
 
@@ -119,7 +119,7 @@ def test_a_newer_document_is_refused_as_newer_even_if_its_shape_is_unknown() -> 
 @pytest.mark.parametrize(
     "raw", [None, 3, "text", [], {}, {"hello": "world"}, {"version": 1}, {"version": 2, "id": "x"}]
 )
-def test_something_that_is_no_session_is_refused(raw: Any) -> None:
+def test_document_that_is_not_a_session_is_refused(raw: Any) -> None:
     with pytest.raises(InvalidSnapshot) as caught:
         migrate(raw)
 

@@ -115,7 +115,7 @@ def test_an_old_document_loads_and_is_not_changed(raw: Raw) -> None:
 
 @moderate
 @given(OLD)
-def test_migrating_twice_is_migrating_once(raw: Raw) -> None:
+def test_migration_is_idempotent(raw: Raw) -> None:
     once = migrate(raw)
 
     assert migrate(once) == once
@@ -131,7 +131,7 @@ def test_the_same_document_always_migrates_to_the_same_bytes(raw: Raw) -> None:
 @pytest.mark.requirement("STORE-MIGRATE-NOTHING-LOST")
 @moderate
 @given(OLD)
-def test_fields_no_version_knows_are_kept(raw: Raw) -> None:
+def test_unknown_fields_are_kept(raw: Raw) -> None:
     kept = set(unknown_fields(migrate(raw)))
 
     assert set(unknown_fields(raw)) <= kept
@@ -140,7 +140,7 @@ def test_fields_no_version_knows_are_kept(raw: Raw) -> None:
 @pytest.mark.requirement("ORBIT-MIGRATE-CURRENT")
 @moderate
 @given(record({"version": st.just(CURRENT_VERSION), "session_id": IDS}))
-def test_a_current_document_is_returned_as_it_is(raw: Raw) -> None:
+def test_current_document_is_returned_unchanged(raw: Raw) -> None:
     assert migrate(raw) is raw
 
 
@@ -167,7 +167,7 @@ SHAPELESS = st.fixed_dictionaries(
 
 @settings(max_examples=500, deadline=None)
 @given(JSON | SHAPELESS)
-def test_any_json_either_loads_or_is_refused_with_an_error_of_ours(raw: Any) -> None:
+def test_any_json_loads_or_is_refused_with_our_error(raw: Any) -> None:
     before = copy.deepcopy(raw)
 
     with suppress(InvalidSnapshot, InvalidSnapshotVersion):

@@ -44,7 +44,7 @@ def woven(raw: Raw) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.requirement("ONERING-FILE-TOOL-CALLS")
-def test_a_tool_call_joins_the_answer_that_follows_it() -> None:
+def test_tool_call_joins_the_answer_after_it() -> None:
     history = [said("user", 1), said("assistant", 4), said("user", 5), said("assistant", 8)]
 
     assert woven(oneringai(history, [called("a", 2), called("b", 4), called("c", 7)])) == [
@@ -55,7 +55,7 @@ def test_a_tool_call_joins_the_answer_that_follows_it() -> None:
     ]
 
 
-def test_a_tool_call_of_a_turn_that_was_cut_short_does_not_move_to_the_next_turn() -> None:
+def test_tool_call_of_an_interrupted_turn_does_not_move_to_the_next_turn() -> None:
     history = [said("user", 1), said("user", 5), said("assistant", 8)]
 
     assert woven(oneringai(history, [called("cut", 2)])) == [
@@ -66,7 +66,7 @@ def test_a_tool_call_of_a_turn_that_was_cut_short_does_not_move_to_the_next_turn
     ]
 
 
-def test_tool_calls_nobody_answered_and_calls_without_a_time_come_last() -> None:
+def test_unanswered_and_untimed_tool_calls_come_last() -> None:
     history = [said("user", 1), said("assistant", None)]
 
     assert woven(oneringai(history, [called("a", 2), called("b", None)])) == [
@@ -86,7 +86,7 @@ def test_two_memory_entries_of_one_key_are_both_kept() -> None:
 
 
 @pytest.mark.parametrize("entry", [{"value": 1}, {"key": 5}, "k", {"key": "k", "createdAt": "yesterday"}])
-def test_a_memory_entry_without_a_key_or_with_a_senseless_time_is_refused(entry: Any) -> None:
+def test_memory_entry_without_a_key_or_with_an_invalid_time_is_refused(entry: Any) -> None:
     with pytest.raises(InvalidSnapshot):
         migrate(oneringai([], [], memory={"entries": [entry]}))
 
@@ -113,12 +113,12 @@ def test_a_time_is_stored_in_utc(given: Any, stored: str) -> None:
     [None, True, "", "soon", [], {}, 10**30, float("nan"), float("inf"), "0001-01-01T00:00:00+05:00"],
     ids=repr,
 )
-def test_a_senseless_time_is_refused(senseless: Any) -> None:
+def test_invalid_time_is_refused(senseless: Any) -> None:
     with pytest.raises(InvalidSnapshot):
         utc_text(senseless, "t")
 
 
-def test_one_known_time_stands_for_the_other() -> None:
+def test_missing_time_is_copied_from_the_other() -> None:
     only_updated = {"version": 1, "session_id": "s", "updated_at": "2026-02-02T00:00:00"}
 
     assert load_document(only_updated).created_at == load_document(only_updated).updated_at
@@ -157,7 +157,7 @@ def test_a_part_of_the_wrong_kind_is_refused(changes: Raw) -> None:
 
 
 @pytest.mark.requirement("STORE-MIGRATE-NOTHING-LOST", "ONERING-CARE-CREDENTIALS")
-def test_environment_values_and_server_secrets_are_not_carried_over_but_their_names_are() -> None:
+def test_environment_values_and_server_secrets_are_dropped_but_their_names_kept() -> None:
     server = {"name": "web", "type": "http", "url": "u", "headers": {"k": "v"}, "env": {}, "args": ["x"]}
 
     config = migrate(v1(config={"environment": {"KEY": "v"}, "mcp_servers": [server]}))["config"]
@@ -173,19 +173,19 @@ def test_a_custom_setting_that_does_not_fit_its_field_becomes_an_option() -> Non
     assert config == {"mode": "ask", "options": {"model": {"name": "m"}, "tools": ["a"], "depth": 3}}
 
 
-def test_options_that_were_there_are_kept_beside_the_custom_ones() -> None:
+def test_existing_options_are_kept_beside_custom_ones() -> None:
     config = {"options": {"depth": 1, "a": 1}, "custom": {"depth": 2}}
 
     assert migrate(v1(config=config))["config"]["options"] == {"depth": 1, "a": 1, "depth_": 2}
 
 
-def test_a_field_that_is_there_is_not_replaced_by_a_custom_one() -> None:
+def test_existing_field_is_not_replaced_by_a_custom_one() -> None:
     config = migrate(v1(config={"model": "own", "custom": {"model": "other"}}))["config"]
 
     assert config == {"model": "own", "options": {"model": "other"}}
 
 
-def test_metadata_sections_are_lifted_only_where_they_fit_and_the_place_is_free() -> None:
+def test_metadata_sections_move_only_where_they_fit_and_the_field_is_free() -> None:
     document = migrate(v1(title="own", metadata={"title": "other", "tags": [1], "memory": [], "plugins": {"p": 1}}))
 
     assert document["title"] == "own"
@@ -199,7 +199,7 @@ def test_two_agent_session_ids_are_both_kept() -> None:
     assert (document["agent_session_id"], document["agent_session_id_"]) == ("new", "old")
 
 
-def test_a_total_that_was_counted_is_not_replaced_by_a_sum() -> None:
+def test_counted_total_is_not_replaced_by_a_sum() -> None:
     metrics = migrate(v1(metrics={"tokens_in": 1, "tokens_out": 2, "total_tokens": 9}))["metrics"]
 
     assert metrics == {"input_tokens": 1, "output_tokens": 2, "total_tokens": 9}
@@ -220,7 +220,7 @@ def test_a_call_with_both_a_result_and_an_error_keeps_both() -> None:
     }
 
 
-def test_keep_never_overwrites_another_value_and_never_doubles_the_same() -> None:
+def test_keep_never_overwrites_a_different_value_or_duplicates_an_equal_one() -> None:
     holder: Raw = {"a": 1, "a_": 2}
 
     keep(holder, "a", 3)

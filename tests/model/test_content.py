@@ -78,7 +78,7 @@ def test_each_block_of_acp_is_read_and_written_under_its_own_names(kind: type, r
 @pytest.mark.requirement("STORE-VALUE-UNKNOWN-FIELDS")
 @settings(deadline=None)
 @given(st.sampled_from([raw for _, raw in KNOWN]), st.dictionaries(st.text(), JSON, max_size=3))
-def test_fields_we_do_not_know_survive_in_every_block(raw: dict[str, Any], extra: dict[str, Any]) -> None:
+def test_unknown_fields_survive_in_every_block(raw: dict[str, Any], extra: dict[str, Any]) -> None:
     extended = {**extra, **raw}
     message = Message(role="assistant", content=(extended,))
 
@@ -97,7 +97,7 @@ NAMES = {name for kind, _ in KNOWN for name in kind.model_fields}  # type: ignor
 @given(
     st.dictionaries(st.text(), JSON, max_size=4), JSON.filter(lambda kind: kind not in ("text", "image", "audio"))
 )
-def test_blocks_of_a_kind_we_do_not_know_are_written_back_verbatim(raw: dict[str, Any], kind: Any) -> None:
+def test_unknown_block_types_are_written_back_verbatim(raw: dict[str, Any], kind: Any) -> None:
     verbatim = {**raw, "type": kind}
     message = Message(role="user", content=[verbatim])
 
@@ -107,7 +107,7 @@ def test_blocks_of_a_kind_we_do_not_know_are_written_back_verbatim(raw: dict[str
 
 @pytest.mark.requirement("STORE-VALUE-UNKNOWN-BLOCKS")
 @pytest.mark.parametrize("raw", DO_NOT_FIT)
-def test_a_block_that_does_not_fit_its_kind_is_kept_verbatim_and_loads_again(raw: dict[str, Any]) -> None:
+def test_block_that_does_not_fit_its_type_is_kept_verbatim_and_loads_again(raw: dict[str, Any]) -> None:
     block = parse_block(raw)
     message = Message(role="assistant", content=(block, TextBlock(text="after")))
 
@@ -118,7 +118,7 @@ def test_a_block_that_does_not_fit_its_kind_is_kept_verbatim_and_loads_again(raw
     assert through_json(message).raw()["content"][0] == raw
 
 
-def test_a_block_without_a_kind_is_kept_too() -> None:
+def test_block_without_a_type_is_kept() -> None:
     block = parse_block({"payload": [1]})
 
     assert isinstance(block, UnknownBlock)
@@ -127,7 +127,7 @@ def test_a_block_without_a_kind_is_kept_too() -> None:
 
 
 @pytest.mark.requirement("STORE-VALUE-FROZEN")
-def test_the_inside_of_a_tool_call_cannot_be_changed() -> None:
+def test_content_of_a_tool_call_is_immutable() -> None:
     call = ToolCallBlock(tool_call_id="1", content=[{"type": "terminal"}], raw_input={"a": [1]})
 
     assert type(call.content) is FrozenList
@@ -137,7 +137,7 @@ def test_the_inside_of_a_tool_call_cannot_be_changed() -> None:
 
 
 @pytest.mark.requirement("STORE-VALUE-NAN")
-def test_what_json_cannot_carry_is_refused_even_in_a_block_we_do_not_know() -> None:
+def test_values_beyond_json_are_refused_even_in_an_unknown_block() -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         Message(role="user", content=[{"type": "text", "text": "x", "more": [float("nan")]}])
 
@@ -145,7 +145,7 @@ def test_what_json_cannot_carry_is_refused_even_in_a_block_we_do_not_know() -> N
     assert "more[0]" in refused.value.message
 
 
-def test_what_is_no_block_at_all_is_refused() -> None:
+def test_value_that_is_not_a_block_is_refused() -> None:
     with pytest.raises(InvalidSnapshot):
         Message(role="user", content=[7])  # type: ignore[list-item]
 
@@ -158,7 +158,7 @@ def test_plain_text_is_one_text_block() -> None:
     assert message.text == "hello"
 
 
-def test_the_words_of_a_message_leave_out_thoughts_and_tools() -> None:
+def test_text_of_a_message_excludes_thoughts_and_tools() -> None:
     message = Message(
         role="assistant",
         content=(

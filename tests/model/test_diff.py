@@ -68,7 +68,7 @@ def test_equal_snapshots_have_an_empty_diff() -> None:
         ("ab", "ba", [1], [0], []),
     ],
 )
-def test_messages_without_ids_are_matched_by_content_and_place(
+def test_messages_without_ids_are_matched_by_content_and_position(
     old: str, new: str, removed: list[int], added: list[int], edited: list[tuple[int, int]]
 ) -> None:
     found = between([user(text) for text in old], [user(text) for text in new])
@@ -76,18 +76,18 @@ def test_messages_without_ids_are_matched_by_content_and_place(
     assert positions(found) == (removed, added, edited)
 
 
-def test_messages_with_ids_are_the_same_message_however_far_they_moved() -> None:
+def test_messages_with_equal_ids_match_however_far_they_moved() -> None:
     old = [user("a", "1"), user("b", "2"), user("c", "3"), user("d", "4")]
     new = [user("summary", "9"), user("c, edited", "3"), user("d", "4"), user("e", "5")]
 
     assert positions(between(old, new)) == ([0, 1], [0, 3], [(2, 1)])
 
 
-def test_different_ids_are_never_taken_for_an_edit() -> None:
+def test_different_ids_are_never_treated_as_an_edit() -> None:
     assert positions(between([user("a", "1")], [user("b", "2")])) == ([0], [0], [])
 
 
-def test_another_role_is_another_message() -> None:
+def test_changed_role_is_another_message() -> None:
     assert positions(between([user("a")], [agent(TextBlock(text="a"))])) == ([0], [0], [])
 
 
@@ -95,7 +95,7 @@ def test_the_common_prefix_is_counted() -> None:
     assert between([user("a"), user("b"), user("c")], [user("a"), user("b"), user("x")]).common_prefix == 2
 
 
-def test_tools_that_ran_in_between_are_listed_with_their_end() -> None:
+def test_tools_run_in_between_are_listed_with_their_outcome() -> None:
     old = [user("go"), agent(call("1"), call("2", "in_progress", title="Build"))]
     new = [
         user("go"),
@@ -111,7 +111,7 @@ def test_tools_that_ran_in_between_are_listed_with_their_end() -> None:
     )
 
 
-def test_a_call_that_ran_before_is_not_listed_again_when_its_message_was_edited() -> None:
+def test_earlier_call_is_not_listed_again_when_its_message_was_edited() -> None:
     old = [agent(call("1"), message_id="m")]
     new = [agent(TextBlock(text="x"), call("1", content=[1]), message_id="m")]
 
@@ -119,13 +119,13 @@ def test_a_call_that_ran_before_is_not_listed_again_when_its_message_was_edited(
     assert between(old, new).messages_changed == (MessageChange(before=0, after=0),)
 
 
-def test_a_later_call_that_uses_an_id_again_is_listed() -> None:
+def test_later_call_that_reuses_an_id_is_listed() -> None:
     old = [agent(call("1")), user("more")]
 
     assert len(between(old, [*old, agent(call("1"))]).tools_run) == 1
 
 
-def test_files_are_those_that_the_tools_that_ran_name() -> None:
+def test_files_are_those_named_by_the_tools_that_ran() -> None:
     before = agent(call("0", locations=[{"path": "/not-this-time"}]))
     after = agent(
         call("1", content=[{"type": "diff", "path": "/b", "newText": "x"}, {"type": "terminal"}, "odd"]),
@@ -135,7 +135,7 @@ def test_files_are_those_that_the_tools_that_ran_name() -> None:
     assert between([before], [before, after]).files == ("/a", "/b")
 
 
-def test_plan_steps_are_followed_by_their_words() -> None:
+def test_plan_steps_are_matched_by_text() -> None:
     old = (PlanEntry(content="read"), PlanEntry(content="drop"), PlanEntry(content="same"))
     new = (PlanEntry(content="same"), PlanEntry(content="read", status="completed"), PlanEntry(content="new"))
 
@@ -185,7 +185,7 @@ def test_costs_that_cannot_be_compared_are_not_subtracted(
     assert diff(EMPTY.evolve(metrics=before), EMPTY.evolve(metrics=after)).metrics.cost == cost
 
 
-def test_whatever_else_differs_is_named() -> None:
+def test_other_differences_are_named() -> None:
     old = EMPTY.evolve(title="a", memory={"notes": 1, "same": 2}, plugins={"p": 1})
     old = with_unknown(old, mine={"a": 1})
     new = EMPTY.evolve(title="b", memory={"notes": True, "same": 2}, pinned=True, tags=("x",))
@@ -201,11 +201,11 @@ def test_whatever_else_differs_is_named() -> None:
         ({"metrics": {"future": 1}}, {"metrics": {"future": 2}}, "metrics"),
     ],
 )
-def test_a_section_that_differs_in_no_way_we_know_is_named(old: Any, new: Any, other: str) -> None:
+def test_difference_in_any_other_section_is_named(old: Any, new: Any, other: str) -> None:
     assert diff(EMPTY.evolve(**old), EMPTY.evolve(**new)).other == (other,)
 
 
-def test_the_stat_is_one_line_that_leaves_out_what_did_not_happen() -> None:
+def test_stat_is_one_line_without_zero_counts() -> None:
     old = EMPTY.append(user("go"))
     new = old.append(
         agent(call("1", locations=[{"path": "/a"}])),
@@ -220,14 +220,14 @@ def test_the_stat_is_one_line_that_leaves_out_what_did_not_happen() -> None:
     assert diff(EMPTY, EMPTY.evolve(metrics=Metrics(turns=1))).stat() == "metrics changed"
 
 
-def test_a_diff_survives_json() -> None:
+def test_diff_round_trips_through_json() -> None:
     old = EMPTY.evolve(config=SessionConfig(mode="plan"), plan=(PlanEntry(content="a"),))
     found = diff(old, EMPTY.append(user("a"), agent(call("1", locations=[{"path": "/x"}]))))
 
     assert SnapshotDiff.model_validate(json.loads(json.dumps(found.raw()))) == found
 
 
-def test_reordering_a_long_conversation_is_no_problem() -> None:
+def test_reordering_a_long_conversation_is_fast() -> None:
     messages = [user(f"{n % 50}", None if n % 50 else str(n)) for n in range(4000)]
 
     assert not between(messages, messages[::-1]).is_empty
@@ -243,7 +243,7 @@ MESSAGES = st.lists(
 @pytest.mark.requirement("STORE-VALUE-DIFF")
 @settings(deadline=None, max_examples=400)
 @given(MESSAGES, MESSAGES)
-def test_the_old_messages_and_the_alignment_give_the_new_ones(old: list[Message], new: list[Message]) -> None:
+def test_old_messages_and_the_alignment_give_the_new_messages(old: list[Message], new: list[Message]) -> None:
     found = align(old, new)
     edits = dict(found.edited)
 

@@ -42,7 +42,7 @@ def session(**fields: Any) -> SessionSnapshot:
         (lambda: session(metrics={"total_token": 1}), "total_tokens"),
     ],
 )
-def test_a_keyword_that_is_no_field_is_refused(make: Any, meant: str) -> None:
+def test_unknown_keyword_is_refused(make: Any, meant: str) -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         make()
 
@@ -50,7 +50,7 @@ def test_a_keyword_that_is_no_field_is_refused(make: Any, meant: str) -> None:
     assert meant in (refused.value.hint or "")
 
 
-def test_the_place_of_a_typo_in_a_dict_is_named() -> None:
+def test_typo_in_a_dict_is_reported_with_its_path() -> None:
     with pytest.raises(InvalidSnapshot, match=r"^SessionSnapshot\.messages\[1\] has no field 'contnt'"):
         session(messages=[{"role": "user"}, {"role": "user", "contnt": "x"}])
 
@@ -85,13 +85,13 @@ def test_appending_stamps_the_session_and_adds_up_tokens() -> None:
     assert grown.metrics == Metrics(turns=2, total_tokens=48, input_tokens=3, output_tokens=40, estimated_tokens=40)
 
 
-def test_appending_takes_the_current_time_and_never_goes_back() -> None:
+def test_append_uses_the_current_time_and_never_goes_back() -> None:
     assert session().append(Message(role="user", content="a")).updated_at > NOW - timedelta(days=400)
     ahead = session(updated_at=NOW).append(Message(role="user", content="a"), now=THEN)
     assert ahead.updated_at == NOW
 
 
-def test_appending_leaves_alone_what_the_caller_sets() -> None:
+def test_append_keeps_what_the_caller_sets() -> None:
     message = Message(role="user", content="a", token_count=3)
     grown = session().append(message, updated_at=THEN, metrics=Metrics(total_tokens=9))
 
@@ -112,7 +112,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_tool_calls_of_other_libraries_are_taken_in(shape: str) -> None:
+def test_tool_calls_of_other_libraries_are_accepted(shape: str) -> None:
     message = Message(role="assistant", content="Let me look.", tool_calls=[SHAPES[shape]])
 
     call = message.content[1]
@@ -121,7 +121,7 @@ def test_tool_calls_of_other_libraries_are_taken_in(shape: str) -> None:
     assert message.text == "Let me look."
 
 
-def test_tool_calls_of_messages_given_as_dicts_are_taken_in() -> None:
+def test_tool_calls_in_dict_messages_are_accepted() -> None:
     said = {"role": "assistant", "content": "Let me look.", "tool_calls": [SHAPES["openai"]]}
 
     for made in (session(messages=[said]), session().evolve(messages=[said])):
@@ -143,14 +143,14 @@ def test_tool_calls_of_an_unknown_shape_are_refused(calls: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["tool_call_id", "toolCallId", "tool_use_id"])
-def test_a_tools_result_names_its_call(name: str) -> None:
+def test_tool_result_names_its_call(name: str) -> None:
     given: dict[str, Any] = {"role": "tool", "content": "42", name: "c1"}
     message = Message(**given)
 
     assert message.metadata["tool_call_id"] == "c1"
 
 
-def test_a_message_without_tool_calls_may_say_so() -> None:
+def test_message_may_have_tool_calls_none() -> None:
     assert Message(role="assistant", content="x", tool_calls=None) == Message(role="assistant", content="x")
 
 
@@ -197,7 +197,7 @@ def test_environment_values_and_credentials_never_enter_a_snapshot(make: Any) ->
     assert "api_key" in made.notices[0].lower() or "ApiKey" in made.notices[0]
 
 
-def test_names_of_what_is_withheld_are_kept() -> None:
+def test_names_of_withheld_values_are_kept() -> None:
     assert session(config=CONFIG).config.withheld == (
         "custom.nested[0].env.A",
         "custom.openaiApiKey",
@@ -215,20 +215,20 @@ def test_names_of_what_is_withheld_are_kept() -> None:
     )
 
 
-def test_what_surrounds_a_secret_stays() -> None:
+def test_text_around_a_secret_is_kept() -> None:
     config = session(config=CONFIG).config
 
     assert config.options["args"] == ["--token", "--api-key", "--verbose", "file"]
     assert config.mcp_servers[1].raw()["url"] == "https://example.org/mcp?team=a"
 
 
-def test_the_parameters_of_a_tool_may_be_called_like_credentials() -> None:
+def test_tool_parameters_may_have_credential_names() -> None:
     schema = {"properties": {"password": {"type": "string", "description": "what was sent by mail"}}}
 
     assert session(config={"tools": {"login": schema}}).config.tools["login"] == schema
 
 
-def test_a_session_without_secrets_says_nothing() -> None:
+def test_session_without_secrets_reports_nothing_withheld() -> None:
     plain = session(config={"options": {"max_tokens": 9, "eos_token": "</s>", "key": "c#"}, "cwd": "/"})
 
     assert (plain.config.withheld, plain.notices) == ((), ())
@@ -236,18 +236,18 @@ def test_a_session_without_secrets_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["api_key", "X-Api-Key", "OPENAI_API_KEY", "githubToken", "db.password", "secret"])
-def test_names_of_credentials_are_known(name: str) -> None:
+def test_credential_names_are_recognised(name: str) -> None:
     assert is_credential(name, TOKEN)
     assert not is_credential(name, "${FROM_ELSEWHERE}")
     assert not is_credential(name, 7)
 
 
 @pytest.mark.parametrize("name", ["tokens", "token_limit", "keyboard", "primary_key", "stop_token"])
-def test_other_names_are_no_credentials(name: str) -> None:
+def test_other_names_are_not_credentials(name: str) -> None:
     assert not is_credential(name, TOKEN)
 
 
-def test_an_mcp_server_keeps_what_is_no_secret() -> None:
+def test_mcp_server_keeps_non_secret_fields() -> None:
     server = McpServer(name="git", url="https://example.org", headers={"A": TOKEN})
 
     assert server.raw() == {"name": "git", "type": "stdio", "url": "https://example.org"}

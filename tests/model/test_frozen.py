@@ -69,7 +69,7 @@ def test_a_frozen_list_refuses_every_change(change: Callable[[Any], object]) -> 
     assert frozen == [1]
 
 
-def test_every_method_that_changes_a_dict_or_a_list_is_covered_above() -> None:
+def test_every_mutating_method_of_dict_and_list_is_covered() -> None:
     mutable = set(dir(dict)) | set(dir(list))
     read_only = {"copy", "count", "fromkeys", "get", "index", "items", "keys", "values"}
     refused = {name for kind in (FrozenDict, FrozenList) for name in vars(kind)}
@@ -77,7 +77,7 @@ def test_every_method_that_changes_a_dict_or_a_list_is_covered_above() -> None:
     assert {name for name in mutable if not name.startswith("_")} - read_only <= refused
 
 
-def test_what_is_inside_is_frozen_too_and_the_callers_own_objects_are_left_alone() -> None:
+def test_nested_values_are_frozen_and_the_callers_objects_unchanged() -> None:
     inner: list[Any] = [1]
     mine = {"a": [{"b": inner}], "t": (1, [2])}
 
@@ -89,7 +89,7 @@ def test_what_is_inside_is_frozen_too_and_the_callers_own_objects_are_left_alone
     assert type(frozen["t"][1]) is FrozenList
 
 
-def test_freezing_what_is_frozen_gives_the_same_object() -> None:
+def test_freezing_a_frozen_value_returns_it() -> None:
     frozen = freeze({"a": [1]})
 
     assert freeze(frozen) is frozen
@@ -98,7 +98,7 @@ def test_freezing_what_is_frozen_gives_the_same_object() -> None:
 
 @settings(deadline=None)
 @given(JSON)
-def test_freezing_and_thawing_keep_the_value_and_its_json_text(value: Any) -> None:
+def test_freeze_and_thaw_keep_the_value_and_its_json(value: Any) -> None:
     frozen = freeze(value)
 
     assert json.dumps(frozen) == json.dumps(value) == json.dumps(thaw(frozen))
@@ -106,7 +106,7 @@ def test_freezing_and_thawing_keep_the_value_and_its_json_text(value: Any) -> No
     assert hash(freeze(thaw(frozen))) == hash(frozen)
 
 
-def test_thawed_values_can_be_changed_without_touching_the_frozen_one() -> None:
+def test_thawed_values_are_independent_of_the_frozen_one() -> None:
     frozen = freeze({"a": [1]})
     thawed = thaw(frozen)
     thawed["a"].append(2)
@@ -135,7 +135,7 @@ def test_copies_of_frozen_values_are_frozen() -> None:
         ([object()], "value[0]"),
     ],
 )
-def test_what_json_cannot_carry_is_refused_with_its_path(value: Any, path: str) -> None:
+def test_values_beyond_json_are_refused_with_their_path(value: Any, path: str) -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         freeze(value)
 
@@ -151,7 +151,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         freeze(loop)
 
 
-def test_members_of_enums_are_stored_by_value_not_by_name() -> None:
+def test_enum_members_are_stored_by_value() -> None:
     class Colour(str, Enum):  # noqa: UP042 — StrEnum would hide the difference
         RED = "red"
 

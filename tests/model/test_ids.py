@@ -30,7 +30,7 @@ def directory(session_id: str) -> str | None:
     "session_id",
     ["", ".", "..", "a\0b", "\0", "a\nb", "\x7f", "x" * 20_000, "é" * 9_000, "\ud83d", None, 7, b"x"],
 )
-def test_an_id_that_not_every_store_can_hold_is_refused(session_id: Any) -> None:
+def test_id_that_some_store_cannot_hold_is_refused(session_id: Any) -> None:
     with pytest.raises(InvalidSessionId):
         check_session_id(session_id)
 
@@ -44,7 +44,7 @@ def test_an_id_that_not_every_store_can_hold_is_refused(session_id: Any) -> None
 @pytest.mark.parametrize(
     "session_id", ["a/b", "../../etc/passwd", "/", "a\\b", "🙂", "~", ".hidden", "a b", "%41", "ß"]
 )
-def test_odd_ids_become_one_harmless_name(session_id: str) -> None:
+def test_unusual_ids_become_a_safe_name(session_id: str) -> None:
     name = dirname_of(session_id)
 
     assert re.fullmatch(r"[a-z0-9_%-][a-z0-9._%-]*", name)
@@ -57,13 +57,13 @@ def test_a_plain_id_is_its_own_name() -> None:
 
 
 @pytest.mark.requirement("FORMAT-NAME-CASE")
-def test_ids_that_differ_by_case_only_have_names_that_differ_on_every_disk() -> None:
+def test_ids_differing_by_case_get_names_that_differ_on_every_disk() -> None:
     names = {dirname_of(session_id).casefold() for session_id in ("session", "Session", "SESSION", "sessioN")}
 
     assert len(names) == 4
 
 
-def test_ids_that_look_the_same_but_are_spelled_differently_stay_apart() -> None:
+def test_ids_that_look_alike_but_differ_in_unicode_stay_apart() -> None:
     composed, decomposed = unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")
 
     assert dirname_of(composed) != dirname_of(decomposed)
@@ -71,7 +71,7 @@ def test_ids_that_look_the_same_but_are_spelled_differently_stay_apart() -> None
 
 @pytest.mark.requirement("FORMAT-NAME-LONG")
 @pytest.mark.parametrize("session_id", ["x" * 201, "thread/" + "Ä" * 90, "." * 300, "A" * 5_000])
-def test_a_long_id_has_a_short_name_with_its_beginning_and_a_digest(session_id: str) -> None:
+def test_long_id_gets_a_short_name_with_a_prefix_and_a_digest(session_id: str) -> None:
     name = dirname_of(session_id)
 
     assert len(dirname_of("x" * MAX_ID_BYTES)) == MAX_ID_BYTES
@@ -84,7 +84,7 @@ def test_a_long_id_has_a_short_name_with_its_beginning_and_a_digest(session_id: 
 @pytest.mark.requirement("FORMAT-NAME-ENCODING")
 @settings(deadline=None)
 @given(IDS)
-def test_the_name_of_an_id_leads_back_to_it(session_id: str) -> None:
+def test_name_maps_back_to_its_id(session_id: str) -> None:
     name = directory(session_id)
     assume(name is not None)
 
@@ -97,7 +97,7 @@ def test_the_name_of_an_id_leads_back_to_it(session_id: str) -> None:
 @pytest.mark.requirement("FORMAT-NAME-CASE")
 @settings(deadline=None)
 @given(IDS, IDS | st.just(""))
-def test_two_ids_never_share_a_name_not_even_after_casefolding(one: str, other: str) -> None:
+def test_two_ids_never_share_a_name_even_casefolded(one: str, other: str) -> None:
     for twin in (other, one.upper(), one.lower(), one.swapcase(), one.replace("%", "%25")):
         names = directory(one), directory(twin)
         if None not in names and one != twin:
@@ -106,7 +106,7 @@ def test_two_ids_never_share_a_name_not_even_after_casefolding(one: str, other: 
 
 @settings(deadline=None)
 @given(st.text(max_size=20))
-def test_a_name_that_no_id_gives_is_nobodys(name: str) -> None:
+def test_name_that_no_id_produces_maps_to_nothing(name: str) -> None:
     session_id = session_id_of(name)
 
     assert session_id is None or dirname_of(session_id) == name
@@ -115,11 +115,11 @@ def test_a_name_that_no_id_gives_is_nobodys(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "A", "%41x%", "%2F", "%2f%", ".lock", "é", "%ff", "\udcff%20", "%61"]
 )
-def test_foreign_names_in_a_store_are_not_taken_for_sessions(name: str) -> None:
+def test_foreign_names_in_a_store_are_not_sessions(name: str) -> None:
     assert session_id_of(name) is None
 
 
-def test_new_ids_are_lower_case_distinct_and_their_own_names() -> None:
+def test_new_ids_are_lower_case_unique_and_valid_names() -> None:
     made = [new_id() for _ in range(100)]
 
     assert len(set(made)) == 100

@@ -46,7 +46,7 @@ def shape(tree: tuple[Branch, ...]) -> list[tuple[str, int, str | None]]:
 
 
 @pytest.mark.requirement("STORE-VALUE-LINEAGE", "TERMINAL-BRANCH-ANYWHERE")
-def test_a_fork_takes_the_first_messages_along_and_knows_where_it_came_from() -> None:
+def test_fork_copies_the_first_messages_and_records_its_origin() -> None:
     forked = fork(ORIGINAL, session_id="fork", seq=9, messages=2, now=NOW)
 
     assert forked.session_id == "fork"
@@ -55,7 +55,7 @@ def test_a_fork_takes_the_first_messages_along_and_knows_where_it_came_from() ->
     assert (forked.created_at, forked.updated_at) == (NOW, NOW)
 
 
-def test_a_fork_without_a_position_takes_everything() -> None:
+def test_fork_without_a_position_copies_everything() -> None:
     forked = fork(ORIGINAL, session_id="fork", seq=9, now=NOW)
 
     assert forked.messages == ORIGINAL.messages
@@ -64,7 +64,7 @@ def test_a_fork_without_a_position_takes_everything() -> None:
     assert forked.parent.message_index == 3
 
 
-def test_a_fork_is_a_session_of_its_own() -> None:
+def test_fork_is_a_separate_session() -> None:
     forked = fork(ORIGINAL, session_id="fork", seq=9, now=NOW)
 
     assert forked.agent_session_id is None
@@ -74,13 +74,13 @@ def test_a_fork_is_a_session_of_its_own() -> None:
     assert forked.model_extra == {"unknown": {"kept": True}}
 
 
-def test_a_fork_from_earlier_leaves_the_later_plan_behind() -> None:
+def test_fork_from_an_earlier_message_drops_the_later_plan() -> None:
     forked = fork(ORIGINAL, session_id="fork", seq=9, messages=0, now=NOW)
 
     assert (forked.messages, forked.plan, forked.current_task) == ((), (), None)
 
 
-def test_the_original_is_left_alone() -> None:
+def test_original_is_unchanged() -> None:
     before = ORIGINAL.raw()
     fork(ORIGINAL, session_id="fork", seq=9, messages=1, now=NOW)
 
@@ -101,12 +101,12 @@ def test_a_position_outside_the_conversation_is_refused(at: int) -> None:
 
 
 @pytest.mark.parametrize("session_id", ["original", "", "..", "x" * 20_000])
-def test_a_fork_needs_an_id_of_its_own(session_id: str) -> None:
+def test_fork_needs_a_new_id(session_id: str) -> None:
     with pytest.raises(InvalidSessionId):
         fork(ORIGINAL, session_id=session_id, seq=9, now=NOW)
 
 
-def test_a_naive_now_is_refused() -> None:
+def test_naive_now_is_refused() -> None:
     with pytest.raises(InvalidSnapshot):
         fork(ORIGINAL, session_id="fork", seq=9, now=NOW.replace(tzinfo=None))
 
@@ -125,14 +125,14 @@ def test_forks_follow_their_parent_and_siblings_keep_their_order() -> None:
     assert tree[3].parent == Parent(session_id="a1", seq=1, message_index=0)
 
 
-def test_a_session_whose_parent_is_gone_is_a_root_that_says_so() -> None:
+def test_session_with_a_missing_parent_is_a_root_marked_as_orphan() -> None:
     assert shape(family_tree(pairs(child="gone", grandchild="child"))) == [
         ("child", 0, "parent missing"),
         ("grandchild", 1, None),
     ]
 
 
-def test_every_session_of_a_cycle_is_a_root_and_its_forks_still_hang_below() -> None:
+def test_every_session_in_a_cycle_is_a_root_and_keeps_its_forks() -> None:
     assert shape(family_tree(pairs(a="b", b="c", c="a", leaf="b", itself="itself"))) == [
         ("a", 0, "cycle"),
         ("b", 0, "cycle"),
@@ -142,7 +142,7 @@ def test_every_session_of_a_cycle_is_a_root_and_its_forks_still_hang_below() -> 
     ]
 
 
-def test_ancestors_come_nearest_first_and_end_with_what_is_known() -> None:
+def test_ancestors_are_nearest_first_and_stop_at_the_last_known() -> None:
     family = pairs(d="c", c="b", b="gone", x="y", y="x", alone=None)
 
     def names(session_id: str) -> list[str]:
@@ -153,7 +153,7 @@ def test_ancestors_come_nearest_first_and_end_with_what_is_known() -> None:
     assert names("alone") == names("never seen") == []
 
 
-def test_a_very_long_line_of_forks_is_no_problem() -> None:
+def test_very_long_chain_of_forks_is_handled() -> None:
     family = pairs(**{f"s{n}": f"s{n - 1}" if n else None for n in range(20_000)})
 
     assert family_tree(reversed(family))[-1].depth == 19_999
@@ -162,7 +162,7 @@ def test_a_very_long_line_of_forks_is_no_problem() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.none() | st.sampled_from("abcdefghXY"), max_size=8))
-def test_every_session_is_listed_once_below_its_parent_whatever_the_parents_say(parents: dict[str, Any]) -> None:
+def test_every_session_is_listed_once_whatever_its_parents(parents: dict[str, Any]) -> None:
     family = pairs(**parents)
     tree = family_tree(family)
 

@@ -39,7 +39,7 @@ ROOT = make_snapshot("hello", "hi there", session_id="root")
 
 
 @pytest.mark.requirement("TERMINAL-BRANCH-MERGE")
-def test_two_branches_become_what_they_share_then_the_firsts_own_then_the_seconds() -> None:
+def test_merge_has_shared_messages_then_the_firsts_then_the_seconds() -> None:
     result = merged(branch(ROOT, "a", "try this", "done"), branch(ROOT, "b", "try that", "failed"), ROOT)
 
     assert texts(result.snapshot) == ["hello", "hi there", "try this", "done", "try that", "failed"]
@@ -47,7 +47,7 @@ def test_two_branches_become_what_they_share_then_the_firsts_own_then_the_second
 
 
 @pytest.mark.requirement("TERMINAL-BRANCH-MERGE")
-def test_each_own_message_says_where_it_came_from() -> None:
+def test_each_merged_message_records_its_origin() -> None:
     result = merged(branch(ROOT, "a", "mine"), branch(ROOT, "b", "yours"), ROOT)
 
     origins = [message.metadata.get(FROM) for message in result.snapshot.messages]
@@ -67,7 +67,7 @@ def test_a_message_keeps_its_first_origin_through_further_merges() -> None:
     assert [message.metadata[FROM]["session_id"] for message in twice.messages[2:]] == ["a", "b", "c"]
 
 
-def test_the_new_session_is_a_session_of_its_own() -> None:
+def test_merged_session_is_a_separate_session() -> None:
     first = branch(ROOT, "a", "mine", pinned=True, agent_session_id="theirs", metrics=Metrics(total_tokens=9))
     snapshot = merged(first, branch(ROOT, "b", "yours"), ROOT).snapshot
 
@@ -77,12 +77,12 @@ def test_the_new_session_is_a_session_of_its_own() -> None:
     assert snapshot.metadata["merge"]["sources"] == [{"session_id": "a", "seq": 1}, {"session_id": "b", "seq": 1}]
 
 
-def test_a_branch_that_went_no_further_adds_nothing() -> None:
+def test_branch_without_new_messages_adds_nothing() -> None:
     first = branch(ROOT, "a", "mine")
     assert texts(merged(first, ROOT).snapshot) == texts(merged(ROOT, first).snapshot) == texts(first)
 
 
-def test_merging_the_result_with_a_branch_again_adds_nothing() -> None:
+def test_merging_the_result_with_a_branch_adds_nothing() -> None:
     first, second = branch(ROOT, "a", "mine"), branch(ROOT, "b", "yours")
     once = merged(first, second, ROOT).snapshot
 
@@ -96,25 +96,25 @@ def test_merging_the_result_with_a_branch_again_adds_nothing() -> None:
     assert texts(again.snapshot) == texts(once)
 
 
-def test_the_same_words_after_the_fork_are_two_answers() -> None:
+def test_equal_text_after_the_fork_stays_two_answers() -> None:
     result = merged(branch(ROOT, "a", "run it", "yes"), branch(ROOT, "b", "stop it", "yes"), ROOT)
     assert texts(result.snapshot)[2:] == ["run it", "yes", "stop it", "yes"]
 
 
-def test_messages_with_the_same_id_are_one_wherever_they_stand() -> None:
+def test_messages_with_equal_ids_are_merged_wherever_they_stand() -> None:
     said = make_message("shared later", id="m1")
     result = merged(branch(ROOT, "a", "mine").append(said), branch(ROOT, "b", "yours").append(said), ROOT)
     assert texts(result.snapshot)[2:] == ["mine", "yours", "shared later"]
     assert result.snapshot.parent == Parent(session_id="a", seq=1, message_index=3)  # up to where b's own stands
 
 
-def test_branches_of_different_lengths_of_the_root_share_what_the_shorter_took() -> None:
+def test_branches_of_unequal_length_share_the_shorter_prefix() -> None:
     root = make_snapshot("one", "two", "three", "four", session_id="root")
     result = merged(branch(root, "a", "mine", at=1), branch(root, "b", "yours", at=3), root)
     assert texts(result.snapshot) == ["one", "mine", "two", "three", "yours"]
 
 
-def test_the_ancestor_need_not_be_there_any_more() -> None:
+def test_ancestor_may_be_missing() -> None:
     result = merged(branch(ROOT, "a", "mine"), branch(ROOT, "b", "yours"))
     assert result.shared == 2
 
@@ -133,7 +133,7 @@ def edited(snapshot: SessionSnapshot, text: str) -> SessionSnapshot:
     return snapshot.evolve(messages=(first, *snapshot.messages[1:]))
 
 
-def test_of_a_message_that_both_edited_the_first_wins_and_the_other_is_kept() -> None:
+def test_message_edited_in_both_branches_uses_the_first_and_keeps_the_other() -> None:
     first, second = edited(branch(ROOT, "a"), "hello A"), edited(branch(ROOT, "b"), "hello B")
     result = merged(first, second, ROOT, base=ROOT)
 
@@ -144,7 +144,7 @@ def test_of_a_message_that_both_edited_the_first_wins_and_the_other_is_kept() ->
 
 
 @pytest.mark.parametrize("first_edits", [True, False])
-def test_an_edit_that_only_one_branch_made_is_taken_over_without_a_conflict(*, first_edits: bool) -> None:
+def test_edit_in_one_branch_is_applied_without_a_conflict(*, first_edits: bool) -> None:
     one, other = edited(branch(ROOT, "a"), "better"), branch(ROOT, "b")
     pair = (one, other) if first_edits else (other, one)
     result = merged(*pair, ROOT, base=ROOT)
@@ -153,7 +153,7 @@ def test_an_edit_that_only_one_branch_made_is_taken_over_without_a_conflict(*, f
     assert result.clashes == ()
 
 
-def test_settings_plan_and_title_that_both_changed_are_the_firsts_and_the_others_are_kept() -> None:
+def test_settings_plan_and_title_changed_in_both_use_the_first_and_keep_the_other() -> None:
     first = branch(ROOT, "a", title="A", config={"mode": "plan"}, plan=(PlanEntry(content="x"),))
     second = branch(ROOT, "b", title="B", config={"mode": "code"}, plan=(PlanEntry(content="y"),))
     result = merged(first, second, ROOT, base=ROOT)
@@ -165,7 +165,7 @@ def test_settings_plan_and_title_that_both_changed_are_the_firsts_and_the_others
     assert {clash.path for clash in result.clashes} == set(kept)
 
 
-def test_a_setting_that_only_the_second_changed_is_taken_over() -> None:
+def test_setting_changed_only_in_the_second_branch_is_applied() -> None:
     root = ROOT.evolve(config={"mode": "plan", "model": "small"}, title="old")
     first, second = branch(root, "a", title="new"), branch(root, "b", config={"mode": "code", "model": "small"})
     result = merged(first, second, root, base=root)
@@ -173,7 +173,7 @@ def test_a_setting_that_only_the_second_changed_is_taken_over() -> None:
     assert (result.snapshot.config.mode, result.snapshot.title, result.clashes) == ("code", "new", ())
 
 
-def test_a_title_that_is_given_settles_the_matter() -> None:
+def test_given_title_takes_precedence() -> None:
     result = merged(branch(ROOT, "a", title="A"), branch(ROOT, "b", title="B"), ROOT, title="mine")
     assert (result.snapshot.title, result.clashes) == ("mine", ())
 
@@ -198,12 +198,12 @@ def test_unrelated_sessions_are_refused() -> None:
     assert refused.value.hint
 
 
-def test_the_same_greeting_alone_makes_no_relation() -> None:
+def test_shared_greeting_alone_does_not_relate_sessions() -> None:
     with pytest.raises(InvalidInput):
         merged(make_snapshot("hello", "x", session_id="a"), make_snapshot("hello", "y", session_id="b"))
 
 
-def test_copies_that_begin_with_the_same_exchange_are_branches_without_any_descent() -> None:
+def test_copies_with_the_same_first_exchange_count_as_branches() -> None:
     copies = make_snapshot("q", "a", "x", session_id="a"), make_snapshot("q", "a", "y", session_id="b")
     assert texts(merged(*copies).snapshot) == ["q", "a", "x", "y"]
 
@@ -218,7 +218,7 @@ def test_an_id_that_no_store_can_hold_is_refused() -> None:
         merge(MergeSide(ROOT, 1), MergeSide(ROOT, 2), session_id="..", now=NOW, kin=None)
 
 
-def test_a_cycle_among_parents_ends() -> None:
+def test_cycle_among_parents_terminates() -> None:
     loop = [(name, Parent(session_id=other, seq=1, message_index=1)) for name, other in (("a", "b"), ("b", "a"))]
     first, second = (make_snapshot("x", session_id=name, parent=parent) for name, parent in loop)
     assert kinship(MergeSide(first, 1), MergeSide(second, 1), loop) is not None
@@ -266,7 +266,7 @@ def is_in_order(wanted: tuple[Message, ...], there: list[list[Message]]) -> bool
 
 @given(families())
 @settings(max_examples=150, deadline=None)
-def test_nothing_of_either_branch_is_lost_and_each_keeps_its_order(
+def test_merge_loses_nothing_and_keeps_each_branchs_order(
     family: tuple[SessionSnapshot, SessionSnapshot, SessionSnapshot],
 ) -> None:
     root, first, second = family
@@ -281,7 +281,7 @@ def test_nothing_of_either_branch_is_lost_and_each_keeps_its_order(
 
 @given(families())
 @settings(max_examples=100, deadline=None)
-def test_with_the_ancestor_known_only_what_it_already_said_may_give_way(
+def test_with_a_known_ancestor_only_its_messages_may_be_replaced(
     family: tuple[SessionSnapshot, SessionSnapshot, SessionSnapshot],
 ) -> None:
     root, first, second = family
@@ -301,26 +301,26 @@ _json = st.recursive(
 
 @given(_json, _json, _json)
 @settings(max_examples=300, deadline=None)
-def test_a_merge_of_values_takes_the_side_that_changed(base: Any, first: Any, second: Any) -> None:
+def test_value_merge_takes_the_changed_side(base: Any, first: Any, second: Any) -> None:
     assert three_way(base, first, first, "x") == (first, [])
     assert three_way(base, base, second, "x") == (second, [])
     assert three_way(base, first, base, "x") == (first, [])
     assert three_way(ABSENT, ABSENT, second, "x") == (second, [])
 
 
-def test_where_both_removed_or_changed_a_value_the_first_wins() -> None:
+def test_value_changed_or_removed_in_both_uses_the_first() -> None:
     assert three_way({"a": 1}, {}, {"a": 2}, "x")[0] == {}
     assert [clash.raw() for clash in three_way({"a": 1}, {}, {"a": 2}, "x")[1]] == [{"path": "x.a", "other": 2}]
     assert three_way({"a": 1}, {"a": True}, {"a": 1.0}, "x")[0] == {"a": True}
 
 
-def test_kinship_says_how_much_each_took_from_the_ancestor() -> None:
+def test_kinship_counts_what_each_took_from_the_ancestor() -> None:
     first, second = branch(ROOT, "a", "mine", at=1), branch(ROOT, "b", "yours")
     kin = kinship(MergeSide(first, 4), MergeSide(second, 5), [("root", None)])
     assert kin == Kinship(Parent(session_id="root", seq=1, message_index=1), 1, 2)
 
 
-def test_a_branch_of_a_branch_has_no_more_of_the_ancestor_than_it_took_along() -> None:
+def test_branch_of_a_branch_shares_no_more_than_it_copied() -> None:
     root = make_snapshot("one", "two", "three", "four", session_id="root")
     parent = branch(root, "p", "five")
     first, second = branch(parent, "a", "mine", at=1), branch(root, "b", "yours")

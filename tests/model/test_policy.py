@@ -39,7 +39,7 @@ def why(metas: list[SnapshotMeta], policy: RetentionPolicy) -> dict[int, tuple[s
 
 
 @pytest.mark.requirement("STORE-VALUE-POLICY")
-def test_the_last_n_are_kept_and_the_rest_has_no_reason() -> None:
+def test_last_n_are_kept_and_the_rest_has_no_reason() -> None:
     metas = [meta(seq) for seq in (1, 2, 3, 4)]
 
     assert plan(metas, RetentionPolicy(keep_last=2), NOW) == (
@@ -50,26 +50,26 @@ def test_the_last_n_are_kept_and_the_rest_has_no_reason() -> None:
     )
 
 
-def test_the_number_orders_snapshots_even_when_the_clock_ran_backwards() -> None:
+def test_snapshots_are_ordered_by_number_even_if_the_clock_ran_backwards() -> None:
     metas = [meta(3, 9 * DAY), meta(1, 1 * DAY), meta(2, 2 * DAY)]
 
     assert kept(metas, RetentionPolicy(keep_last=1)) == [3]
 
 
-def test_a_clock_that_jumps_between_two_hours_does_not_use_up_the_hours() -> None:
+def test_clock_jumping_between_two_hours_uses_no_extra_hours() -> None:
     metas = [meta(1, 5 * HOUR), meta(2, 3 * HOUR), meta(3, 2 * HOUR), meta(4, 3 * HOUR), meta(5, 2 * HOUR)]
 
     assert kept(metas, RetentionPolicy(keep_hourly=3)) == [1, 4, 5]
 
 
 @pytest.mark.requirement("STORE-VALUE-POLICY")
-def test_within_counts_from_now_and_keeps_times_that_lie_ahead() -> None:
+def test_within_counts_from_now_and_keeps_future_times() -> None:
     metas = [meta(1, 3 * DAY), meta(2, 2 * DAY), meta(3, -DAY), meta(4, 5 * DAY), meta(5, 9 * DAY)]
 
     assert kept(metas, RetentionPolicy(keep_within=2 * DAY)) == [2, 3, 5]
 
 
-def test_the_longest_span_there_is_keeps_everything() -> None:
+def test_longest_possible_duration_keeps_everything() -> None:
     assert kept([meta(1, 900 * DAY), meta(2)], RetentionPolicy(keep_within=timedelta.max)) == [1, 2]
 
 
@@ -101,7 +101,7 @@ def test_a_week_is_an_iso_week_across_the_new_year() -> None:
     assert kept(metas, RetentionPolicy(keep_monthly=2)) == [2, 3]
 
 
-def test_a_rule_with_places_left_also_keeps_the_oldest() -> None:
+def test_rule_with_places_left_also_keeps_the_oldest() -> None:
     metas = [meta(1, 3 * HOUR), meta(2, 2 * HOUR), meta(3, HOUR)]
 
     reasons = why(metas, RetentionPolicy(keep_daily=7))
@@ -117,17 +117,17 @@ def test_tagged_snapshots_are_kept_and_the_reason_names_the_tag() -> None:
 
 
 @pytest.mark.requirement("STORE-VALUE-POLICY")
-def test_nothing_of_a_pinned_session_is_forgotten() -> None:
+def test_pinned_session_keeps_every_snapshot() -> None:
     metas = [meta(1), meta(2), meta(3, pinned=True)]
 
     assert kept(metas, RetentionPolicy(keep_last=1)) == [1, 2, 3]
 
 
-def test_a_session_that_is_no_longer_pinned_is_not_protected_by_its_past() -> None:
+def test_unpinned_session_is_not_protected_by_earlier_pins() -> None:
     assert kept([meta(1, pinned=True), meta(2)], RetentionPolicy(keep_last=1)) == [2]
 
 
-def test_damage_does_not_push_out_the_newest_good_snapshot() -> None:
+def test_damage_does_not_evict_the_newest_intact_snapshot() -> None:
     metas = [meta(1), meta(2), meta(3, state="damaged"), meta(4, state="damaged")]
 
     assert why(metas, RetentionPolicy(keep_last=1)) == {
@@ -138,7 +138,7 @@ def test_damage_does_not_push_out_the_newest_good_snapshot() -> None:
     }
 
 
-def test_behind_a_damaged_head_the_newest_readable_one_says_whether_the_session_is_pinned() -> None:
+def test_pin_is_read_from_the_newest_readable_snapshot() -> None:
     metas = [meta(1), meta(2, pinned=True), meta(3, state="damaged")]
 
     assert kept(metas, RetentionPolicy(keep_last=1)) == [1, 2, 3]
@@ -163,7 +163,7 @@ def test_no_snapshots_give_no_decisions() -> None:
         {"keep_last": "many"},
     ],
 )
-def test_a_policy_that_keeps_nothing_or_makes_no_sense_is_refused(rules: dict[str, Any]) -> None:
+def test_invalid_or_empty_policy_is_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):
         RetentionPolicy(**rules)
     with pytest.raises(ValidationError):
@@ -175,7 +175,7 @@ def test_a_policy_cannot_evolve_into_an_empty_one() -> None:
         RetentionPolicy(keep_last=1).evolve(keep_last=0)
 
 
-def test_a_policy_survives_json() -> None:
+def test_policy_round_trips_through_json() -> None:
     policy = RetentionPolicy(keep_last=3, keep_within=36 * HOUR, keep_tags=("a",))
 
     assert RetentionPolicy.model_validate(json.loads(json.dumps(policy.raw()))) == policy
@@ -186,7 +186,7 @@ def test_snapshots_of_two_sessions_are_refused() -> None:
         plan([meta(1), meta(2).evolve(session_id="t")], RetentionPolicy(keep_last=1), NOW)
 
 
-def test_a_naive_now_is_refused() -> None:
+def test_naive_now_is_refused() -> None:
     with pytest.raises(InvalidSnapshot):
         plan([meta(1)], RetentionPolicy(keep_last=1), NOW.replace(tzinfo=None))
 
@@ -240,7 +240,7 @@ def test_keep_last_keeps_at_least_that_many(metas: list[SnapshotMeta], last: int
 
 @settings(deadline=None)
 @given(METAS, RULES, RULES)
-def test_more_rules_and_larger_numbers_never_forget_more(
+def test_more_or_larger_rules_never_forget_more(
     metas: list[SnapshotMeta], some: dict[str, object], others: dict[str, object]
 ) -> None:
     def more(one: object, other: object) -> object:
@@ -257,7 +257,7 @@ def test_more_rules_and_larger_numbers_never_forget_more(
 
 @settings(deadline=None)
 @given(METAS, RULES)
-def test_forgetting_twice_at_the_same_moment_forgets_nothing_more_than_once(
+def test_forgetting_again_at_the_same_moment_forgets_nothing(
     metas: list[SnapshotMeta], rules: dict[str, object]
 ) -> None:
     policy = RetentionPolicy.model_validate(rules)

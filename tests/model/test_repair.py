@@ -40,7 +40,7 @@ def only_call(snapshot: SessionSnapshot, index: int = 0) -> ToolCallBlock:
 
 @pytest.mark.requirement("STORE-VALUE-REPAIR")
 @pytest.mark.parametrize("status", [None, "pending", "in_progress"])
-def test_an_open_tool_call_is_closed_as_failed_with_a_note_that_its_outcome_is_unknown(status: str | None) -> None:
+def test_open_tool_call_is_closed_as_failed_with_an_unknown_outcome(status: str | None) -> None:
     partial = {"type": "content", "content": {"type": "text", "text": "so far"}}
     broken = session(said("assistant", "before", call(status=status, content=[partial], title="Run"), "after"))
 
@@ -68,7 +68,7 @@ def test_a_tool_call_with_an_outcome_is_left_alone(status: str) -> None:
 
 
 @pytest.mark.requirement("STORE-VALUE-REPAIR-PURE")
-def test_the_given_snapshot_is_never_edited_and_other_messages_stay_the_same_objects() -> None:
+def test_given_snapshot_is_not_mutated_and_other_messages_are_the_same_objects() -> None:
     broken = session(said("user", "go"), said("assistant", call()), said("user", "and?"), said("assistant"))
     before = json.dumps(broken.raw())
 
@@ -102,13 +102,13 @@ def test_the_note_is_recognised_after_a_round_trip() -> None:
         said("tool", call(raw_output="42")),
     ],
 )
-def test_a_call_whose_result_follows_in_a_tool_message_is_not_an_orphan(result: Message) -> None:
+def test_call_with_a_later_tool_message_is_not_an_orphan(result: Message) -> None:
     whole = session(said("assistant", call()), result)
 
     assert repair(whole) == (whole, ())
 
 
-def test_a_result_belongs_to_the_nearest_call_before_it_when_ids_are_used_again() -> None:
+def test_result_belongs_to_the_nearest_earlier_call_when_ids_are_reused() -> None:
     result = said("tool", "42", metadata={"tool_call_id": "c1"})
     broken = session(said("assistant", call()), said("user", "again"), said("assistant", call()), result)
 
@@ -130,7 +130,7 @@ def test_a_result_without_its_call_is_reported_and_kept() -> None:
     assert kinds(notices) == [("result-without-call", 0)]
 
 
-def test_a_result_without_its_call_and_without_content_goes_with_the_torn_tail() -> None:
+def test_empty_result_without_its_call_is_dropped_with_the_torn_tail() -> None:
     broken = session(said("user", "go"), said("tool", metadata={"tool_call_id": "gone"}))
 
     repaired, notices = repair(broken)
@@ -169,7 +169,7 @@ def test_an_empty_tail_is_dropped_message_by_message() -> None:
         said("user", ""),
     ],
 )
-def test_a_tail_that_holds_anything_is_kept(last: Message) -> None:
+def test_tail_with_any_content_is_kept(last: Message) -> None:
     whole = session(said("user", "go"), last)
 
     assert repair(whole) == (whole, ())
@@ -181,7 +181,7 @@ def test_empty_messages_in_the_middle_are_kept() -> None:
     assert repair(whole) == (whole, ())
 
 
-def test_a_session_of_nothing_but_empty_messages_becomes_empty() -> None:
+def test_session_of_only_empty_messages_becomes_empty() -> None:
     assert repair(session(said("assistant"), said("user")))[0].messages == ()
 
 
@@ -213,7 +213,7 @@ def words(snapshot: SessionSnapshot) -> str:
 
 @settings(deadline=None, max_examples=300)
 @given(SESSIONS)
-def test_repairing_twice_changes_nothing_more_and_no_words_are_lost(broken: SessionSnapshot) -> None:
+def test_repair_is_idempotent_and_loses_no_text(broken: SessionSnapshot) -> None:
     repaired, notices = repair(broken)
     again, left = repair(repaired)
 
@@ -226,7 +226,7 @@ def test_repairing_twice_changes_nothing_more_and_no_words_are_lost(broken: Sess
 
 @settings(deadline=None, max_examples=300)
 @given(SESSIONS)
-def test_after_a_repair_every_call_has_an_outcome_or_a_result_behind_it(broken: SessionSnapshot) -> None:
+def test_after_repair_every_call_has_an_outcome_or_a_result(broken: SessionSnapshot) -> None:
     messages = repair(broken)[0].messages
     for index, message in enumerate(messages):
         for block in message.content if message.role != "tool" else ():

@@ -46,7 +46,7 @@ def test_a_splice_turns_the_old_list_into_the_new_one(old: list[int], new: list[
 
 @settings(deadline=None, max_examples=300)
 @given(LISTS, LISTS)
-def test_no_smaller_splice_would_do(old: list[int], new: list[int]) -> None:
+def test_splice_is_minimal(old: list[int], new: list[int]) -> None:
     found = splice_between(old, new)
     smaller = [
         Splice(at, delete, len(new) - len(old) + delete)
@@ -60,7 +60,7 @@ def test_no_smaller_splice_would_do(old: list[int], new: list[int]) -> None:
 
 @settings(deadline=None)
 @given(LISTS, st.integers(0, 10), st.integers(0, 5), LISTS)
-def test_a_random_edit_is_found_to_be_no_larger_than_it_was(
+def test_random_edit_gives_a_splice_no_larger_than_the_edit(
     old: list[int], at: int, delete: int, insert: list[int]
 ) -> None:
     new = [*old[:at], *insert, *old[at + delete :]]
@@ -71,13 +71,13 @@ def test_a_random_edit_is_found_to_be_no_larger_than_it_was(
     assert found.delete <= min(delete, max(len(old) - at, 0))
 
 
-def test_messages_are_told_apart_by_their_json_so_that_true_and_one_differ() -> None:
+def test_messages_are_compared_as_json_so_true_and_one_differ() -> None:
     one, true = (Message(role="user", metadata={"flag": flag}) for flag in (1, True))
 
     assert splice_between((one, one), (one, true)) == Splice(1, 1, 1)
 
 
-def test_messages_that_were_loaded_again_are_the_same_messages() -> None:
+def test_reloaded_messages_compare_equal() -> None:
     old = [Message(role="user", content=text) for text in "abcde"]
     loaded = [Message.model_validate(message.raw()) for message in old]
 

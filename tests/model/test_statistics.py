@@ -33,7 +33,7 @@ def counted(name: str, *slots: TimeSlot, **fields: Any) -> Counted:
     return Counted(meta(name=name, **fields), slots)
 
 
-def test_what_a_snapshot_has_more_than_the_one_before_was_spent_when_it_was_taken() -> None:
+def test_increase_since_the_previous_snapshot_counts_at_its_time() -> None:
     later = MONDAY + timedelta(days=1)
     history = [meta(1, tokens=100, cost=0.1, turns=1), meta(2, at=later, tokens=250, cost=0.3, turns=3)]
 
@@ -42,22 +42,22 @@ def test_what_a_snapshot_has_more_than_the_one_before_was_spent_when_it_was_take
     assert (second.tokens, second.cost, second.turns) == (150, 0.2, 2)
 
 
-def test_the_time_the_session_changed_counts_not_the_time_it_was_stored() -> None:
+def test_change_time_counts_instead_of_storage_time() -> None:
     imported = meta(at=MONDAY + timedelta(days=300), updated_at=MONDAY, tokens=5)
     assert slots_of([imported])[0].start == MONDAY.replace(minute=0)
 
 
-def test_a_counter_that_went_back_began_anew() -> None:
+def test_counter_that_decreased_was_reset() -> None:
     history = [meta(1, tokens=100), meta(2, tokens=30), meta(3, tokens=50)]
     assert sum(slot.tokens for slot in slots_of(history)) == 150
 
 
-def test_a_damaged_snapshot_says_nothing() -> None:
+def test_damaged_snapshot_is_not_counted() -> None:
     history = [meta(1, tokens=100), meta(2, state="damaged"), meta(3, tokens=130)]
     assert sum(slot.tokens for slot in slots_of(history)) == 130
 
 
-def test_messages_count_when_they_were_said() -> None:
+def test_messages_count_at_their_own_times() -> None:
     said = [MONDAY, MONDAY + timedelta(hours=2), None]
     assert [(slot.start.hour, slot.messages) for slot in slots_of([meta(messages=3)], said)] == [(9, 1), (11, 1)]
 
@@ -69,7 +69,7 @@ def test_messages_without_times_count_when_the_snapshots_grew() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 50)), max_size=8))
 @settings(max_examples=100, deadline=None)
-def test_of_a_counter_that_only_grows_nothing_is_lost_or_counted_twice(steps: list[tuple[int, int]]) -> None:
+def test_growing_counter_is_neither_lost_nor_counted_twice(steps: list[tuple[int, int]]) -> None:
     tokens, moment, history = 0, MONDAY, []
     for seq, (spent, hours) in enumerate(steps, 1):
         tokens, moment = tokens + spent, moment + timedelta(hours=hours)
@@ -81,7 +81,7 @@ def test_of_a_counter_that_only_grows_nothing_is_lost_or_counted_twice(steps: li
         assert sum(group.tokens for group in grouped([Counted(meta(), slots)], by)) == tokens
 
 
-def test_a_day_is_the_users_day() -> None:
+def test_days_are_in_the_users_time_zone() -> None:
     late = TimeSlot(datetime(2026, 3, 2, 23, 30, tzinfo=UTC), tokens=5)
     berlin, new_york = timezone(timedelta(hours=1)), timezone(timedelta(hours=-5))
 
@@ -98,7 +98,7 @@ def test_weeks_are_iso_weeks_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(("by", "field"), [("agent", "agent"), ("project", "cwd")])
-def test_agents_and_projects_come_with_the_greatest_spender_first(by: By, field: str) -> None:
+def test_agents_and_projects_are_ordered_by_usage(by: By, field: str) -> None:
     slot = TimeSlot(MONDAY, tokens=10, cost=0.5, turns=1, messages=2)
     sessions = [
         counted("a", slot, **{field: "small"}),
@@ -114,7 +114,7 @@ def test_agents_and_projects_come_with_the_greatest_spender_first(by: By, field:
     assert total(sessions) == Group("total", 4, 10, 5, 41, 2.5)
 
 
-def test_days_on_which_nothing_happened_are_drawn_too() -> None:
+def test_days_without_activity_are_included() -> None:
     days = [Group("2026-02-27", 1, 1, 1, 5, 0.0), Group("2026-03-02", 1, 1, 1, 7, 0.0)]
     assert [(group.key, group.tokens) for group in daily(days)] == [
         ("2026-02-27", 5),
@@ -124,7 +124,7 @@ def test_days_on_which_nothing_happened_are_drawn_too() -> None:
     ]
 
 
-def test_a_time_at_the_ends_of_time_costs_neither_a_crash_nor_millions_of_days() -> None:
+def test_extreme_times_cause_no_crash_and_no_millions_of_days() -> None:
     west, east = timezone(timedelta(hours=-5)), timezone(timedelta(hours=5))
     ends = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 45, tzinfo=UTC)]
     for zone in (west, east, None):
@@ -136,7 +136,7 @@ def test_a_time_at_the_ends_of_time_costs_neither_a_crash_nor_millions_of_days()
         assert (sum(active_hours(sessions, zone=zone)), sum(active_days(sessions, zone=zone))) == (2, 2)
 
 
-def test_hours_and_days_of_the_week_are_counted_by_messages() -> None:
+def test_hours_and_weekdays_count_messages() -> None:
     sessions = [
         counted("a", TimeSlot(MONDAY, messages=3), TimeSlot(MONDAY + timedelta(days=1, hours=1), messages=2))
     ]
@@ -149,29 +149,29 @@ def test_hours_and_days_of_the_week_are_counted_by_messages() -> None:
 # Topics ------------------------------------------------------------------------------------------------------
 
 
-def test_the_words_a_conversation_comes_back_to_are_its_keywords() -> None:
+def test_recurring_words_of_a_conversation_are_its_keywords() -> None:
     said = ["Please fix the login test", "the login page fails", "why does LOGIN need the database?"]
     assert keywords(said, limit=2) == ["login", "database"]
 
 
-def test_one_pasted_log_does_not_decide() -> None:
+def test_one_pasted_log_does_not_decide_the_topics() -> None:
     assert keywords(["spam " * 1000, "parser", "the parser again"], limit=1) == ["parser"]
 
 
-def test_words_of_every_conversation_are_no_topic() -> None:
+def test_words_common_to_every_conversation_are_no_topic() -> None:
     assert keywords(["please could you make this work, thanks", "0x1f 12345 a b"]) == []
 
 
-def test_topics_are_what_several_sessions_share() -> None:
+def test_topics_are_shared_by_several_sessions() -> None:
     sessions = [["login", "database"], ["login", "css"], ["login", "database"]]
     assert common_topics(sessions) == [Topic("login", 3), Topic("database", 2)]
 
 
-def test_with_many_sessions_a_word_that_nearly_all_have_says_nothing() -> None:
+def test_word_in_nearly_every_session_is_no_topic() -> None:
     sessions = [["python", "login"] if number < 4 else ["python", f"only{number}"] for number in range(10)]
     assert common_topics(sessions) == [Topic("login", 4)]
 
 
-def test_where_nothing_is_shared_each_sessions_own_words_are_told() -> None:
+def test_without_shared_words_each_sessions_own_are_shown() -> None:
     assert common_topics([["login"], ["css"]]) == [Topic("css", 1), Topic("login", 1)]
     assert common_topics([]) == []

@@ -27,7 +27,7 @@ def tags(snapshot: SessionSnapshot) -> dict[str, str]:
 
 
 @pytest.mark.requirement("TERMINAL-TAGS-AUTO")
-def test_languages_tools_places_topics_and_the_project_are_suggested() -> None:
+def test_tags_are_suggested_from_languages_tools_places_topics_and_project() -> None:
     snapshot = session(
         make_message("The login is broken: fix the crash."),
         call(locations=[{"path": "/home/ann/shop/src/checkout/cart.py"}, {"path": "src/checkout/pay.rs"}]),
@@ -49,41 +49,41 @@ def test_languages_tools_places_topics_and_the_project_are_suggested() -> None:
     }
 
 
-def test_a_fence_in_the_text_names_a_language() -> None:
+def test_code_fence_suggests_its_language() -> None:
     assert tags(session(make_message("```Go\nfunc main() {}\n```\n~~~unheard\n~~~"), cwd=None)) == {
         "go": "language"
     }
 
 
-def test_what_it_is_tagged_with_is_not_suggested_again() -> None:
+def test_existing_tags_are_not_suggested() -> None:
     snapshot = session(make_message("```py\n```"), tags=("Python", "shop"))
 
     assert tags(snapshot) == {}
 
 
-def test_the_most_frequent_come_first_and_few_of_each_kind() -> None:
+def test_most_frequent_tags_come_first_and_few_of_each_kind() -> None:
     endings = ["py", "rs", "go", "go", "rb", "rb", "rb", "java"]
     snapshot = session(*(call(raw_input={"file_path": f"x.{ending}"}) for ending in endings), cwd=None)
 
     assert [(each.tag, each.count) for each in suggest_tags(snapshot)] == [("ruby", 3), ("go", 2), ("java", 1)]
 
 
-def test_what_comes_up_once_is_no_topic_and_no_place() -> None:
+def test_word_used_once_is_no_topic_and_no_place() -> None:
     assert tags(session(make_message("a bug"), call(raw_input={"path": "billing/x"}), cwd=None)) == {}
 
 
-def test_directories_outside_the_project_and_everybodys_names_are_no_places() -> None:
+def test_outside_directories_and_common_names_are_no_places() -> None:
     paths = ["/etc/nginx/conf", "/home/ann/other/place/x", "/home/ann/shop/src/lib/x"] * 2
 
     assert tags(session(call(locations=[{"path": path} for path in paths]))) == {"shop": "project"}
 
 
 @pytest.mark.parametrize("cwd", ["/", "/root", "/home/ann/" + SECRET, "/home/ann/\x1b[31m", "", None])
-def test_a_directory_that_is_no_project_name_is_not_one(cwd: str | None) -> None:
+def test_generic_directory_is_not_suggested_as_a_project(cwd: str | None) -> None:
     assert tags(session(cwd=cwd)) == {}
 
 
-def test_no_word_of_the_conversation_becomes_a_tag() -> None:
+def test_arbitrary_words_of_the_conversation_never_become_tags() -> None:
     text = f"password hunter2 {SECRET} Ann Smith"
     calls = [call(raw_input={"command": f"{SECRET} hunter2"}), call(raw_input={"path": f"{SECRET}/x.{SECRET}"})]
 
@@ -99,7 +99,7 @@ _JSON: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=80, deadline=None)
 @given(_JSON, _JSON, _JSON, st.text(max_size=30))
-def test_whatever_agents_write_there_is_an_answer(given_: Any, where: Any, content: Any, text: str) -> None:
+def test_any_agent_output_gives_a_result(given_: Any, where: Any, content: Any, text: str) -> None:
     snapshot = session(
         make_message(text), call(raw_input=given_, locations=where, content=content), cwd=text.replace("\0", "")
     )

@@ -109,7 +109,7 @@ def test_values_survive_copies_and_pickles(value: Value) -> None:
         lambda s: s.messages.append(1),
     ],
 )
-def test_nothing_in_a_snapshot_can_be_changed(change: Callable[[Any], object]) -> None:
+def test_snapshot_is_deeply_immutable(change: Callable[[Any], object]) -> None:
     value = with_unknown(snapshot(messages=(message("a"),)), extra={"list": []})
     before = json.dumps(value.raw())
 
@@ -118,7 +118,7 @@ def test_nothing_in_a_snapshot_can_be_changed(change: Callable[[Any], object]) -
     assert json.dumps(value.raw()) == before
 
 
-def test_equal_means_the_same_json() -> None:
+def test_equality_means_equal_json() -> None:
     assert snapshot(memory={"a": 1}) != snapshot(memory={"a": True})
     assert snapshot(memory={"a": 1}) != snapshot(memory={"a": 1.0})
     assert snapshot(memory={"a": 1, "b": 2}) == snapshot(memory={"b": 2, "a": 1})
@@ -152,14 +152,14 @@ def test_equal_means_the_same_json() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(make: Callable[[], object], path: str) -> None:
+def test_invalid_value_is_refused_with_its_path(make: Callable[[], object], path: str) -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         make()
 
     assert refused.value.message.startswith(path)
 
 
-def test_an_error_never_shows_the_value_it_refuses() -> None:
+def test_error_never_shows_the_refused_value() -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         snapshot().evolve(messages="hunter2")
 
@@ -168,13 +168,13 @@ def test_an_error_never_shows_the_value_it_refuses() -> None:
     assert refused.value.__suppress_context__
 
 
-def test_reading_what_others_wrote_keeps_pydantics_error() -> None:
+def test_parsing_foreign_data_raises_pydantics_error() -> None:
     with pytest.raises(ValidationError):
         SessionSnapshot.model_validate({"session_id": "s"})
 
 
 @pytest.mark.requirement("TERMINAL-TEST-TIMES")
-def test_times_are_kept_in_utc_and_written_so_that_text_sorts_as_time() -> None:
+def test_times_are_kept_in_utc_and_sort_as_text() -> None:
     there = timezone(timedelta(hours=-5))
     value = snapshot(created_at=NOW.astimezone(there), updated_at=NOW.replace(microsecond=0))
 
@@ -184,7 +184,7 @@ def test_times_are_kept_in_utc_and_written_so_that_text_sorts_as_time() -> None:
     assert value.raw()["updated_at"] == "2026-11-16T00:51:47.000000Z"
 
 
-def test_evolving_and_appending_keep_the_messages_that_were_there() -> None:
+def test_evolve_and_append_keep_existing_message_objects() -> None:
     first, second, third = message("1"), message("2"), message("3")
     start = with_unknown(snapshot(messages=[first, second]), mine=[1], other=2)
     grown = start.append(third, title="t").evolve(tags=["x"], plugins={"p": 1})
@@ -194,13 +194,13 @@ def test_evolving_and_appending_keep_the_messages_that_were_there() -> None:
     assert grown.evolve(other=1).model_extra == {"mine": [1], "other": 1}
 
 
-def test_evolving_a_frozen_section_keeps_it_the_same_object() -> None:
+def test_evolving_with_a_frozen_section_keeps_the_object() -> None:
     memory = FrozenDict({"big": "x"})
 
     assert snapshot().evolve(memory=memory).memory is memory
 
 
-def test_evolving_leaves_the_original_alone() -> None:
+def test_evolve_leaves_the_original_unchanged() -> None:
     value = with_unknown(snapshot(), mine=1)
     value.evolve(title="x", mine=2).append(message("y"))
 
@@ -215,7 +215,7 @@ def test_unknown_fields_may_have_any_name() -> None:
     assert through_json(value) == value
 
 
-def test_a_field_can_be_evolved_under_its_name_on_the_wire() -> None:
+def test_field_can_be_evolved_by_its_json_name() -> None:
     block = ImageBlock(data="", mime_type="a").evolve(mimeType="b")
 
     assert block.mime_type == "b"
@@ -224,7 +224,7 @@ def test_a_field_can_be_evolved_under_its_name_on_the_wire() -> None:
 
 @pytest.mark.requirement("STORE-VALUE-MCP-SECRETS")
 @pytest.mark.parametrize("secret", ["env", "headers", "args"])
-def test_the_secrets_of_an_mcp_server_never_come_in(secret: str) -> None:
+def test_mcp_server_secrets_are_never_accepted(secret: str) -> None:
     hidden: dict[str, Any] = {secret: {"TOKEN": "x"}}
 
     assert McpServer(name="git", **hidden).raw() == {"name": "git", "type": "stdio"}
@@ -238,7 +238,7 @@ def test_defaults_are_not_written() -> None:
 
 
 @pytest.mark.requirement("FORMAT-PAYLOAD-META")
-def test_the_summary_repeats_what_lists_show() -> None:
+def test_summary_repeats_the_fields_shown_in_lists() -> None:
     summary = summary_of(FULL[0])  # type: ignore[arg-type]
 
     assert json.loads(json.dumps(summary)) == summary

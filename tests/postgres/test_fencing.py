@@ -49,7 +49,7 @@ def taken(store: PostgresStore, session_id: str = "session") -> RowHold:
 
 
 class TestOvertaken:
-    def test_every_write_of_an_overtaken_owner_fails(
+    def test_every_write_of_a_fenced_owner_fails(
         self, store: PostgresStore, other: PostgresStore, postgres_url: str
     ) -> None:
         store.sync.save(make_snapshot("a"))
@@ -72,7 +72,7 @@ class TestOvertaken:
         assert not new.is_fenced
         new.release()
 
-    def test_the_renewal_of_leases_notices_a_takeover(self, other: PostgresStore, postgres_url: str) -> None:
+    def test_lease_renewal_detects_a_takeover(self, other: PostgresStore, postgres_url: str) -> None:
         store = PostgresStore(f"{postgres_url}&lease=0.5", background=False)
         hold = taken(store)
         told: list[str] = []
@@ -84,7 +84,7 @@ class TestOvertaken:
         until(lambda: bool(told))
         store.close()
 
-    def test_a_lease_is_renewed_while_nothing_happens(self, postgres_url: str) -> None:
+    def test_idle_lease_is_renewed(self, postgres_url: str) -> None:
         store = PostgresStore(f"{postgres_url}&lease=0.5", background=False)
         hold = taken(store)
 
@@ -96,9 +96,7 @@ class TestOvertaken:
         hold.release()
         store.close()
 
-    def test_a_deleted_session_is_begun_anew_and_counts_as_no_takeover(
-        self, store: PostgresStore, other: PostgresStore
-    ) -> None:
+    def test_recreated_session_is_not_a_takeover(self, store: PostgresStore, other: PostgresStore) -> None:
         hold = taken(store)
         told: list[str] = []
         hold.watch(lambda: told.append("overtaken"))
@@ -112,7 +110,7 @@ class TestOvertaken:
         store.sync.save(make_snapshot("a", "b"), base=0)
         again.release()
 
-    def test_a_live_session_tells_its_host_and_keeps_what_the_new_owner_saved(
+    def test_live_session_reports_a_takeover_and_keeps_the_new_owners_snapshot(
         self, store: PostgresStore, other: PostgresStore, postgres_url: str
     ) -> None:
         told: list[str] = []
@@ -135,7 +133,7 @@ class TestOvertaken:
 
 
 class TestSpool:
-    def test_records_that_a_crash_of_the_server_cost_are_noticed(self, store: PostgresStore) -> None:
+    def test_records_lost_in_a_server_crash_are_detected(self, store: PostgresStore) -> None:
         """Streamed records are committed without waiting for the disk; a power cut of the server may cost some."""
         hold = taken(store)
         hold.append([{"n": 1}, {"n": 2}, {"n": 3}])
@@ -149,7 +147,7 @@ class TestSpool:
         assert [record.n for record in taken(store).unsaved(4)] == [5]
 
     @pytest.mark.parametrize("arrives", [True, False])
-    def test_records_whose_answer_got_lost_are_never_applied_twice(
+    def test_records_with_a_lost_response_are_never_applied_twice(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, arrives: bool
     ) -> None:
         sessions = LiveSessions(store, Words)
@@ -172,7 +170,7 @@ class TestSpool:
         assert said(others.resume("session").snapshot()) == ["one", "two", "three"]
         others.close()
 
-    def test_a_record_that_does_not_open_is_set_aside_with_those_behind_it(self, postgres_url: str) -> None:
+    def test_record_that_does_not_open_is_quarantined_with_those_after_it(self, postgres_url: str) -> None:
         store = PostgresStore(postgres_url, key="asnap-key-" + "A" * 43, background=False)
         hold = taken(store)
         hold.append([{"n": n} for n in (1, 2, 3)])
@@ -186,7 +184,7 @@ class TestSpool:
         again.release()
         store.close()
 
-    def test_a_spool_goes_to_the_trash_with_its_session_and_comes_back(self, store: PostgresStore) -> None:
+    def test_spool_is_trashed_and_restored_with_its_session(self, store: PostgresStore) -> None:
         store.sync.save(make_snapshot("a"))
         hold = taken(store)
         hold.append([{"n": 1}])
@@ -201,6 +199,7 @@ class Words:
     """A reducer whose messages are the words of its events."""
 
     running = False
+    is_long = False
 
     def __init__(self, snapshot: SessionSnapshot) -> None:
         self._snapshot = snapshot

@@ -41,7 +41,7 @@ async def test_an_agent_remembers_on_another_node(postgres_url: str) -> None:
         assert "pelican" in str(there.history)
 
 
-async def test_a_session_of_another_node_is_locked_until_its_lease_ends_and_then_the_first_is_fenced(
+async def test_session_of_another_node_is_locked_until_its_lease_ends_then_the_old_owner_is_fenced(
     postgres_url: str,
 ) -> None:
     async with (

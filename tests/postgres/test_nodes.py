@@ -66,7 +66,7 @@ def agent_said(client: Client, session_id: str) -> str:
 
 
 class TestTakeover:
-    def test_nothing_seen_is_lost_when_a_node_is_killed_in_mid_stream(self, postgres_url: str) -> None:
+    def test_node_killed_in_mid_stream_loses_nothing_seen(self, postgres_url: str) -> None:
         with node(postgres_url) as first:
             session_id = begun(first)
             seen = seen_by_owner(first, session_id)
@@ -77,9 +77,7 @@ class TestTakeover:
             assert agent_said(second, session_id).startswith(seen)
             assert second.prompt(session_id, "say on") == "on"
 
-    def test_a_killed_node_keeps_the_session_for_the_time_of_its_lease_and_no_longer(
-        self, postgres_url: str
-    ) -> None:
+    def test_killed_node_holds_the_session_only_until_its_lease_expires(self, postgres_url: str) -> None:
         url = f"{postgres_url}&lease=4"
         with node(url) as first:
             session_id = begun(first)
@@ -100,9 +98,7 @@ class TestTakeover:
         hold.hand_back()
         store.close()
 
-    def test_a_stopped_node_that_wakes_after_a_takeover_is_fenced_and_its_agent_killed(
-        self, postgres_url: str
-    ) -> None:
+    def test_suspended_node_waking_after_a_takeover_is_fenced_and_its_agent_killed(self, postgres_url: str) -> None:
         url = f"{postgres_url}&lease=1.5"
         with node(url) as first:
             session_id = begun(first)
@@ -124,7 +120,7 @@ class TestTakeover:
             third.initialize()
             assert agent_said(third, session_id).endswith("secondthird")
 
-    def test_of_two_nodes_that_resume_at_once_one_is_refused(self, postgres_url: str) -> None:
+    def test_one_of_two_nodes_resuming_at_once_is_refused(self, postgres_url: str) -> None:
         """At once after the owner's proper end, too: nobody waits for the time of its lease."""
         with node(postgres_url) as first:
             first.initialize()
@@ -161,7 +157,7 @@ class TestCommandsOnAnotherNode:
         resumed = told(postgres_url, "resume", session_id, "--with", "some-agent", home=tmp_path)
         assert resumed["command"][:4] == ["asnap", "run", "--store", postgres_url]
 
-    def test_what_was_forgotten_comes_back_with_undo_on_another_machine(
+    def test_forgotten_session_is_restored_with_undo_on_another_machine(
         self, postgres_url: str, session_id: str, tmp_path: Path
     ) -> None:
         here, there = tmp_path / "here", tmp_path / "there"
@@ -172,7 +168,7 @@ class TestCommandsOnAnotherNode:
         (row,) = told(postgres_url, "list", "--all", home=there)["sessions"]
         assert row["title"] == "Water birds"
 
-    def test_what_a_killed_node_left_is_recovered(self, postgres_url: str, tmp_path: Path) -> None:
+    def test_session_of_a_killed_node_is_recovered(self, postgres_url: str, tmp_path: Path) -> None:
         with node(postgres_url) as first:
             session_id = begun(first)
             first.kill()
@@ -210,7 +206,7 @@ class TestCommandsOnAnotherNode:
             (row,) = told(url, "list", "--all", home=tmp_path)["sessions"]
             assert row["title"] == "Named from afar"
 
-    def test_an_owner_that_does_not_answer_is_named(self, postgres_url: str, tmp_path: Path) -> None:
+    def test_unresponsive_owner_is_named(self, postgres_url: str, tmp_path: Path) -> None:
         url = f"{postgres_url}&lease=600"
         with node(url) as client:
             begun(client)
@@ -233,7 +229,7 @@ def move_owner(url: str, host: str) -> None:
     database.close()
 
 
-def test_a_proper_release_is_announced_and_the_session_can_be_taken_at_once(postgres_url: str) -> None:
+def test_clean_release_is_announced_and_the_session_can_be_taken_immediately(postgres_url: str) -> None:
     store = PostgresStore(postgres_url, background=False)
     place, us = place_of(store), Owner.this_process(since=datetime.now(UTC))
     assert place is not None

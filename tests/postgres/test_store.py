@@ -63,7 +63,7 @@ class TestAddress:
         with pytest.raises(InvalidInput):
             Address.parse(f"postgresql://host/db?{options}")
 
-    def test_what_is_not_ours_goes_to_libpq_and_the_user_is_not_shown(self) -> None:
+    def test_unknown_options_go_to_libpq_and_the_user_name_is_hidden(self) -> None:
         address = Address.parse("postgresql://someone@host:6000/db?sslmode=require&schema=mine&prefix=p_&lease=3")
         assert "sslmode=require" in address.conninfo
         assert "schema" not in address.conninfo
@@ -80,7 +80,7 @@ class TestAddress:
 
 
 class TestOpening:
-    def test_a_store_that_is_not_there_is_made_only_where_that_is_wanted(self, postgres_url: str) -> None:
+    def test_missing_store_is_created_only_on_request(self, postgres_url: str) -> None:
         with pytest.raises(StoreNotFound):
             sync_face(open_store(postgres_url, create=False)).list()
         assert sync_face(open_store(postgres_url)).list() == []
@@ -104,16 +104,16 @@ class TestOpening:
 
 
 class TestRefusals:
-    def test_a_server_that_is_not_there_may_be_tried_again(self, tmp_path: Path) -> None:
+    def test_unreachable_server_is_retryable(self, tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable) as caught:
             sync_face(open_store(f"postgresql:///db?host={tmp_path}")).list()
         assert caught.value.retryable
 
-    def test_a_database_that_is_not_there_is_named(self, postgres_url: str) -> None:
+    def test_missing_database_is_named(self, postgres_url: str) -> None:
         with pytest.raises(StoreNotFound, match="nosuch"):
             sync_face(open_store(postgres_url.replace("/postgres?", "/nosuch?"))).list()
 
-    def test_a_user_without_rights_is_told_so(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_missing_privileges_are_reported(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.save(make_snapshot("a"))
         user = f"reader_{new_id()}"
         statement(postgres_url, f"CREATE ROLE {user} LOGIN")
@@ -122,7 +122,7 @@ class TestRefusals:
             theirs.save(make_snapshot("a", "b"))
         assert not caught.value.retryable
 
-    def test_a_read_only_server_can_be_read(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_read_only_server_can_be_read(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.save(make_snapshot("a"))
         standby = PostgresStore(f"{postgres_url}&options=-c%20default_transaction_read_only%3Don").sync
         loaded = standby.load("session")
@@ -130,7 +130,7 @@ class TestRefusals:
             standby.save(loaded.evolve(title="new"))
         assert caught.value.retryable
 
-    def test_a_full_disk_costs_nothing_and_the_save_can_be_repeated(
+    def test_full_disk_loses_nothing_and_the_save_can_be_retried(
         self, store: PostgresStore, postgres_url: str
     ) -> None:
         store.sync.save(make_snapshot("a"))
@@ -148,7 +148,7 @@ class TestRefusals:
         statement(postgres_url, f"DROP TRIGGER full_disk ON {table}")
         assert store.sync.save(make_snapshot("a", "b")).seq == 2
 
-    def test_connections_that_the_server_ended_are_replaced(self, postgres_url: str) -> None:
+    def test_connections_ended_by_the_server_are_replaced(self, postgres_url: str) -> None:
         name = f"asnap {new_id()}"
         store = PostgresStore(f"{postgres_url}&application_name={quote(name)}", background=False)
         store.sync.save(make_snapshot("a"))
@@ -160,7 +160,7 @@ class TestRefusals:
         assert store.sync.save(make_snapshot("a", "b")).seq == 2
         store.close()
 
-    def test_a_connection_that_breaks_during_a_save_leaves_it_whole_or_not_there(
+    def test_connection_lost_during_a_save_leaves_it_whole_or_absent(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The server ends the connection before the commit; the same save is then repeated."""
@@ -302,7 +302,7 @@ class TestQueries:
         assert len(store.sync.trash()) == 5
         assert len(asked) == 2
 
-    def test_labels_are_found_by_index_and_are_those_of_the_newest_snapshot(
+    def test_labels_are_indexed_and_come_from_the_newest_snapshot(
         self, store: PostgresStore, asked: list[str]
     ) -> None:
         odd = {"thread": "\0 \ud800 ü"}
@@ -319,9 +319,7 @@ class TestQueries:
         store.sync.forget("s2", seqs=[1])
         assert [meta.session_id for meta in store.sync.list(labels={"n": "2"})] == ["s2"]
 
-    def test_nothing_relies_on_the_state_of_a_connection(
-        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_query_relies_on_connection_state(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """As behind pgbouncer in transaction mode: each transaction gets a connection without a past."""
         idle = Pool._idle_one
 

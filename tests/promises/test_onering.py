@@ -110,7 +110,7 @@ def imported(user: User) -> Json:
     "ONERING-FILE-TITLE",
     "ONERING-FILE-TAGS",
 )
-def test_everything_in_a_session_file_of_version_1_is_there_after_an_import(imported: Json) -> None:
+def test_version_1_session_file_is_imported_completely(imported: Json) -> None:
     context = STATE["context"]
     assert (imported["session_id"], imported["provider_type"]) == ("my-assistant", "oneringai")
     assert (imported["created_at"], imported["updated_at"]) == (
@@ -147,7 +147,7 @@ def test_a_memory_entry_of_a_session_file_keeps_all_its_fields(imported: Json) -
 
 
 @pytest.mark.requirement("ONERING-MIGRATE-V0", "ONERING-MIGRATE-UNKNOWN")
-def test_a_state_from_before_versions_is_migrated_and_an_unknown_version_is_named(user: User) -> None:
+def test_unversioned_state_is_migrated_and_an_unknown_version_is_named(user: User) -> None:
     before = {name: value for name, value in STATE.items() if name != "version"}
     (user.work / "old.json").write_text(json.dumps(before))
     (user.work / "new.json").write_text(json.dumps({**STATE, "version": 7, "agentId": "newer"}))
@@ -167,7 +167,7 @@ def test_a_state_from_before_versions_is_migrated_and_an_unknown_version_is_name
     "ONERING-PLACE-MEMORY",
     "ONERING-GOAL-PLACE",
 )
-async def test_a_session_works_with_and_without_memory_and_all_of_it_lies_beside_the_agent(tmp_path: Path) -> None:
+async def test_session_works_with_and_without_memory_stored_beside_the_agent(tmp_path: Path) -> None:
     store = tmp_path / "store"
     async with persistent_session(Agent(), agent_id="without", store=store) as session:
         session.agent.chat("hello")  # type: ignore[attr-defined]
@@ -188,7 +188,7 @@ async def test_a_session_works_with_and_without_memory_and_all_of_it_lies_beside
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ONERING-USAGE-BACKEND", "ONERING-GOAL-BACKENDS", "ORBIT-STORE-SWAP")
-async def test_a_backend_of_the_authors_own_is_used_when_given(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_custom_backend_is_used_when_given(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     class Theirs(MemoryStore):
         """What an author might write: another place, and a word on each save."""
 
@@ -214,7 +214,7 @@ async def test_a_backend_of_the_authors_own_is_used_when_given(user: User, monke
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ONERING-CARE-AUTH-APART")
-async def test_the_authentication_of_the_connector_is_not_in_the_session(tmp_path: Path) -> None:
+async def test_connector_credentials_are_not_in_the_session(tmp_path: Path) -> None:
     agent = Agent()
     async with persistent_session(agent, agent_id="mine", store=tmp_path):
         agent.chat("hello")
@@ -231,7 +231,7 @@ async def test_the_authentication_of_the_connector_is_not_in_the_session(tmp_pat
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ONERING-GOAL-OPT-IN", "ONERING-ERROR-MISSING", "ONERING-USAGE-MANUAL")
-async def test_an_agent_is_not_changed_by_a_session_that_is_not_entered(tmp_path: Path) -> None:
+async def test_agent_is_unchanged_by_a_session_that_is_not_entered(tmp_path: Path) -> None:
     agent = Agent()
     before = dict(vars(agent))
     session = persistent_session(agent, agent_id="mine", store=tmp_path / "store")
@@ -245,7 +245,7 @@ async def test_an_agent_is_not_changed_by_a_session_that_is_not_entered(tmp_path
 
 
 @pytest.mark.requirement("ONERING-GOAL-OPT-IN", "ONERING-OPTION-OFF")
-def test_a_program_that_imports_the_package_and_asks_for_nothing_leaves_nothing_behind(user: User) -> None:
+def test_importing_the_package_leaves_nothing_behind(user: User) -> None:
     program = "import snapshot_plugin; [getattr(snapshot_plugin, name) for name in snapshot_plugin.__all__]"
     assert user.python("-c", program).code == 0
     assert list(user.home.rglob("*")) == [user.work]
@@ -268,7 +268,7 @@ anyio.run(main)
 
 
 @pytest.mark.requirement("ONERING-CARE-PROCESSES", "ONERING-CARE-ONE-WRITER")
-def test_a_second_process_is_kept_out_until_the_first_one_is_gone(user: User, tmp_path: Path) -> None:
+def test_second_process_is_refused_until_the_first_exits(user: User, tmp_path: Path) -> None:
     async def enter() -> None:
         async with persistent_session(Agent(), agent_id="mine", store=tmp_path / "store"):
             """Free."""
@@ -287,7 +287,7 @@ def test_a_second_process_is_kept_out_until_the_first_one_is_gone(user: User, tm
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ONERING-ERROR-STORAGE")
-async def test_a_storage_error_reaches_the_caller_and_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+async def test_storage_error_reaches_the_caller_with_cause_and_remedy(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file where the directory should be")
     with pytest.raises(StoreUnavailable) as refused:
         async with persistent_session(Agent(), agent_id="mine", store=tmp_path / "store"):
@@ -303,7 +303,7 @@ class FromTheFuture(MemoryStore):
 
 
 @pytest.mark.anyio
-async def test_what_a_newer_release_wrote_is_refused_and_left_alone() -> None:
+async def test_snapshot_of_a_newer_release_is_refused_and_left_alone() -> None:
     """The design starts fresh here, and overwrites; the package does not, on purpose (ONERING-ERROR-VERSION)."""
     store, agent = FromTheFuture(), Agent()
     with pytest.raises(InvalidSnapshotVersion):

@@ -43,7 +43,7 @@ def loaded(client: Client, session_id: str) -> tuple[Json, list[tuple[str, str]]
     "TERMINAL-PERF-TOKENS",
     "TERMINAL-QUALITY-TRANSPARENT",
 )
-def test_each_turn_is_saved_by_itself_with_its_times_and_no_chunk_is_a_save(user: User) -> None:
+def test_each_turn_is_saved_automatically_with_times_and_chunks_are_not_saves(user: User) -> None:
     began = datetime.now(UTC)
     with user.agent() as client:
         client.initialize()
@@ -75,7 +75,7 @@ def test_each_turn_is_saved_by_itself_with_its_times_and_no_chunk_is_a_save(user
     "TERMINAL-UI-RESTORED",
     "TERMINAL-USE-CONTINUE",
 )
-def test_a_session_goes_on_over_restarts_with_and_without_load_support(user: User) -> None:
+def test_session_continues_over_restarts_with_and_without_load_support(user: User) -> None:
     state = ("--state", str(user.home / "agent.json"))
     with user.agent(*state) as client:
         client.initialize()
@@ -105,7 +105,7 @@ def test_a_session_goes_on_over_restarts_with_and_without_load_support(user: Use
 
 
 @pytest.mark.requirement("ORBIT-USE-NO-LOSS", "ORBIT-SUCCESS-SHUTDOWN")
-def test_a_planned_stop_in_mid_turn_loses_nothing_of_any_session(user: User) -> None:
+def test_planned_stop_in_mid_turn_loses_nothing_of_any_session(user: User) -> None:
     with user.agent() as client:
         client.initialize()
         sessions = [client.new_session(user.work) for _ in range(3)]
@@ -147,7 +147,7 @@ def test_before_a_deploy_every_live_session_of_every_process_is_saved_and_report
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CROSS")
-def test_a_session_of_the_bridge_goes_on_in_an_agent_and_then_in_the_bridge_again(user: User) -> None:
+def test_session_moves_from_the_bridge_to_an_agent_and_back(user: User) -> None:
     with user.bridge() as bridge:
         session_id = bridge.exchange("my name is Ann", "hello Ann")["session_id"]
         assert bridge.close() == 0
@@ -167,7 +167,7 @@ def test_a_session_of_the_bridge_goes_on_in_an_agent_and_then_in_the_bridge_agai
 
 
 @pytest.mark.requirement("ORBIT-USE-UPDATE", "ORBIT-TEST-VERSIONS", "ORBIT-MIGRATE-OLD")
-def test_a_session_that_the_first_release_saved_goes_on_in_an_agent(user: User) -> None:
+def test_session_saved_by_the_first_release_continues_in_an_agent(user: User) -> None:
     shutil.copytree(GOLDEN / "plain", user.store)
     expected = json.loads((GOLDEN / "expected.json").read_bytes())["sessions"]["written-by-version-1"]
     before = expected[max(expected, key=int)]["document"]
@@ -191,7 +191,7 @@ def header_of(segment: Path) -> Json:
 
 
 @pytest.mark.requirement("ORBIT-STORE-VERSIONED", "ORBIT-STORE-FILES", "ORBIT-STORE-READABLE")
-def test_the_files_are_readable_json_and_say_their_schema_version(user: User) -> None:
+def test_files_are_readable_json_with_a_schema_version(user: User) -> None:
     place = user.home / "chosen"
     with user.agent(run=("--store", str(place))) as client:
         client.initialize()
@@ -204,7 +204,7 @@ def test_the_files_are_readable_json_and_say_their_schema_version(user: User) ->
 
 
 @pytest.mark.requirement("ORBIT-SECURITY-ENCRYPT", "ORBIT-SECURITY-USER-KEY", "STORE-KEY-CLOSED")
-def test_with_a_key_of_the_users_nothing_is_readable_and_without_it_nothing_opens(tmp_path: Path) -> None:
+def test_encrypted_store_is_unreadable_and_opens_only_with_its_key(tmp_path: Path) -> None:
     owner = User(tmp_path / "home", ASNAP_KEY="correct horse battery staple")
     with owner.bridge() as bridge:
         session_id = bridge.ask("session_create", title="zebra title")["session_id"]
@@ -221,7 +221,7 @@ def test_with_a_key_of_the_users_nothing_is_readable_and_without_it_nothing_open
 
 
 @pytest.mark.requirement("ORBIT-ERROR-VERSION", "ORBIT-MIGRATE-UNKNOWN", "ORBIT-ERROR-NOT-FOUND")
-def test_each_way_of_having_no_snapshot_has_an_exit_code_of_its_own(user: User) -> None:
+def test_each_reason_for_a_missing_snapshot_has_its_own_exit_code(user: User) -> None:
     with user.bridge() as bridge:
         session_id = bridge.exchange("question", "answer")["session_id"]
         assert bridge.close() == 0
@@ -236,7 +236,7 @@ def test_each_way_of_having_no_snapshot_has_an_exit_code_of_its_own(user: User) 
 
 
 @pytest.mark.requirement("ORBIT-CONFIG-ENABLE", "ORBIT-CONFIG-INTERVAL", "ORBIT-CONFIG-EXIT", "ONERING-OPTION-OFF")
-def test_the_defaults_are_those_that_were_promised_and_each_can_be_set(tmp_path: Path) -> None:
+def test_defaults_are_as_promised_and_each_can_be_set(tmp_path: Path) -> None:
     names = ("enable_persistence", "snapshot_interval", "snapshot_on_exit")
 
     def settings(**variables: str) -> list[object]:

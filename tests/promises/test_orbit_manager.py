@@ -70,7 +70,7 @@ class Unsteady(MemoryStore):
     "ORBIT-METRIC-RESTORE-TIME",
     "MANAGER-METRIC-PYTHON",
 )
-async def test_saves_and_restores_are_counted_with_sizes_and_times() -> None:
+async def test_saves_and_restores_are_counted_with_sizes_and_durations() -> None:
     store, chat = Unsteady(), Chat("chat")
     manager = SnapshotManager(store, settings())
     sizes = []
@@ -97,7 +97,7 @@ async def test_saves_and_restores_are_counted_with_sizes_and_times() -> None:
 
 
 @pytest.mark.requirement("ORBIT-METRIC-SAVES")
-async def test_an_explicit_save_that_fails_is_counted_and_told() -> None:
+async def test_failed_explicit_save_is_counted_and_reported() -> None:
     store, chat, told = Unsteady(), Chat("chat"), []
     manager = SnapshotManager(store, settings())
     manager.events.subscribe(lambda event: told.append(event.name))
@@ -156,7 +156,7 @@ async def test_a_session_is_rebuilt_with_configuration_history_task_and_metrics(
 
 
 @pytest.mark.requirement("ORBIT-ACP-LOAD-ERROR")
-async def test_restoring_what_was_never_saved_is_an_error_with_the_session_in_it() -> None:
+async def test_restoring_an_unsaved_session_raises_an_error_naming_it() -> None:
     with pytest.raises(SnapshotNotFound) as caught:
         await SnapshotManager(MemoryStore(), settings()).restore("nobody")
     assert caught.value.session_id == "nobody"
@@ -180,7 +180,7 @@ async def grown(store: MemoryStore, session_id: str, messages: int) -> None:
 @pytest.mark.requirement(
     "ORBIT-MANAGER-START", "ORBIT-MANAGER-STOP", "ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-STOPS", "ORBIT-TEST-INTERVAL"
 )
-async def test_a_started_session_is_saved_at_its_interval_and_a_stopped_one_once_more_and_then_never() -> None:
+async def test_started_session_is_saved_at_its_interval_and_once_more_when_stopped() -> None:
     store, stopped, going_on = MemoryStore(), Chat("stopped"), Chat("going-on")
     async with SnapshotManager(store, settings(snapshot_interval=0.02, event_debounce=600)) as manager:
         assert await manager.session_started(stopped)
@@ -210,7 +210,7 @@ async def test_without_persistence_a_started_session_is_never_saved() -> None:
 
 
 @pytest.mark.requirement("ORBIT-ACP-BACKGROUND", "TERMINAL-FEATURE-NON-BLOCKING")
-async def test_a_disk_that_does_not_answer_holds_up_nothing_the_user_sends() -> None:
+async def test_hanging_disk_delays_no_user_input() -> None:
     store, chat = Unsteady(), Chat("chat")
     async with SnapshotManager(store, settings(snapshot_interval=0.01, event_debounce=0.01)) as manager:
         await manager.session_started(chat)
@@ -226,7 +226,7 @@ async def test_a_disk_that_does_not_answer_holds_up_nothing_the_user_sends() -> 
 
 
 @pytest.mark.requirement("ORBIT-MANAGER-CONCURRENT")
-async def test_many_sessions_are_saved_and_restored_at_once() -> None:
+async def test_many_sessions_are_saved_and_restored_concurrently() -> None:
     store, chats = MemoryStore(), [Chat(f"chat-{number}") for number in range(40)]
     async with SnapshotManager(store, settings(**SLOW)) as manager:
 
@@ -246,7 +246,7 @@ async def test_many_sessions_are_saved_and_restored_at_once() -> None:
 
 
 @pytest.mark.requirement("MANAGER-AUTO-DEBOUNCE", "TERMINAL-PERF-BATCH", "ONERING-CARE-DEBOUNCE")
-async def test_a_stream_of_events_is_saved_while_it_goes_on_and_in_few_saves() -> None:
+async def test_stream_of_events_is_saved_while_it_runs_in_few_saves() -> None:
     store, chat, said = MemoryStore(), Chat("chat"), 0
     async with SnapshotManager(store, settings(snapshot_interval=600, event_debounce=0.2)) as manager:
         await manager.session_started(chat)
@@ -261,7 +261,7 @@ async def test_a_stream_of_events_is_saved_while_it_goes_on_and_in_few_saves() -
 
 
 @pytest.mark.requirement("MANAGER-FAULT-CANCEL")
-async def test_a_last_save_that_is_cancelled_leaves_the_old_snapshot_or_the_new_one() -> None:
+async def test_cancelled_last_save_leaves_the_old_or_the_new_snapshot() -> None:
     store, chat = Unsteady(), Chat("chat")
     chat.say("old")
     async with SnapshotManager(store, settings(**SLOW)) as manager:

@@ -48,7 +48,7 @@ def test_no_command_that_only_reads_changes_a_file_of_the_store(user: User) -> N
 
 
 @pytest.mark.requirement("STORE-CHECK-FINDINGS", "STORE-CHECK", "TERMINAL-TEST-CORRUPTED")
-def test_check_says_where_what_and_which_snapshot_and_changes_nothing(user: User) -> None:
+def test_check_names_place_kind_and_snapshot_and_changes_nothing(user: User) -> None:
     with user.bridge() as bridge:
         answers = [bridge.exchange(f"question {number}", f"answer {number}") for number in range(3)]
         assert bridge.close() == 0
@@ -76,7 +76,7 @@ def turn(number: int) -> SessionSnapshot:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
-async def test_a_new_segment_never_takes_the_place_of_a_file_that_is_there(tmp_path: Path) -> None:
+async def test_new_segment_never_replaces_an_existing_file(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
         await store.save(turn(1))
         foreign = tmp_path / "sessions" / "session" / "0000000002.snap.gz"
@@ -113,7 +113,7 @@ def misspelling(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 @pytest.mark.anyio
 @pytest.mark.requirement("FORMAT-WRITE-REWRITE")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the names of open files in /proc")
-async def test_a_rewrite_that_reads_back_wrong_leaves_the_old_files(tmp_path: Path, misspelling: list[str]) -> None:
+async def test_rewrite_that_reads_back_wrong_keeps_the_old_files(tmp_path: Path, misspelling: list[str]) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         for number in range(1, 11):
             await store.save(turn(number))
@@ -155,7 +155,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 )
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the names of open files in /proc")
 @pytest.mark.parametrize("fault", ["read-only", "no bytes", "no inodes"])
-async def test_a_disk_that_refuses_costs_nothing_that_was_saved_and_the_next_save_catches_up(
+async def test_failing_disk_loses_nothing_saved_and_the_next_save_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
@@ -193,9 +193,7 @@ class TestTheirStore(StoreContract):
     [("snapshot", "6 passed"), ("snapshot.evolve(messages=snapshot.messages[:1])", "failed")],
     ids=["a good backend", "a backend that loses messages"],
 )
-def test_another_project_runs_the_suite_on_its_own_backend_with_a_few_lines(
-    user: User, saved: str, outcome: str
-) -> None:
+def test_another_project_runs_the_contract_suite_with_a_few_lines(user: User, saved: str, outcome: str) -> None:
     (user.work / "test_theirs.py").write_text(THEIR_PROJECT.format(saved=saved))
     some = "another_store_object_loads or goes_on_counting or base_zero"
     done = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", some, "test_theirs.py")
@@ -205,7 +203,7 @@ def test_another_project_runs_the_suite_on_its_own_backend_with_a_few_lines(
 
 @pytest.mark.requirement("STORE-KEY-SOURCES", "STORE-KEY-FIVE-ERRORS")
 @pytest.mark.parametrize("source", ["ASNAP_KEY", "ASNAP_KEY_FILE", "ASNAP_PASSPHRASE", "ASNAP_KEY_COMMAND"])
-def test_a_store_opens_with_a_key_from_each_source_and_with_no_other(tmp_path: Path, source: str) -> None:
+def test_store_opens_with_a_key_from_each_source_and_no_other_key(tmp_path: Path, source: str) -> None:
     secret = "correct horse battery staple"
     (tmp_path / "key").write_text(f"{secret}\n")
     (tmp_path / "key").chmod(0o600)
@@ -226,7 +224,7 @@ def test_a_store_opens_with_a_key_from_each_source_and_with_no_other(tmp_path: P
 @pytest.mark.requirement(
     "MANAGER-CONFIG-LAYERS", "MANAGER-CONFIG-ORIGIN", "MANAGER-CONFIG-UNKNOWN", "MANAGER-CONFIG-REFUSED"
 )
-def test_settings_come_from_variables_project_and_user_and_their_origin_is_shown(tmp_path: Path) -> None:
+def test_settings_come_from_variables_project_and_user_with_their_origin(tmp_path: Path) -> None:
     user = User(tmp_path / "home", ASNAP_EVENT_DEBOUNCE="4")
     settings = user.home / ".config" / "asnap"
     settings.mkdir(parents=True)

@@ -25,7 +25,7 @@ def kill(bridge: Bridge) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-BRIDGE-EXCHANGE", "TERMINAL-FEATURE-AUTO-SAVE", "TERMINAL-FEATURE-AUTO-CREATE")
-def test_an_exchange_that_was_answered_is_saved_and_survives_a_kill(user: User) -> None:
+def test_answered_exchange_is_saved_and_survives_a_kill(user: User) -> None:
     session_id, said = None, []
     for number in range(3):
         with user.bridge() as bridge:
@@ -44,7 +44,7 @@ def test_an_exchange_that_was_answered_is_saved_and_survives_a_kill(user: User) 
 
 
 @pytest.mark.requirement("TERMINAL-PERF-COMPLETE")
-def test_a_message_is_saved_when_it_is_complete_and_without_waiting_for_the_answer(user: User) -> None:
+def test_complete_message_is_saved_without_waiting_for_the_answer(user: User) -> None:
     with user.bridge() as bridge:
         added = bridge.ask("session_message", messages=[{"role": "user", "content": "not answered yet"}])
         kill(bridge)
@@ -70,7 +70,7 @@ def test_a_front_end_switches_between_sessions(user: User) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-UI-METADATA", "TERMINAL-STATE-RESTORE", "TERMINAL-UI-RESTORED")
-def test_a_front_end_knows_the_current_session_and_its_metadata(user: User) -> None:
+def test_front_end_gets_the_current_session_and_its_metadata(user: User) -> None:
     with user.bridge() as bridge:
         created = bridge.ask("session_create", title="Fix auth")
         session_id = created["session_id"]
@@ -88,7 +88,7 @@ def test_a_front_end_knows_the_current_session_and_its_metadata(user: User) -> N
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-UNIQUE", "TERMINAL-MANAGER-CREATE", "TERMINAL-IPC-CREATE")
-def test_sessions_that_bring_no_id_get_unique_ones_in_all_processes(user: User) -> None:
+def test_generated_ids_are_unique_across_processes(user: User) -> None:
     with user.bridge() as one, user.bridge() as other:
         made = [bridge.ask("session_create")["session_id"] for _ in range(20) for bridge in (one, other)]
         named = one.ask("session_create", title="Named")
@@ -97,7 +97,7 @@ def test_sessions_that_bring_no_id_get_unique_ones_in_all_processes(user: User) 
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-LOAD-MISSING", "TERMINAL-MANAGER-LOAD-BAD")
-def test_loading_what_is_not_there_or_damaged_says_so_and_the_bridge_goes_on(user: User) -> None:
+def test_loading_a_missing_or_damaged_session_is_reported_and_the_bridge_continues(user: User) -> None:
     with user.bridge() as bridge:
         broken = bridge.exchange("question", "answer")["session_id"]
         assert bridge.close() == 0
@@ -114,7 +114,7 @@ def test_loading_what_is_not_there_or_damaged_says_so_and_the_bridge_goes_on(use
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-DELETE", "TERMINAL-IPC-DELETE", "ORBIT-STORE-DELETE")
-def test_a_deleted_session_leaves_the_list_and_a_purge_leaves_nothing_on_disk(user: User) -> None:
+def test_deleted_session_leaves_the_list_and_a_purge_removes_its_files(user: User) -> None:
     with user.bridge() as bridge:
         session_id = bridge.exchange("the secret question", "answer")["session_id"]
         assert bridge.ask("session_delete", session_id=session_id)["success"]
@@ -154,9 +154,7 @@ def test_times_with_and_without_a_zone_are_kept_in_utc(user: User, given: str, k
 
 @pytest.mark.requirement("TERMINAL-MANAGER-PLACE", "TERMINAL-MANAGER-MKDIR", "ONERING-PLACE-PLATFORM")
 @pytest.mark.skipif(sys.platform != "linux", reason="the place is another on other systems")
-def test_sessions_live_in_the_users_own_data_directory_unless_another_one_is_named(
-    user: User, tmp_path: Path
-) -> None:
+def test_sessions_are_in_the_users_data_directory_by_default(user: User, tmp_path: Path) -> None:
     places = {
         tmp_path / "one/.local/share/asnap/store": {},
         tmp_path / "two/data/asnap/store": {"XDG_DATA_HOME": str(tmp_path / "two/data")},
@@ -188,7 +186,7 @@ def round_trips(ask: Callable[[], object], batches: int = 10, calls: int = 10) -
 
 
 @pytest.mark.requirement("TERMINAL-PERF-SAVE", "TERMINAL-PERF-LOAD")
-def test_a_front_end_waits_under_50_ms_for_a_save_and_under_100_ms_for_a_load(user: User) -> None:
+def test_save_takes_under_50_ms_and_load_under_100_ms(user: User) -> None:
     words = "what was said, and what came of it, in so many words. " * 10
     with user.bridge() as bridge:
         session_id = bridge.exchange("begin", words)["session_id"]
@@ -214,7 +212,7 @@ def test_adding_messages_to_a_session_updates_count_time_and_tokens() -> None:
 
 
 @pytest.mark.requirement("TERMINAL-LIMIT-SESSIONS")
-def test_sessions_over_the_number_a_user_sets_go_to_the_trash_by_themselves(tmp_path: Path) -> None:
+def test_oldest_sessions_over_the_users_limit_are_trashed_automatically(tmp_path: Path) -> None:
     user, made = User(tmp_path / "home", ASNAP_MAX_SESSIONS="3"), []
     for number in range(5):
         with user.bridge() as bridge:

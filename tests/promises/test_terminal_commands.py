@@ -63,7 +63,7 @@ def imported(user: User) -> User:
     "TERMINAL-FILE-OPTIONAL",
     "STORE-MIGRATE-FOREIGN",
 )
-def test_a_session_file_of_the_terminal_is_imported_with_everything_in_it(imported: User) -> None:
+def test_terminal_session_file_is_imported_completely(imported: User) -> None:
     stored = imported.stored("2025-10-04_114203")
     assert (stored["title"], stored["tags"]) == ("Debug authentication issue", ["bug", "auth", "python"])
     assert (stored["created_at"], stored["updated_at"]) == (
@@ -86,7 +86,7 @@ def test_a_session_file_of_the_terminal_is_imported_with_everything_in_it(import
 
 
 @pytest.mark.requirement("TERMINAL-FILE-INDEX")
-def test_an_index_file_is_told_apart_from_a_session(user: User) -> None:
+def test_index_file_is_not_mistaken_for_a_session(user: User) -> None:
     (user.work / "index.json").write_text(json.dumps(INDEX))
     refused = user.asnap("import", "index.json", fails=True)
     assert refused.code == 2
@@ -102,7 +102,7 @@ def test_an_index_file_is_told_apart_from_a_session(user: User) -> None:
     "TERMINAL-EXPORT-TOOLS",
     "TERMINAL-USE-EXPORT",
 )
-def test_the_export_has_title_head_messages_and_tool_calls(imported: User) -> None:
+def test_export_has_title_header_messages_and_tool_calls(imported: User) -> None:
     page = imported.asnap("export", "2025-10-04_114203", "--format", "markdown").out
     assert page.startswith("# Debug authentication issue\n")
     head = dict(re.findall(r"^- \*\*(\w+):\*\* (.*)$", page, re.MULTILINE))
@@ -171,7 +171,7 @@ def test_past_conversations_are_searched_and_shown_in_full(imported: User) -> No
 
 
 @pytest.mark.requirement("TERMINAL-SECURITY-NAMES")
-def test_no_file_name_holds_a_title_a_tag_or_anything_that_was_said(imported: User) -> None:
+def test_file_names_contain_no_title_tag_or_message_text(imported: User) -> None:
     imported.asnap("rename", "2025-10-04_114203", "zebra-title")
     imported.asnap("tag", "zebra-title", "zebra-tag")
     with imported.bridge() as bridge:
@@ -185,7 +185,7 @@ def test_no_file_name_holds_a_title_a_tag_or_anything_that_was_said(imported: Us
 
 
 @pytest.mark.requirement("TERMINAL-SECURITY-ESCAPE")
-def test_control_sequences_and_markup_do_nothing_where_they_are_shown(user: User) -> None:
+def test_control_sequences_and_markup_are_inert_when_shown(user: User) -> None:
     hostile = "\x1b]0;pwned\x07\x1b[31m red <script>alert(1)</script>"
     with user.bridge() as bridge:
         session_id = bridge.ask("session_create", title=hostile)["session_id"]
@@ -219,7 +219,7 @@ def test_no_id_leads_outside_the_store(user: User, session_id: str) -> None:
 
 
 @pytest.mark.requirement("TERMINAL-PERF-COMPRESS", "ORBIT-STORE-GZIP")
-def test_what_is_stored_is_compressed_with_gzip(imported: User) -> None:
+def test_stored_files_are_gzip_compressed(imported: User) -> None:
     with imported.bridge() as bridge:
         session_id = bridge.exchange("question", "the same words again and again. " * 30_000)["session_id"]
         for number in range(20):
@@ -266,7 +266,7 @@ async def _called(user: User, tool: str, **arguments: Any) -> Json:
 
 
 @pytest.mark.requirement("TERMINAL-USE-CONTEXT")
-def test_an_agent_in_a_new_session_finds_what_was_said_in_earlier_ones(user: User) -> None:
+def test_agent_in_a_new_session_finds_earlier_conversations(user: User) -> None:
     with user.agent() as client:
         client.initialize()
         first = client.new_session(user.work)

@@ -251,7 +251,7 @@ def one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     choices=[(1, 17), (0, 13), (1, 14), (0, 15), (2, 7), (1, 5), (0, 2)],
     faults=[],
 )
-def test_what_was_acknowledged_is_never_lost(
+def test_acknowledged_saves_are_never_lost(
     plans: list[list[str]], choices: list[tuple[int, int]], faults: list[str]
 ) -> None:
     world = World(("none", "none", "none", *faults))

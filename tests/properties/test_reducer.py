@@ -75,7 +75,7 @@ strange_events = st.one_of(
 
 @few
 @given(st.lists(strange_events, max_size=12))
-def test_nothing_makes_it_raise_and_what_it_makes_can_be_stored_shown_told_and_compared(
+def test_any_events_reduce_to_a_session_that_can_be_stored_shown_and_compared(
     events: list[Event],
 ) -> None:
     snapshot = recorded(*events)
@@ -91,7 +91,7 @@ def test_nothing_makes_it_raise_and_what_it_makes_can_be_stored_shown_told_and_c
 
 @few
 @given(st.lists(strange_events, max_size=12))
-def test_the_same_events_give_the_same_snapshot_however_often_it_was_looked_at(events: list[Event]) -> None:
+def test_reading_the_snapshot_early_does_not_change_the_result(events: list[Event]) -> None:
     live = recording()
     for event in events:
         live.apply(event)
@@ -147,7 +147,7 @@ sessions = st.lists(a_turn | outside, max_size=4).map(_joined)
 
 @settings(max_examples=250, deadline=None)
 @given(sessions, st.data())
-def test_a_recording_that_goes_on_from_a_snapshot_ends_as_the_one_that_never_stopped(
+def test_recording_resumed_from_a_snapshot_ends_like_an_uninterrupted_one(
     events: list[Event], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(events)))
@@ -158,7 +158,7 @@ def test_a_recording_that_goes_on_from_a_snapshot_ends_as_the_one_that_never_sto
 
 @few
 @given(sessions)
-def test_every_word_and_every_call_that_was_sent_is_in_the_record(events: list[Event]) -> None:
+def test_every_word_and_call_sent_is_in_the_record(events: list[Event]) -> None:
     snapshot = recorded(*events)
     for kind, of in (("agent_message_chunk", "text"), ("agent_thought_chunk", "thought")):
         blocks = [b.raw() for m in snapshot.messages if m.role == "assistant" for b in m.content]
@@ -196,7 +196,7 @@ def _asks_only_at_the_start(events: list[Event]) -> bool:
 
 @few
 @given(st.lists(a_turn.filter(_asks_only_at_the_start) | outside, max_size=4).map(_joined))
-def test_a_finished_session_that_is_replayed_and_recorded_again_says_the_same(events: list[Event]) -> None:
+def test_finished_session_replayed_and_recorded_again_is_equal(events: list[Event]) -> None:
     snapshot = recorded(*events, {"interrupted": "killed"})
     again = recorded(*({"update": each} for each in replay(snapshot, {}, tool_bytes=1000)), base=BLANK)
     assert _runs(again) == _runs(snapshot)
@@ -207,6 +207,6 @@ def test_a_finished_session_that_is_replayed_and_recorded_again_says_the_same(ev
 
 @few
 @given(st.lists(a_turn, max_size=4).map(_joined))
-def test_an_agent_that_shows_everything_is_never_called_forgetful(events: list[Event]) -> None:
+def test_replay_of_a_snapshot_always_compares_as_whole(events: list[Event]) -> None:
     snapshot = recorded(*events)
     assert compare(snapshot, replay(snapshot, {}, tool_bytes=1000)).kind == "whole"

@@ -213,19 +213,19 @@ stories = st.lists(steps, min_size=1, max_size=14)
 @many
 @given(stories)
 @example([Step("append", (["b" * 30_000],))] * 3 + [Step("truncate", (0,)), Step("reopen"), Step("forget", (1,))])
-def test_a_plain_store_holds_what_the_model_holds(story: list[Step]) -> None:
+def test_plain_store_matches_the_model(story: list[Step]) -> None:
     anyio.run(lambda: play(story, None, background=False))
 
 
 @pytest.mark.requirement("STORE-MODEL")
 @many
 @given(stories)
-def test_an_encrypted_store_holds_what_the_model_holds(story: list[Step]) -> None:
+def test_encrypted_store_matches_the_model(story: list[Step]) -> None:
     anyio.run(lambda: play(story, Passphrase(generate_key()), background=False), backend="trio")
 
 
 @pytest.mark.requirement("STORE-MODEL", "FORMAT-ROOT-REWRITE")
 @settings(many, max_examples=30)
 @given(stories)
-def test_compressing_in_the_background_changes_nothing_the_model_knows(story: list[Step]) -> None:
+def test_background_compression_matches_the_model(story: list[Step]) -> None:
     anyio.run(lambda: play(story, None, background=True))

@@ -4,7 +4,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from snapshot_plugin import MemoryStore
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
 from snapshot_plugin.model.statistics import TimeSlot
-from snapshot_plugin.search.content import all_facts
+from snapshot_plugin.search.content import indexed, put, read_entry
 from snapshot_plugin.search.facts import Facts, pack, unpack
 from snapshot_plugin.search.find import END, START
 from snapshot_plugin.search.index import opened_index
@@ -31,7 +31,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 # What is found -----------------------------------------------------------------------------------------------
 
 
-async def test_everything_that_was_said_and_done_is_found_where_it_stands(tmp_path: Path) -> None:
+async def test_every_message_and_tool_call_is_found_at_its_position(tmp_path: Path) -> None:
     call = ToolCallBlock(
         tool_call_id="c", title="Run grep", kind="execute", raw_input={"command": "rg walrus"},
         content=[{"type": "content", "content": {"type": "text", "text": "a penguin"}}],
@@ -47,7 +47,7 @@ async def test_everything_that_was_said_and_done_is_found_where_it_stands(tmp_pa
             assert await places(store, tmp_path, word) == [("zoo", 0)], word
 
 
-async def test_a_log_in_which_each_line_has_the_word_is_shown_at_once(tmp_path: Path) -> None:
+async def test_log_with_a_match_in_every_line_is_shown_quickly(tmp_path: Path) -> None:
     log = "nothing\n" * 20_000 + "the walrus sleeps\n" * 100_000 + "at the zoo\n"
     async with stored(tmp_path, make_snapshot(log, session_id="s")) as store:
         begin = time.process_time()
@@ -58,7 +58,7 @@ async def test_a_log_in_which_each_line_has_the_word_is_shown_at_once(tmp_path: 
         assert time.process_time() - begin < 20, "the square of the matches took minutes"
 
 
-async def test_bytes_of_pictures_and_ids_of_calls_are_no_words(tmp_path: Path) -> None:
+async def test_image_bytes_and_call_ids_are_not_indexed(tmp_path: Path) -> None:
     picture = ImageBlock(data="QUJDREVGRw", mime_type="image/png")
     call = ToolCallBlock(tool_call_id="callidentity", status="completed")
     message = Message(role="user", content=(picture, call, TextBlock(text="look")))
@@ -68,7 +68,7 @@ async def test_bytes_of_pictures_and_ids_of_calls_are_no_words(tmp_path: Path) -
             assert await places(store, tmp_path, word) == []
 
 
-async def test_the_session_that_changed_last_comes_first_and_its_messages_in_their_order(tmp_path: Path) -> None:
+async def test_most_recently_changed_session_comes_first_with_messages_in_order(tmp_path: Path) -> None:
     old, new = (make_snapshot("ape", "x", "ape", session_id=name, updated_at=NOON + timedelta(days=day))
                 for name, day in (("old", 0), ("new", 1)))  # fmt: skip
     async with stored(tmp_path, new, old) as store:
@@ -79,7 +79,7 @@ async def test_the_session_that_changed_last_comes_first_and_its_messages_in_the
         assert await places(store, tmp_path, "ape", limit=3) == [("new", 1), ("new", 3), ("old", 1)]
 
 
-async def test_a_snippet_marks_the_match_whatever_the_text_holds(tmp_path: Path) -> None:
+async def test_snippet_marks_the_match_in_any_text(tmp_path: Path) -> None:
     text = f"before {START}{END}\x00 the NEEDLE after"
     async with stored(tmp_path, make_snapshot(text, session_id="s")) as store:
         result, _ = await found(store, tmp_path, "needle")
@@ -87,19 +87,19 @@ async def test_a_snippet_marks_the_match_whatever_the_text_holds(tmp_path: Path)
         assert result.hits[0].snippet.count(START) == 1
 
 
-async def test_of_a_long_session_each_hit_shows_its_own_text(tmp_path: Path) -> None:
+async def test_each_hit_of_a_long_session_shows_its_own_text(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot(*(f"ape w{n}x" for n in range(100)), session_id="s")) as store:
         result, _ = await found(store, tmp_path, "ape", limit=100, each=100)
         assert [hit.snippet for hit in result.hits] == [f"{START}ape{END} w{n}x" for n in range(100)]
 
 
-async def test_scripts_without_spaces_are_shown_as_they_were_written(tmp_path: Path) -> None:
+async def test_scripts_without_spaces_are_shown_unchanged(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot("全文搜索很好", session_id="s")) as store:
         result, _ = await found(store, tmp_path, "搜索")
         assert result.hits[0].snippet.replace(START, "").replace(END, "") == "全文搜索很好"
 
 
-async def test_dates_look_at_messages_and_at_the_session_where_they_have_none(tmp_path: Path) -> None:
+async def test_date_filter_uses_message_times_or_the_sessions(tmp_path: Path) -> None:
     timed = [make_message("ape", timestamp=NOON + timedelta(days=day)) for day in (0, 2, 4)]
     session = make_snapshot(session_id="timed", updated_at=NOON + timedelta(days=9)).append(*timed)
     untimed = make_snapshot("ape", session_id="untimed", updated_at=NOON + timedelta(days=3))
@@ -110,7 +110,7 @@ async def test_dates_look_at_messages_and_at_the_session_where_they_have_none(tm
         assert until == [("timed", 1), ("timed", 2)]
 
 
-async def test_secrets_are_never_in_the_index(tmp_path: Path) -> None:
+async def test_secrets_are_never_indexed(tmp_path: Path) -> None:
     call = ToolCallBlock(tool_call_id="c", raw_input={"password": "hunter2hunter"})
     message = Message(role="assistant", content=(TextBlock(text=f"key {SECRET} here"), call))
     session = make_snapshot(session_id="s", title=f"about {SECRET}").append(message)
@@ -164,7 +164,7 @@ class Interrupted(Reads):
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_who_is_interrupted_goes_on_where_it_stopped(
+async def test_interrupted_indexing_continues_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     monkeypatch.setattr("snapshot_plugin.search.index._BATCH", 0)
@@ -180,7 +180,7 @@ async def test_who_is_interrupted_goes_on_where_it_stopped(
         assert sorted([*first.names[:2], *second.names]) == [f"s{n}" for n in range(5)]
 
 
-async def test_what_a_session_no_longer_says_is_no_longer_found(tmp_path: Path) -> None:
+async def test_text_removed_from_a_session_is_no_longer_found(tmp_path: Path) -> None:
     words = [f"w{n}x" for n in range(100)]
     session = make_snapshot(*words, session_id="s")
     async with stored(tmp_path, session) as store:
@@ -196,7 +196,7 @@ async def test_what_a_session_no_longer_says_is_no_longer_found(tmp_path: Path) 
         assert len(reads.names) == 1  # it was changed where it was, not made anew
 
 
-async def test_messages_whose_times_changed_are_found_by_their_new_ones(tmp_path: Path) -> None:
+async def test_messages_with_changed_times_are_found_by_the_new_ones(tmp_path: Path) -> None:
     said = [make_message("ape", timestamp=NOON + timedelta(days=day)) for day in range(3)]
     session = make_snapshot(session_id="s").append(*said)
     async with stored(tmp_path, session) as store:
@@ -208,7 +208,23 @@ async def test_messages_whose_times_changed_are_found_by_their_new_ones(tmp_path
         assert ([hit.number for hit in result.hits], len(reads.names)) == ([2, 3], 1)
 
 
-async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path: Path) -> None:
+async def test_index_reads_and_writes_only_the_new_messages_of_a_session(tmp_path: Path) -> None:
+    session = make_snapshot(*(f"w{n}x" for n in range(100)), session_id="s")
+    async with stored(tmp_path, session) as store:
+        await places(store, tmp_path / "cache", "w1x")
+        await store.save(session.append(make_message("appended")))
+        (meta,) = await store.list()
+        with closing(sqlite3.connect(index_file(tmp_path / "cache"))) as connection:
+            before = indexed(connection, "s")
+            entry = await read_entry(store, meta, before)
+            assert [text.body for text in entry.texts[1:]] == ["appended"]
+            connection.execute("UPDATE session SET digest = 'of another process'")
+            assert not put(connection, entry)
+        assert await places(store, tmp_path / "cache", "appended") == [("s", 101)]
+        assert await places(store, tmp_path / "cache", "w99x") == [("s", 100)]
+
+
+async def test_deleted_session_leaves_the_index_and_returns_when_restored(tmp_path: Path) -> None:
     async with stored(
         tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
     ) as store:
@@ -223,7 +239,7 @@ async def test_a_deleted_session_is_dropped_and_comes_back_when_it_does(tmp_path
         assert sorted(await places(store, tmp_path, "ape")) == [("a", 1), ("b", 1)]
 
 
-async def test_a_question_about_one_session_reads_no_other(tmp_path: Path) -> None:
+async def test_query_about_one_session_reads_no_other(tmp_path: Path) -> None:
     sessions = [make_snapshot("ape", session_id=name, title=name) for name in ("a", "b", "c")]
     async with stored(tmp_path, *sessions) as store:
         reads = Reads()
@@ -232,7 +248,7 @@ async def test_a_question_about_one_session_reads_no_other(tmp_path: Path) -> No
         assert len(await places(store, tmp_path, "ape")) == 3
 
 
-async def test_a_session_that_cannot_be_read_is_named_and_not_found_any_more(tmp_path: Path) -> None:
+async def test_unreadable_session_is_named_and_no_longer_found(tmp_path: Path) -> None:
     async with stored(
         tmp_path, make_snapshot("ape", session_id="a"), make_snapshot("ape", session_id="b")
     ) as store:
@@ -243,13 +259,13 @@ async def test_a_session_that_cannot_be_read_is_named_and_not_found_any_more(tmp
         assert (unreadable, list(result.counts)) == (("a",), ["b"])
 
 
-async def test_a_store_that_has_no_files_is_searched_too(tmp_path: Path) -> None:
+async def test_store_without_files_can_be_searched(tmp_path: Path) -> None:
     async with MemoryStore() as store:
         await store.save(make_snapshot("ape", session_id="m"))
         assert await places(store, tmp_path, "ape") == [("m", 1)]
 
 
-async def test_several_searches_at_once_all_find_everything(tmp_path: Path) -> None:
+async def test_concurrent_searches_all_find_everything(tmp_path: Path) -> None:
     sessions = [make_snapshot("ape", f"only{n}", session_id=f"s{n}") for n in range(12)]
     async with stored(tmp_path, *sessions) as store:
         answers: list[int] = []
@@ -267,17 +283,17 @@ async def test_several_searches_at_once_all_find_everything(tmp_path: Path) -> N
 # Facts -------------------------------------------------------------------------------------------------------
 
 
-async def test_statistics_find_their_facts_in_the_index(tmp_path: Path) -> None:
+async def test_statistics_read_their_facts_from_the_index(tmp_path: Path) -> None:
     session = make_snapshot("fix the parser", "ok", "parser again", session_id="a", updated_at=NOON)
     async with stored(tmp_path, session.evolve(messages=session.messages[:1]), session) as store:
         async with opened_index(store, tmp_path / "cache", name="s") as index:
-            facts, _ = await index.ask(all_facts, await store.list())
+            facts, _ = await index.facts(await store.list(), Reads())
 
         assert facts["a"].topics[0] == "parser"
         assert sum(slot.messages for slot in facts["a"].slots) == 3
         assert 0 < facts["a"].plain_bytes < facts["a"].copies_bytes
 
 
-async def test_facts_survive_being_packed() -> None:
-    facts = Facts((TimeSlot(NOON, 1, 2, 3, 0.5),), ("parser",), 10, 20)
+async def test_facts_survive_packing() -> None:
+    facts = Facts((TimeSlot(NOON, 1, 2, 3, 0.5),), 10, 20, ("parser",))
     assert unpack(pack(facts)) == facts

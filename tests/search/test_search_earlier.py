@@ -56,7 +56,7 @@ async def test_each_message_is_found_in_the_last_snapshot_that_had_it(tmp_path: 
         assert places(await searched(store, "end OR birds")) == [(None, 0), (None, 1)]
 
 
-async def test_one_snapshot_is_searched_whole_and_alone(tmp_path: Path) -> None:
+async def test_single_snapshot_is_searched_alone(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await saved(store)
         assert places(await searched(store, at=3)) == [(3, 1), (3, 2)]
@@ -65,7 +65,7 @@ async def test_one_snapshot_is_searched_whole_and_alone(tmp_path: Path) -> None:
             await searched(store, at=9)
 
 
-async def test_a_snapshot_that_cannot_be_read_is_named_and_the_others_are_searched(tmp_path: Path) -> None:
+async def test_unreadable_snapshot_is_named_and_the_others_are_searched(tmp_path: Path) -> None:
     async with Broken(tmp_path, background=False) as store:
         await saved(store)
         result = await searched(store)

@@ -70,7 +70,7 @@ CHANGES = (_save_more, _save_another, _delete, _forget, _damage, _stray)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_remembered_list_is_the_stores_own_whatever_happened_meanwhile(
+async def test_cached_list_always_equals_the_stores_own(
     tmp_path: Path, change: Callable[[FilesystemStore], Awaitable[None]]
 ) -> None:
     with anyio.fail_after(30):
@@ -86,7 +86,7 @@ async def test_a_remembered_list_is_the_stores_own_whatever_happened_meanwhile(
 
 
 @pytest.mark.requirement("ORBIT-STORE-INDEX")
-async def test_a_list_is_made_without_the_conversations(tmp_path: Path) -> None:
+async def test_listing_reads_no_conversations(tmp_path: Path) -> None:
     long = make_snapshot(*(random.Random(n).randbytes(4000).hex() for n in range(20)), session_id="a", title="Long")
     async with stored(tmp_path, long, long.append(make_message("the end"))) as store:
         (file,) = store.session_dir("a").glob("*.snap.gz")
@@ -98,7 +98,7 @@ async def test_a_list_is_made_without_the_conversations(tmp_path: Path) -> None:
             assert (meta.state, meta.title, meta.messages, meta.seq) == ("ok", "Long", 21, 2)
 
 
-async def test_a_remembered_list_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
+async def test_unreadable_cached_list_is_rebuilt(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot("one", session_id="a")) as store:
         cache = tmp_path / "cache"
         await remembered(store, cache)
@@ -108,7 +108,7 @@ async def test_a_remembered_list_that_cannot_be_read_is_made_anew(tmp_path: Path
         assert [meta.session_id for meta in await remembered(store, cache)] == ["a"]
 
 
-async def test_a_store_without_a_directory_is_always_asked(tmp_path: Path) -> None:
+async def test_store_without_a_directory_is_always_asked(tmp_path: Path) -> None:
     async with MemoryStore() as store:
         for name in ("a", "b"):
             await store.save(make_snapshot("x", session_id=name))
@@ -173,9 +173,7 @@ DAMAGE: Sequence[Callable[[Path], None]] = (
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-async def test_an_index_that_is_damaged_or_foreign_is_made_anew_without_a_word(
-    tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
+async def test_damaged_or_foreign_index_is_rebuilt_silently(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     sessions = [make_snapshot(*(f"ape number {n}" for n in range(60)), session_id=name) for name in ("a", "b")]
     async with stored(tmp_path, *sessions) as store:
         cache = tmp_path / "cache"
@@ -200,7 +198,7 @@ async def test_rebuild_reads_everything_again(tmp_path: Path) -> None:
         assert len(reads.names) == 1
 
 
-async def test_only_the_owner_can_read_the_index(tmp_path: Path) -> None:
+async def test_index_is_private_to_its_owner(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
         cache = tmp_path / "cache"
         await places(store, cache, "ape")
@@ -210,13 +208,13 @@ async def test_only_the_owner_can_read_the_index(tmp_path: Path) -> None:
         assert stat.S_IMODE(index_file(cache).stat().st_mode) == 0o600
 
 
-async def test_a_cache_that_cannot_be_used_costs_time_and_no_answers(tmp_path: Path) -> None:
+async def test_unusable_cache_costs_time_but_no_answers(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
     async with stored(tmp_path, make_snapshot("ape", session_id="a")) as store:
         assert await places(store, tmp_path / "cache", "ape") == [("a", 1)]
 
 
-async def test_an_index_that_another_process_never_lets_go_of_is_made_in_memory(
+async def test_index_locked_by_another_process_is_replaced_by_one_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("snapshot_plugin.search.database._PATIENCE", 0.01)
@@ -235,7 +233,7 @@ async def test_an_index_that_another_process_never_lets_go_of_is_made_in_memory(
         assert len(await places(store, cache, "ape")) == 2
 
 
-async def test_what_no_database_can_do_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_sqlite_errors_become_store_unavailable(tmp_path: Path) -> None:
     def broken(_connection: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("no such module: fts5")
 
@@ -250,7 +248,7 @@ async def test_what_no_database_can_do_is_an_error_of_ours(tmp_path: Path) -> No
 # Encrypted stores --------------------------------------------------------------------------------------------
 
 
-async def test_the_index_of_an_encrypted_store_is_sealed_and_used_again(tmp_path: Path) -> None:
+async def test_index_of_an_encrypted_store_is_sealed_and_reused(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot("the walrus", session_id="a"), key="k") as store:
         cache = tmp_path / "cache"
         assert await places(store, cache, "walrus") == [("a", 1)]
@@ -265,7 +263,7 @@ async def test_the_index_of_an_encrypted_store_is_sealed_and_used_again(tmp_path
 
 
 @pytest.mark.parametrize("damage", [_as_text, _cut, _garbled, _empty])
-async def test_a_sealed_index_that_was_touched_is_made_anew(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+async def test_modified_sealed_index_is_rebuilt(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     async with stored(tmp_path, make_snapshot("walrus", session_id="a"), key="k") as store:
         cache = tmp_path / "cache"
         await places(store, cache, "walrus")
@@ -273,7 +271,7 @@ async def test_a_sealed_index_that_was_touched_is_made_anew(tmp_path: Path, dama
         assert await places(store, cache, "walrus") == [("a", 1)]
 
 
-async def test_an_index_sealed_under_an_older_key_still_opens_and_moves_to_the_new_one(tmp_path: Path) -> None:
+async def test_index_sealed_under_an_older_key_opens_and_is_resealed(tmp_path: Path) -> None:
     async with stored(tmp_path, make_snapshot("walrus", session_id="a"), key="k") as store:
         cache = tmp_path / "cache"
         await places(store, cache, "walrus")

@@ -95,7 +95,7 @@ def matches(table: sqlite3.Connection, query: str, text: str) -> bool:
         ("x*y*", "x y z", True),
     ],
 )
-def test_words_phrases_and_beginnings_are_found(
+def test_words_phrases_and_prefixes_are_found(
     table: sqlite3.Connection, query: str, text: str, found: bool | None
 ) -> None:
     if found is None:
@@ -120,24 +120,24 @@ def test_a_query_without_a_word_is_refused(query: str) -> None:
         "cats OR NOT dogs",
     ],
 )  # fmt: skip
-def test_an_operator_without_its_words_is_refused_with_what_to_do(query: str) -> None:
+def test_operator_without_operands_is_refused_with_a_remedy(query: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         expression(query)
     assert refused.value.hint
 
 
 @pytest.mark.parametrize("query", ["(cats OR dogs) fish", "cats NOT (dogs fish)", "cats AND (dogs OR fish)"])
-def test_who_means_a_group_gets_no_answer_to_another_question(query: str) -> None:
+def test_unsupported_grouping_is_refused(query: str) -> None:
     with pytest.raises(InvalidInput):
         expression(query)
 
 
-def test_parentheses_are_no_groups_where_nothing_could_be_grouped(table: sqlite3.Connection) -> None:
+def test_parentheses_without_operators_are_plain_text(table: sqlite3.Connection) -> None:
     assert matches(table, "print( x", "print( x )")
     assert matches(table, '"(cats" OR dogs', "dogs")
 
 
-def test_tool_and_role_narrow_a_search(table: sqlite3.Connection) -> None:
+def test_tool_and_role_filters_narrow_a_search(table: sqlite3.Connection) -> None:
     put(table, "list files", tools="Run ls\nexecute", role="assistant")
     put(table, "list files of user ls")
 
@@ -150,7 +150,7 @@ def test_tool_and_role_narrow_a_search(table: sqlite3.Connection) -> None:
     assert (narrowed("nothing OR files", role="user"), narrowed("files OR nothing", role="user")) == (1, 1)
 
 
-def test_tools_and_roles_are_no_words_of_the_text(table: sqlite3.Connection) -> None:
+def test_tool_and_role_filters_are_not_searched_as_text(table: sqlite3.Connection) -> None:
     put(table, "list files", tools="Run ls", role="assistant")
     for query in ("assistant", "run", '"files run"', "assist*", "files NOT files OR ls"):
         assert not count(table, expression(query))
@@ -170,7 +170,7 @@ _words = st.lists(st.sampled_from(["OR", "AND", "NOT", "cats", '"a b"', "do*", "
 
 @given(_typed | _words, _typed)
 @settings(max_examples=400, deadline=None)
-def test_whatever_is_typed_is_a_valid_question_or_refused(query: str, tool: str) -> None:
+def test_any_input_is_a_valid_query_or_refused(query: str, tool: str) -> None:
     try:
         words = f"({expression(query)}){narrowing(tool=tool or None)}"
     except InvalidInput:

@@ -49,7 +49,7 @@ def ready(store: FilesystemStore, cache: Path) -> tuple[Found, Sequence[Snapshot
     return answered(str(store.path), cache, ape)
 
 
-async def test_an_index_that_is_up_to_date_answers_alone_and_says_what_the_store_does(tmp_path: Path) -> None:
+async def test_current_index_answers_alone_and_agrees_with_the_store(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         cache = tmp_path / "cache"
         await indexed(store, cache)
@@ -60,7 +60,7 @@ async def test_an_index_that_is_up_to_date_answers_alone_and_says_what_the_store
         assert list(sessions) == list(await store.list())
 
 
-async def test_without_an_index_none_is_made(tmp_path: Path) -> None:
+async def test_missing_index_is_not_created(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         assert ready(store, tmp_path / "cache") is None
         assert not (tmp_path / "cache").exists()
@@ -118,7 +118,7 @@ CHANGES = (_append, _save_another, _delete, _delete_and_bring_back, _forget, _co
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_whatever_changed_the_store_is_opened_for_it(
+async def test_changed_store_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[FilesystemStore], Awaitable[None]]
 ) -> None:
     stop_the_clock(monkeypatch)  # as if all of it happened within one tick
@@ -129,7 +129,7 @@ async def test_whatever_changed_the_store_is_opened_for_it(
         assert ready(store, tmp_path / "cache") is None
 
 
-async def test_a_file_whose_bytes_were_changed_where_they_are_is_noticed_by_the_time(tmp_path: Path) -> None:
+async def test_file_changed_in_place_is_detected_by_its_time(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         await indexed(store, tmp_path / "cache")
         (file,) = store.session_dir("a").glob("*.snap.gz")
@@ -163,7 +163,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 # What the index alone cannot answer --------------------------------------------------------------------------
 
 
-async def test_as_long_as_sessions_that_are_asked_about_were_not_read_the_store_is_opened(tmp_path: Path) -> None:
+async def test_store_is_opened_while_requested_sessions_are_unindexed(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         cache = tmp_path / "cache"
         await indexed(store, cache, only={"a"})
@@ -173,7 +173,7 @@ async def test_as_long_as_sessions_that_are_asked_about_were_not_read_the_store_
         assert ready(store, cache) is not None
 
 
-async def test_a_session_that_cannot_be_read_is_tried_again_each_time(tmp_path: Path) -> None:
+async def test_unreadable_session_is_retried_each_time(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         (file,) = store.session_dir("a").glob("*.snap.gz")
         file.write_bytes(b"nonsense")
@@ -181,7 +181,7 @@ async def test_a_session_that_cannot_be_read_is_tried_again_each_time(tmp_path: 
         assert ready(store, tmp_path / "cache") is None
 
 
-async def test_a_session_that_somebody_has_is_no_reason_to_wait_but_one_whose_owner_died_is(tmp_path: Path) -> None:
+async def test_live_session_does_not_invalidate_the_index_but_a_crashed_one_does(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         cache = tmp_path / "cache"
         await indexed(store, cache)
@@ -203,7 +203,7 @@ async def test_an_encrypted_store_is_always_opened(tmp_path: Path) -> None:
         assert [file.suffix for file in cache.iterdir()] == [".sealed"]
 
 
-async def test_the_index_of_a_store_that_was_plain_does_not_answer_for_an_encrypted_one(tmp_path: Path) -> None:
+async def test_index_of_a_formerly_plain_store_does_not_answer_for_an_encrypted_one(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         await indexed(store, tmp_path / "cache")
         marker = store.path / "STORE.json"
@@ -214,7 +214,7 @@ async def test_the_index_of_a_store_that_was_plain_does_not_answer_for_an_encryp
 @pytest.mark.parametrize(
     "sql", ["DROP TABLE chunk", "UPDATE chunk SET texts = x'00'", "UPDATE listing SET metas = 1"]
 )
-async def test_an_index_that_is_damaged_does_not_answer(tmp_path: Path, sql: str) -> None:
+async def test_damaged_index_does_not_answer(tmp_path: Path, sql: str) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         cache = tmp_path / "cache"
         await indexed(store, cache)
@@ -224,7 +224,7 @@ async def test_an_index_that_is_damaged_does_not_answer(tmp_path: Path, sql: str
         assert ready(store, cache) is None
 
 
-async def test_what_is_saved_while_others_ask_is_in_the_next_answer(tmp_path: Path) -> None:
+async def test_concurrent_save_is_in_the_next_answer(tmp_path: Path) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         cache = tmp_path / "cache"
         session = SESSIONS[1]

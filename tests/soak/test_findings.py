@@ -14,7 +14,7 @@ from snapshot_plugin.errors import StoreUnavailable
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_disk_that_fails_right_after_a_deletion_is_said_to_be_unavailable(
+async def test_disk_failure_right_after_a_delete_is_reported_as_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_path: Path) -> Any:

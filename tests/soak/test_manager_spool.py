@@ -14,7 +14,7 @@ from tests.manager.test_durability import die, said
 pytestmark = pytest.mark.anyio
 
 
-async def test_records_are_recovered_after_a_power_cut_that_cost_the_spool_its_numbers(tmp_path: Path) -> None:
+async def test_records_are_recovered_after_a_power_cut_that_lost_the_spools_numbers(tmp_path: Path) -> None:
     chat = Chat("chat")
     async with FilesystemStore(tmp_path) as store:
         async with managing(store) as (manager, _):

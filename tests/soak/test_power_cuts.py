@@ -59,7 +59,7 @@ def after_the_worst(tree: Tree, place: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
 
 
-def test_a_file_is_there_once_both_it_and_its_directory_were_synced(tmp_path: Path) -> None:
+def test_file_exists_once_it_and_its_directory_were_synced(tmp_path: Path) -> None:
     for synced, left in [("", {}), ("file", {}), ("directory", {"a": b""}), ("both", {"a": b"words"})]:
         tree, file = Tree(), File()
         tree.change(Change(new=((tree.top, "a", file),)))
@@ -71,7 +71,7 @@ def test_a_file_is_there_once_both_it_and_its_directory_were_synced(tmp_path: Pa
         assert after_the_worst(tree, tmp_path / (synced or "none")) == left
 
 
-def test_a_rename_takes_effect_in_both_directories_or_in_none(tmp_path: Path) -> None:
+def test_rename_is_atomic_across_both_directories(tmp_path: Path) -> None:
     tree, inner, file = Tree(), Directory(), File()
     tree.change(Change(new=((tree.top, "d", inner),)))
     tree.change(Change(new=((tree.top, "a", file),)))
@@ -82,7 +82,7 @@ def test_a_rename_takes_effect_in_both_directories_or_in_none(tmp_path: Path) ->
     assert (tmp_path / "left" / "d" / "b").exists()
 
 
-def test_a_write_that_was_not_synced_may_leave_any_of_its_sectors() -> None:
+def test_unsynced_write_may_leave_any_of_its_sectors() -> None:
     seen = set()
     for seed in range(60):
         file = File(bytearray(b"a" * 1024), b"a" * 1024)
@@ -124,12 +124,12 @@ def lost_after_kill_and_cut(disk: Path, key: str | None, mutate: Mutation) -> in
 
 @pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
-def test_a_save_that_builds_on_what_a_killed_writer_left_survives_a_power_cut(disk: Path, key: str | None) -> None:
+def test_save_on_top_of_a_killed_writers_frame_survives_a_power_cut(disk: Path, key: str | None) -> None:
     assert lost_after_kill_and_cut(disk, key, nothing) == 0
 
 
 @pytest.mark.parametrize("mutate", [no_settling, no_segment_entry_sync])
-def test_without_its_protection_such_a_save_is_lost(
+def test_without_the_extra_sync_such_a_save_is_lost(
     disk: Path, monkeypatch: pytest.MonkeyPatch, mutate: Mutation
 ) -> None:
     monkeypatch.setattr(segments.SegmentFiles, "_settle", segments.SegmentFiles._settle)
@@ -137,7 +137,7 @@ def test_without_its_protection_such_a_save_is_lost(
     assert lost_after_kill_and_cut(disk, None, mutate) > 0
 
 
-def test_a_frame_under_a_key_whose_maker_was_killed_is_readable_after_a_power_cut(disk: Path) -> None:
+def test_frame_sealed_with_a_killed_processs_key_is_readable_after_a_power_cut(disk: Path) -> None:
     async def rotate(path: Path, _acknowledge: Callable[[int, int], None]) -> None:
         await store_at(path, KEY).rotate_key()
 
@@ -157,7 +157,7 @@ def test_a_frame_under_a_key_whose_maker_was_killed_is_readable_after_a_power_cu
 
 
 @pytest.mark.requirement("STORE-DURABLE-POWER", "FORMAT-WRITE-REWRITE")
-def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(disk: Path) -> None:
+def test_power_cut_after_any_step_leaves_the_result_of_that_step(disk: Path) -> None:
     for done in range(1, len(STEPS) + 1):
         place = disk / str(done)
         place.mkdir()
@@ -178,9 +178,7 @@ def test_a_power_cut_after_any_step_of_a_life_leaves_what_that_step_made_of_it(d
 @pytest.mark.requirement("MANAGER-SPOOL-POWER")
 @pytest.mark.parametrize("garbled", [False, True])
 @pytest.mark.parametrize("entries", [False, True])
-def test_what_was_flushed_survives_a_power_cut_after_older_records_were_dropped(
-    disk: Path, *, entries: bool, garbled: bool
-) -> None:
+def test_flushed_records_survive_a_power_cut_after_a_truncate(disk: Path, *, entries: bool, garbled: bool) -> None:
     async def work(root: Path, acknowledge: Callable[[int, int], None]) -> None:
         spool = Spool.open(root, session_id=SESSION)
         for number in range(1, 6):
@@ -195,7 +193,7 @@ def test_what_was_flushed_survives_a_power_cut_after_older_records_were_dropped(
     assert there >= {4, 5}
 
 
-def test_a_flush_that_finds_another_under_way_waits_for_it(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_flush_waits_for_the_one_in_progress(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncing, go_on, done = (threading.Event() for _ in range(3))
     spool = Spool.open(disk, session_id=SESSION)
 

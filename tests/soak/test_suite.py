@@ -39,11 +39,11 @@ WRONG = Tally(rounds=10, acknowledged=20, wrong=1)
         (outcome(OSError("no more processes"), without="the lock"), True),
     ],
 )
-def test_a_loss_fails_and_so_does_a_missing_protection_that_nobody_notices(found: Outcome, *, failed: bool) -> None:
+def test_soak_fails_on_a_loss_and_on_an_undetected_missing_protection(found: Outcome, *, failed: bool) -> None:
     assert found.failed is failed
 
 
-def test_the_report_shows_counts_mutations_what_was_skipped_and_what_failed() -> None:
+def test_report_shows_counts_mutations_skips_and_failures() -> None:
     text = report(
         [outcome(LOST), outcome(LOST, without="the lock"), outcome(WELL, needs="there is no strace")], "command"
     )
@@ -54,7 +54,7 @@ def test_the_report_shows_counts_mutations_what_was_skipped_and_what_failed() ->
     assert "* a program: a case: number 7 | is gone" in text
 
 
-def test_what_grows_for_ever_is_noticed() -> None:
+def test_unbounded_growth_is_detected() -> None:
     even = [Sample(turn, 50, 10, 1000, 100, 0, 100) for turn in range(1, 20)]
     tally = Tally()
     judge(even, tally)
@@ -65,7 +65,7 @@ def test_what_grows_for_ever_is_noticed() -> None:
         assert tally.wrong == 1
 
 
-def test_work_that_is_done_apart_changes_nothing_here_and_its_end_is_noticed() -> None:
+def test_forked_work_is_isolated_and_its_end_is_detected() -> None:
     def work() -> Tally:
         global WELL  # noqa: PLW0603 — to see that it stays in the fork
         WELL = Tally()
@@ -80,7 +80,7 @@ def test_work_that_is_done_apart_changes_nothing_here_and_its_end_is_noticed() -
         assert child.line() is None
 
 
-def test_a_process_that_says_nothing_is_a_hang() -> None:
+def test_silent_process_counts_as_a_hang() -> None:
     with Child(lambda _say: __import__("time").sleep(60)) as child, pytest.raises(Silent):
         child.line(patience=0.05)
     assert child.status == -9

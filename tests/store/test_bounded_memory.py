@@ -46,9 +46,7 @@ def growth(work: Iterator[None]) -> float:
         tracemalloc.stop()
 
 
-def test_sessions_that_are_not_used_any_more_cost_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_sessions_use_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("segments._KNOWN", "writer._TIPS"):
         monkeypatch.setattr(f"snapshot_plugin.store.{bound}", 8)
     for sync in ("fsync", "fdatasync"):

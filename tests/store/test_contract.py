@@ -73,7 +73,7 @@ class TestEncryptedFilesystemStoreOfSmallSegments(OnDisk):
 
 
 @pytest.mark.anyio
-async def test_what_a_strict_load_raises_tells_tampered_from_corrupted(tmp_path: Path) -> None:
+async def test_strict_load_distinguishes_tampering_from_corruption(tmp_path: Path) -> None:
     """Only an encrypted store can tell, so the suite for all stores does not ask."""
     source = Passphrase(generate_key())
     async with FilesystemStore(tmp_path, key=source) as store:

@@ -66,7 +66,7 @@ async def holds(store: LogStore, expected: dict[int, SessionSnapshot]) -> None:
     assert (await store.check("session")).ok
 
 
-async def test_what_is_dropped_comes_back(opened: Opener) -> None:
+async def test_dropped_snapshots_can_be_restored(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)
     everything = dict(enumerate(LIFE, start=1))
@@ -80,7 +80,7 @@ async def test_what_is_dropped_comes_back(opened: Opener) -> None:
     assert tuple(await opened().undrop("session", trashed.token)) == ()
 
 
-async def test_what_was_saved_since_stays_and_no_number_is_used_twice(opened: Opener) -> None:
+async def test_later_saves_are_kept_and_no_number_is_reused(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)
     trashed = await store.drop("session", [1, 2, 3, 4])
@@ -93,7 +93,7 @@ async def test_what_was_saved_since_stays_and_no_number_is_used_twice(opened: Op
     assert (await store.save(LIFE[0])).seq == 7
 
 
-async def test_snapshots_come_back_in_front_of_one_that_stood_for_them_all(opened: Opener) -> None:
+async def test_restored_snapshots_precede_the_full_one_that_replaced_them(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)
     fixed = make_snapshot("summary", "d", "[redacted]")
@@ -112,7 +112,7 @@ async def test_snapshots_come_back_in_front_of_one_that_stood_for_them_all(opene
 
 
 @pytest.mark.parametrize("seqs", [[], [5], [1, 5], [9], [0]])
-async def test_the_newest_and_what_is_not_there_cannot_be_dropped(opened: Opener, seqs: list[int]) -> None:
+async def test_head_and_unknown_snapshots_cannot_be_dropped(opened: Opener, seqs: list[int]) -> None:
     store = opened()
     await saved(store, *LIFE)
 
@@ -131,7 +131,7 @@ async def test_an_unknown_session_or_token_is_not_found(opened: Opener) -> None:
             await wrong
 
 
-async def test_another_session_of_that_name_is_not_mixed_with_the_copy(opened: Opener) -> None:
+async def test_copy_is_not_mixed_into_another_session_of_that_id(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)
     trashed = await store.drop("session", [1])
@@ -145,7 +145,7 @@ async def test_another_session_of_that_name_is_not_mixed_with_the_copy(opened: O
     await holds(opened(), {1: other})
 
 
-async def test_a_copy_can_take_the_place_of_a_session_that_is_gone(opened: Opener) -> None:
+async def test_copy_can_replace_a_missing_session(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)
     trashed = await store.drop("session", [1, 2])
@@ -156,7 +156,7 @@ async def test_a_copy_can_take_the_place_of_a_session_that_is_gone(opened: Opene
     await holds(opened(), dict(enumerate(LIFE, start=1)))
 
 
-async def test_purge_takes_the_copy_for_good(opened: Opener) -> None:
+async def test_purge_removes_the_copy_permanently(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)
     trashed = await store.drop("session", [1])
@@ -168,7 +168,7 @@ async def test_purge_takes_the_copy_for_good(opened: Opener) -> None:
     await holds(opened(), dict(enumerate(LIFE[1:], start=2)))
 
 
-async def test_a_damaged_session_is_neither_thinned_nor_mixed(tmp_path: Path) -> None:
+async def test_damaged_session_is_neither_thinned_nor_restored_into(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await saved(store, *LIFE[:2])
         trashed = await store.drop("session", [1])
@@ -186,7 +186,7 @@ async def test_a_damaged_session_is_neither_thinned_nor_mixed(tmp_path: Path) ->
     assert newest.read_bytes() == data
 
 
-async def test_a_damaged_copy_is_not_mixed_in(tmp_path: Path) -> None:
+async def test_damaged_copy_is_not_restored(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await saved(store, *LIFE)
         trashed = await store.drop("session", [1])
@@ -200,7 +200,7 @@ async def test_a_damaged_copy_is_not_mixed_in(tmp_path: Path) -> None:
         await holds(store, dict(enumerate(LIFE[1:], start=2)))
 
 
-async def test_only_the_file_that_may_grow_is_copied(tmp_path: Path) -> None:
+async def test_only_the_growing_segment_is_copied(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False, segment_frames=2) as store:
         await saved(store, *LIFE)
         trashed = await store.drop("session", [2])
@@ -216,7 +216,7 @@ async def test_only_the_file_that_may_grow_is_copied(tmp_path: Path) -> None:
         assert {oct(path.stat().st_mode & 0o777) for path in copy.iterdir()} == {"0o600"}
 
 
-async def test_a_disk_without_links_gets_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_without_hard_links_gets_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_options: object) -> None:
         raise PermissionError(1, "no links here")
 
@@ -241,7 +241,7 @@ async def test_nothing_is_dropped_when_no_copy_can_be_kept(tmp_path: Path, monke
     assert list((tmp_path / "trash").iterdir()) == []
 
 
-async def test_what_a_crash_left_of_a_copy_is_swept_away_in_time(tmp_path: Path) -> None:
+async def test_leftovers_of_an_interrupted_copy_are_removed_later(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, background=False) as store:
         await saved(store, *LIFE)
         trashed = await store.drop("session", [1])
@@ -261,7 +261,7 @@ _TEXT = st.lists(st.sampled_from("abcdef"), max_size=4)
 @pytest.mark.parametrize("segment_frames", [2, 256])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_whatever_is_dropped_and_saved_in_between_everything_comes_back(
+def test_everything_dropped_is_restored_whatever_was_saved_in_between(
     segment_frames: int, data: st.DataObject
 ) -> None:
     drawn = data.draw(st.lists(st.tuples(_TEXT, st.integers(0, 3)), min_size=2, max_size=7))

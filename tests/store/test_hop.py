@@ -30,7 +30,7 @@ def _raise_zero() -> None:
     _ = 1 // 0
 
 
-async def test_the_result_comes_back_from_another_thread() -> None:
+async def test_result_comes_from_another_thread() -> None:
     assert await in_thread(lambda a, b: (a + b, threading.current_thread()), 1, 2) != (
         3,
         threading.current_thread(),
@@ -38,14 +38,14 @@ async def test_the_result_comes_back_from_another_thread() -> None:
     assert (await in_thread(lambda a, b: a + b, 1, 2)) == 3
 
 
-async def test_an_error_comes_back_as_itself_and_the_next_job_runs() -> None:
+async def test_exception_is_raised_in_the_caller_and_the_next_job_runs() -> None:
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await in_thread(_raise_zero)
     assert await in_thread(lambda: "on") == "on"
 
 
-async def test_jobs_run_side_by_side() -> None:
+async def test_jobs_run_concurrently() -> None:
     meeting = threading.Barrier(3, timeout=10)
     with anyio.fail_after(15):
         async with anyio.create_task_group() as tasks:
@@ -53,12 +53,12 @@ async def test_jobs_run_side_by_side() -> None:
                 tasks.start_soon(in_thread, meeting.wait)
 
 
-async def test_context_variables_go_along() -> None:
+async def test_context_variables_are_passed_to_the_thread() -> None:
     _COLOUR.set("blue")
     assert await in_thread(_COLOUR.get) == "blue"
 
 
-async def test_a_cancelled_caller_waits_until_its_job_is_done_and_has_the_result() -> None:
+async def test_cancelled_caller_waits_for_its_job_and_gets_the_result() -> None:
     started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
     results: list[str] = []
 
@@ -81,7 +81,7 @@ async def test_a_cancelled_caller_waits_until_its_job_is_done_and_has_the_result
     assert results == ["done"]
 
 
-async def test_a_caller_who_is_cancelled_before_it_starts_runs_nothing() -> None:
+async def test_job_of_a_caller_cancelled_before_start_does_not_run() -> None:
     ran = threading.Event()
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -90,7 +90,7 @@ async def test_a_caller_who_is_cancelled_before_it_starts_runs_nothing() -> None
     assert not ran.is_set()
 
 
-def test_a_forked_child_has_threads_of_its_own() -> None:
+def test_forked_child_has_its_own_threads() -> None:
     program = """
 import asyncio, os
 from snapshot_plugin.store.hop import in_thread
@@ -111,7 +111,7 @@ os._exit(asyncio.run(in_thread(lambda: 7)))
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_asyncio_itself_may_cancel_a_save_at_any_time(
+async def test_asyncio_may_cancel_a_save_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
 ) -> None:
     """`asyncio.wait_for` and `Task.cancel` know nothing of anyio's shields; saves still keep their order."""

@@ -109,7 +109,7 @@ def test_new_keys_open_with_the_source_that_made_them(tmp_path: Path) -> None:
     assert Keychain(tmp_path / "keys", store_id=STORE).unlock(OWNER) == keyset
 
 
-def test_a_passphrase_opens_what_it_made(tmp_path: Path) -> None:
+def test_passphrase_opens_its_own_keychain(tmp_path: Path) -> None:
     keyset = Keychain.create(tmp_path / "keys", STORE, Passphrase("correct horse"), now=NOW)
     chain = Keychain(tmp_path / "keys", store_id=STORE)
     assert chain.unlock(Passphrase("correct horse")) == keyset
@@ -117,7 +117,7 @@ def test_a_passphrase_opens_what_it_made(tmp_path: Path) -> None:
         chain.unlock(Passphrase("incorrect horse"))
 
 
-def test_the_directory_holds_a_keyset_and_one_slot_for_nobody_else_to_read(keys: Path) -> None:
+def test_directory_holds_a_private_keyset_and_one_slot(keys: Path) -> None:
     slot = only_slot(keys)
     assert sorted(path.name for path in keys.iterdir()) == sorted([slot.name, "keyset.json"])
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
@@ -139,14 +139,14 @@ def test_creating_without_a_key_writes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_creating_again_opens_the_keys_that_are_there(keys: Path, chain: Keychain) -> None:
+def test_creating_again_opens_the_existing_keys(keys: Path, chain: Keychain) -> None:
     before = contents(keys)
     assert Keychain.create(keys, STORE, OWNER, now=NOW) == chain.unlock(OWNER)
     assert contents(keys) == before
     assert list(keys.parent.iterdir()) == [keys]
 
 
-def test_creating_never_replaces_the_keys_of_somebody_else(keys: Path) -> None:
+def test_creating_never_replaces_foreign_keys(keys: Path) -> None:
     before = contents(keys)
     with pytest.raises(WrongKey):
         Keychain.create(keys, STORE, STRANGER, now=NOW)
@@ -165,7 +165,7 @@ def test_an_empty_directory_is_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("STORE-KEY-FIVE-ERRORS", "STORE-KEY-CLOSED")
-def test_no_source_is_a_missing_key(chain: Keychain) -> None:
+def test_missing_source_is_a_missing_key(chain: Keychain) -> None:
     with pytest.raises(KeyMissing):
         chain.unlock(None)
 
@@ -211,20 +211,20 @@ def test_a_damaged_file_is_corruption(name: str, keys: Path, chain: Keychain) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\0" * 400, b"x" * (2**20 + 1)])
-def test_a_keyset_that_is_none_is_corruption(content: bytes, keys: Path, chain: Keychain) -> None:
+def test_invalid_keyset_is_corruption(content: bytes, keys: Path, chain: Keychain) -> None:
     (keys / "keyset.json").write_bytes(content)
     with pytest.raises(SnapshotCorrupted):
         chain.unlock(OWNER)
 
 
-def test_a_keyset_beyond_all_measure_is_not_even_read(keys: Path, chain: Keychain) -> None:
+def test_oversized_keyset_is_not_read(keys: Path, chain: Keychain) -> None:
     rewrite(keys / "keyset.json", padding="x" * 2**20)
     with pytest.raises(SnapshotCorrupted):
         chain.unlock(OWNER)
 
 
 @pytest.mark.requirement("STORE-KEY-FIVE-ERRORS")
-def test_a_keyset_sealed_by_somebody_else_is_tampering(keys: Path, chain: Keychain) -> None:
+def test_keyset_sealed_with_another_key_is_tampering(keys: Path, chain: Keychain) -> None:
     (keys / "keyset.json").write_bytes(pack(Keyset.new().seal(b"\0" * 32, STORE)))
     with pytest.raises(SnapshotTampered):
         chain.unlock(OWNER)
@@ -250,7 +250,7 @@ def test_a_slot_of_a_newer_release_is_refused_as_such(keys: Path, chain: Keychai
         chain.unlock(OWNER)
 
 
-def test_a_slot_that_would_cost_gigabytes_is_tampering(keys: Path, chain: Keychain) -> None:
+def test_slot_demanding_gigabytes_is_tampering(keys: Path, chain: Keychain) -> None:
     slot = only_slot(keys)
     salt = json.loads(slot.read_bytes())["kdf"]["salt"]
     rewrite(slot, kdf={"name": "scrypt", "n": 2**24, "r": 8, "p": 1, "salt": salt})
@@ -266,7 +266,7 @@ def test_a_slot_that_was_renamed_is_tampering(keys: Path, chain: Keychain) -> No
 
 
 @pytest.mark.parametrize("gone", ["keyset.json", "slot", "everything"])
-def test_keys_that_are_gone_are_corruption(gone: str, keys: Path, chain: Keychain) -> None:
+def test_missing_keys_are_corruption(gone: str, keys: Path, chain: Keychain) -> None:
     if gone == "everything":
         shutil.rmtree(keys)
     else:
@@ -326,7 +326,7 @@ def loop(path: Path) -> None:
         (loop, StoreUnavailable),
     ],
 )
-def test_a_bad_slot_hides_no_good_one(
+def test_damaged_slot_does_not_hide_an_intact_one(
     harm: Callable[[Path], None], error: type[SnapshotError], keys: Path, chain: Keychain
 ) -> None:
     first = only_slot(keys)
@@ -345,7 +345,7 @@ def test_a_bad_slot_hides_no_good_one(
 @pytest.mark.parametrize(
     "name", [".DS_Store", "keyset.json.123.tmp", "copy of a slot.json", "01jcs10t00000000000000000c.json.1.tmp"]
 )
-def test_other_files_mean_nothing(name: str, keys: Path, chain: Keychain) -> None:
+def test_other_files_are_ignored(name: str, keys: Path, chain: Keychain) -> None:
     (keys / name).write_bytes(b"junk")
     assert opens(chain, OWNER)
     assert len(chain.slots()) == 1
@@ -381,7 +381,7 @@ def test_removing_one_of_several_keys_removes_one_slot_file(keys: Path, chain: K
     assert not opens(chain, GUEST)
 
 
-def test_a_copy_of_a_removed_slot_does_not_open_the_store_of_a_single_owner(keys: Path, chain: Keychain) -> None:
+def test_copy_of_a_removed_slot_does_not_open_a_single_owners_store(keys: Path, chain: Keychain) -> None:
     added = chain.add(OWNER, GUEST, "guest", now=NOW)
     copied, old = (keys / f"{added.id}.json").read_bytes(), chain.unlock(OWNER)
     assert chain.remove(OWNER, added.id, now=NOW) is True
@@ -394,7 +394,7 @@ def test_a_copy_of_a_removed_slot_does_not_open_the_store_of_a_single_owner(keys
 
 
 @pytest.mark.parametrize("writes", range(1, 5))
-def test_an_interrupted_removal_leaves_the_owner_able_to_open(
+def test_interrupted_removal_leaves_the_owner_access(
     keys: Path, chain: Keychain, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     added = chain.add(OWNER, GUEST, "guest", now=NOW)
@@ -427,7 +427,7 @@ def test_an_interrupted_removal_leaves_the_owner_able_to_open(
         {"n": 2, "r": 0, "p": 1},
     ],
 )
-def test_a_planted_slot_does_not_stop_a_good_passphrase(tmp_path: Path, planted: dict[str, int]) -> None:
+def test_planted_slot_does_not_block_a_valid_passphrase(tmp_path: Path, planted: dict[str, int]) -> None:
     words, place = Passphrase("correct horse"), tmp_path / "keys"
     Keychain.create(place, STORE, words, now=NOW)
     slot = only_slot(place)
@@ -440,7 +440,7 @@ def test_a_planted_slot_does_not_stop_a_good_passphrase(tmp_path: Path, planted:
     assert [info.damaged for info in chain.slots()] == [True, False]
 
 
-def test_a_key_may_remove_its_own_slot_if_another_one_stays(keys: Path, chain: Keychain) -> None:
+def test_key_may_remove_its_own_slot_if_another_remains(keys: Path, chain: Keychain) -> None:
     own = only_slot(keys).stem
     chain.add(OWNER, GUEST, now=NOW)
     chain.remove(OWNER, own)
@@ -455,7 +455,7 @@ def test_the_last_slot_is_never_removed(keys: Path, chain: Keychain) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage, outdate, hollow, loop])
-def test_a_slot_that_cannot_be_read_does_not_count_as_another_one(
+def test_unreadable_slot_does_not_count_as_another_one(
     harm: Callable[[Path], None], keys: Path, chain: Keychain
 ) -> None:
     own = only_slot(keys).stem
@@ -513,7 +513,7 @@ def changes(own: str) -> dict[str, Callable[[Keychain, KeySource | None], object
 
 @pytest.mark.parametrize("change", ["add", "remove", "change", "rotate"])
 @pytest.mark.parametrize(("source", "error"), [(None, KeyMissing), (STRANGER, WrongKey)])
-def test_only_a_key_of_the_store_changes_its_keys(
+def test_only_a_valid_key_can_change_the_keys(
     change: str, source: KeySource | None, error: type[SnapshotError], keys: Path, chain: Keychain
 ) -> None:
     own = only_slot(keys).stem
@@ -535,7 +535,7 @@ def test_a_new_source_without_a_secret_changes_nothing(keys: Path, chain: Keycha
 
 @pytest.mark.requirement("FORMAT-KEYS-LOCK")
 @pytest.mark.parametrize("change", ["add", "remove", "change", "rotate"])
-def test_two_never_change_keys_at_once(change: str, keys: Path, chain: Keychain) -> None:
+def test_key_changes_are_serialised(change: str, keys: Path, chain: Keychain) -> None:
     own = only_slot(keys).stem
     chain.add(OWNER, GUEST, now=NOW)
     before = contents(keys)
@@ -705,7 +705,7 @@ def test_an_interrupted_change_leaves_the_old_key_or_the_new_one(
 
 
 @pytest.mark.parametrize("failure", failures(), ids=["io-error", "disk-full", "power-cut"])
-def test_an_interrupted_addition_or_removal_shuts_nobody_else_out(
+def test_interrupted_addition_or_removal_locks_nobody_else_out(
     failure: BaseException, prepare: Callable[[int], Keychain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change(chain: Keychain) -> None:
@@ -756,7 +756,7 @@ def disk_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.requirement("FORMAT-KEYS-DURABLE")
-def test_a_new_slot_is_durable_before_the_old_one_goes(chain: Keychain, disk_calls: list[str]) -> None:
+def test_new_slot_is_durable_before_the_old_one_is_removed(chain: Keychain, disk_calls: list[str]) -> None:
     own = own_slot(chain).id
     disk_calls.clear()
     chain.change(OWNER, own, GUEST, now=NOW)
@@ -768,7 +768,7 @@ def test_new_keys_are_durable_before_they_are_handed_out(tmp_path: Path, disk_ca
     assert disk_calls[-2:] == ["rename", "fsync"]
 
 
-def test_a_directory_that_cannot_be_written_says_so(chain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_directory_is_reported(chain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
     with failing_at(1, OSError(errno.EROFS, "Read-only file system"), monkeypatch), pytest.raises(StoreUnavailable):
         chain.rotate(OWNER)
     assert opens(chain, OWNER)

@@ -33,7 +33,7 @@ def do(store: LogStore, work: Callable[..., Any], *args: Any) -> Any:
     return store.prepared(work, args)
 
 
-async def test_what_is_forgotten_is_not_another_session_of_that_name(
+async def test_forget_does_not_touch_a_new_session_of_the_same_id(
     stores: tuple[LogStore, LogStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = stores
@@ -53,7 +53,7 @@ async def test_what_is_forgotten_is_not_another_session_of_that_name(
     assert await other.load("session", strict=True) == make_snapshot("new")
 
 
-async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a_damaged_one(
+async def test_session_deleted_during_a_save_is_not_reported_as_damaged(
     stores: tuple[LogStore, LogStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = stores
@@ -78,7 +78,7 @@ async def test_a_session_that_is_deleted_while_a_writer_looks_is_not_taken_for_a
     assert (await other.check()).ok
 
 
-async def test_a_base_named_after_a_conflict_is_that_of_the_session_made_anew(tmp_path: Path) -> None:
+async def test_base_named_after_a_conflict_belongs_to_the_recreated_session(tmp_path: Path) -> None:
     ours, theirs = FilesystemStore(tmp_path), FilesystemStore(tmp_path)
     await ours.save(make_snapshot("old"))
     await theirs.delete("session")

@@ -198,7 +198,7 @@ def fail() -> None:
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-def test_a_writer_that_stalls_while_others_save_forget_and_rewrite_is_refused(objects: Any) -> None:
+def test_stalled_writer_is_refused_after_saves_forgets_and_rewrites_by_others(objects: Any) -> None:
     slow, quick = Machine(objects), Machine(objects, ledger_bytes=700)
     slow.save("a")
 
@@ -218,7 +218,7 @@ def test_a_writer_that_stalls_while_others_save_forget_and_rewrite_is_refused(ob
     assert slow.save("a", "b", "mine").seq == 3
 
 
-def test_a_writer_does_not_mind_that_others_rewrote_what_it_builds_on(objects: Any) -> None:
+def test_writer_is_not_blocked_by_rewrites_of_its_base(objects: Any) -> None:
     writer, other = Machine(objects), Machine(objects)
     writer.save("a")
     writer.save("a", "b")
@@ -229,7 +229,7 @@ def test_a_writer_does_not_mind_that_others_rewrote_what_it_builds_on(objects: A
     assert writer.numbers() == [3, 2, 1]
 
 
-def test_what_is_saved_while_another_machine_forgets_is_kept(objects: Any) -> None:
+def test_save_during_a_forget_by_another_machine_is_kept(objects: Any) -> None:
     writer, other = Machine(objects), Machine(objects)
     writer.save("a")
     writer.save("a", "b")
@@ -241,7 +241,7 @@ def test_what_is_saved_while_another_machine_forgets_is_kept(objects: Any) -> No
     assert other.numbers() == [3]
 
 
-def test_objects_of_a_stalled_writer_are_not_named_after_they_were_tidied_away(objects: Any) -> None:
+def test_objects_of_a_stalled_writer_are_not_referenced_after_cleanup(objects: Any) -> None:
     writer, other = Machine(objects, ledger_bytes=700), Machine(objects)
     writer.save("a")
 
@@ -253,7 +253,7 @@ def test_objects_of_a_stalled_writer_are_not_named_after_they_were_tidied_away(o
     assert other.store.frames.leftovers("session") == []
 
 
-def test_a_writer_looks_again_when_what_it_wants_to_see_is_rewritten_meanwhile(objects: Any) -> None:
+def test_writer_retries_when_its_base_is_rewritten_during_the_read(objects: Any) -> None:
     writer, other, third = Machine(objects), Machine(objects), Machine(objects)
     long = "".join(generate_key() for _ in range(1500))
     writer.save(long)
@@ -268,7 +268,7 @@ def test_a_writer_looks_again_when_what_it_wants_to_see_is_rewritten_meanwhile(o
     assert third.load() == [long, "b"]
 
 
-def test_a_reader_looks_again_when_what_it_reads_is_replaced_meanwhile(objects: Any) -> None:
+def test_reader_retries_when_an_object_is_replaced_during_the_read(objects: Any) -> None:
     reader, writer = Machine(objects), Machine(objects, ledger_bytes=700)
     for texts in ("a", "ab", "abc"):
         writer.save(*texts)
@@ -282,7 +282,7 @@ def test_a_reader_looks_again_when_what_it_reads_is_replaced_meanwhile(objects: 
 
 
 @pytest.mark.parametrize("others", [0, 1, 5, 9])
-def test_a_save_whose_answer_got_lost_is_acknowledged_once(objects: Any, others: int) -> None:
+def test_save_with_a_lost_response_is_acknowledged_once(objects: Any, others: int) -> None:
     writer, other = Machine(objects), Machine(objects)
     writer.save("a")
 
@@ -303,7 +303,7 @@ def test_a_save_whose_answer_got_lost_is_acknowledged_once(objects: Any, others:
         assert writer.save("a", "b", "c").seq == 3
 
 
-def test_a_save_whose_answer_got_lost_long_ago_is_found_by_its_frame(objects: Any) -> None:
+def test_old_save_with_a_lost_response_is_found_by_its_frame(objects: Any) -> None:
     """The ledger remembers only its last eight versions."""
     writer, other = Machine(objects, ledger_bytes=700), Machine(objects)
     writer.save("a")
@@ -320,7 +320,7 @@ def test_a_save_whose_answer_got_lost_long_ago_is_found_by_its_frame(objects: An
 
 
 @pytest.mark.parametrize("is_tidied_away", [False, True])
-def test_an_object_whose_answer_got_lost_is_there_or_made_again(objects: Any, is_tidied_away: bool) -> None:
+def test_upload_with_a_lost_response_is_found_or_repeated(objects: Any, is_tidied_away: bool) -> None:
     writer, other = Machine(objects, ledger_bytes=700), Machine(objects)
     writer.save("a")
 
@@ -335,7 +335,7 @@ def test_an_object_whose_answer_got_lost_is_there_or_made_again(objects: Any, is
     assert other.numbers() == [2, 1]
 
 
-def test_what_another_machine_saved_is_built_on_once_it_was_loaded(objects: Any) -> None:
+def test_another_machines_save_is_the_base_once_loaded(objects: Any) -> None:
     one, other = Machine(objects), Machine(objects)
     one.save("a")
     other.load()
@@ -345,7 +345,7 @@ def test_what_another_machine_saved_is_built_on_once_it_was_loaded(objects: Any)
     assert one.save("a", "b", "c").seq == 3
 
 
-def test_after_a_save_nobody_answered_the_next_one_takes_its_place(objects: Any) -> None:
+def test_unanswered_save_is_replaced_by_the_next(objects: Any) -> None:
     writer = Machine(objects)
     writer.save("a")
     writer.line.after["put sessions/"] = fail
@@ -358,7 +358,7 @@ def test_after_a_save_nobody_answered_the_next_one_takes_its_place(objects: Any)
 
 
 @pytest.mark.parametrize("rewrite", [Machine.forget, Machine.compact])
-def test_a_save_nobody_answered_counts_once_others_have_rewritten_it(
+def test_unanswered_save_counts_once_others_have_rewritten_it(
     objects: Any, rewrite: Callable[[Machine], None]
 ) -> None:
     writer, other = Machine(objects), Machine(objects)
@@ -375,7 +375,7 @@ def test_a_save_nobody_answered_counts_once_others_have_rewritten_it(
 
 
 @pytest.mark.parametrize("rewrite", [Machine.forget, Machine.compact])
-def test_a_save_nobody_answered_is_not_rewritten_once_another_took_its_place(
+def test_unanswered_save_is_not_rewritten_once_another_replaced_it(
     objects: Any, rewrite: Callable[[Machine], None]
 ) -> None:
     writer, other = Machine(objects), Machine(objects)
@@ -390,7 +390,7 @@ def test_a_save_nobody_answered_is_not_rewritten_once_another_took_its_place(
     assert writer.load() == other.load() == ["a", "c"]
 
 
-def test_two_machines_make_the_store_at_once(objects: Any) -> None:
+def test_two_machines_creating_the_store_share_it(objects: Any) -> None:
     one, other = Machine(objects), Machine(objects)
     one.line.before["put STORE.json"] = lambda: other.save("a")
 
@@ -401,7 +401,7 @@ def test_two_machines_make_the_store_at_once(objects: Any) -> None:
 # What it costs
 
 
-def test_a_save_is_one_request(objects: Any) -> None:
+def test_save_takes_one_request(objects: Any) -> None:
     writer = Machine(objects)
     writer.save("a")
     writer.line.asked.clear()
@@ -412,7 +412,7 @@ def test_a_save_is_one_request(objects: Any) -> None:
     assert writer.line.asked == ["put sessions/session"] * 2
 
 
-async def test_small_sessions_at_rest_are_one_object_each(objects: Any) -> None:
+async def test_small_idle_sessions_are_one_object_each(objects: Any) -> None:
     async with ObjectStore(Bucket(objects, name="memory")) as store:
         for number in range(3):
             for length in range(1, 60):
@@ -437,7 +437,7 @@ async def test_a_large_snapshot_is_still_one_conditional_request(monkeypatch: py
 # The trash and what is left behind
 
 
-async def test_a_copy_in_the_trash_shares_objects_and_keeps_them(objects: Any) -> None:
+async def test_copy_in_the_trash_shares_and_protects_objects(objects: Any) -> None:
     store = ObjectStore(Bucket(objects, name="memory"), background=False, ledger_bytes=700)
     for texts in ("a", "ab", "abc"):
         await store.save(make_snapshot(*texts))
@@ -453,7 +453,7 @@ async def test_a_copy_in_the_trash_shares_objects_and_keeps_them(objects: Any) -
     assert await store.load("session", strict=True) == make_snapshot("a", "b", "c")
 
 
-async def test_purging_removes_what_no_ledger_names(objects: Any) -> None:
+async def test_purge_removes_unreferenced_objects(objects: Any) -> None:
     store = ObjectStore(Bucket(objects, name="memory"), background=False)
     await store.save(make_snapshot("a"))
     for session_id in ("session", "never-saved"):
@@ -467,7 +467,7 @@ async def test_purging_removes_what_no_ledger_names(objects: Any) -> None:
     assert await store.load("session") == make_snapshot("a")
 
 
-async def test_a_deleted_session_is_gone_for_good_after_the_purge(objects: Any) -> None:
+async def test_deleted_session_is_gone_permanently_after_a_purge(objects: Any) -> None:
     store = ObjectStore(Bucket(objects, name="memory"), background=False)
     await store.save(make_snapshot("a secret of some kind"))
     await store.delete("session")
@@ -481,7 +481,7 @@ async def test_a_deleted_session_is_gone_for_good_after_the_purge(objects: Any) 
     assert (await store.save(make_snapshot("new"))).seq == 1
 
 
-async def test_compacting_what_is_not_there_is_nothing_to_do(objects: Any) -> None:
+async def test_compacting_an_unknown_session_does_nothing(objects: Any) -> None:
     async with ObjectStore(Bucket(objects, name="memory")) as store:
         await store.compact("nobody")
         assert await store.list() == []
@@ -491,7 +491,7 @@ async def test_compacting_what_is_not_there_is_nothing_to_do(objects: Any) -> No
 # Damage
 
 
-def test_a_damaged_ledger_is_told_of_and_harms_nobody_else(objects: Any) -> None:
+def test_damaged_ledger_is_reported_and_affects_no_other_session(objects: Any) -> None:
     machine = Machine(objects)
     machine.save("a")
     obstore.put(
@@ -512,7 +512,7 @@ def test_a_damaged_ledger_is_told_of_and_harms_nobody_else(objects: Any) -> None
     assert "frames/other/0000000001-x.snap.gz" in names(objects)
 
 
-def test_the_ledger_of_a_newer_release_is_not_half_read(objects: Any) -> None:
+def test_ledger_of_a_newer_release_is_refused(objects: Any) -> None:
     machine = Machine(objects)
     machine.save("a")
     newer = Ledger().encoded()
@@ -533,7 +533,7 @@ def _sum(line: bytes) -> bytes:
     return sha256(line).hexdigest().encode()
 
 
-async def test_a_store_without_its_marker_is_not_made_anew(objects: Any) -> None:
+async def test_store_without_its_marker_is_not_recreated(objects: Any) -> None:
     async with ObjectStore(Bucket(objects, name="memory")) as store:
         await store.save(make_snapshot("a"))
     obstore.delete(objects, "STORE.json")
@@ -543,7 +543,7 @@ async def test_a_store_without_its_marker_is_not_made_anew(objects: Any) -> None
     assert "STORE.json" not in names(objects)
 
 
-async def test_a_store_is_not_made_where_none_is_wanted(objects: Any) -> None:
+async def test_store_is_not_created_unless_requested(objects: Any) -> None:
     with pytest.raises(StoreNotFound):
         await ObjectStore(Bucket(objects, name="memory"), create=False).list()
     assert names(objects) == []
@@ -553,7 +553,7 @@ async def test_a_store_is_not_made_where_none_is_wanted(objects: Any) -> None:
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-async def test_nothing_of_an_encrypted_store_can_be_read_in_the_bucket(objects: Any) -> None:
+async def test_encrypted_store_is_unreadable_in_the_bucket(objects: Any) -> None:
     async with ObjectStore(Bucket(objects, name="memory"), key=generate_key(), ledger_bytes=900) as store:
         for length in (1, 2, 3):
             await store.save(make_snapshot(*["a secret"] * length, title="secret too"))
@@ -562,7 +562,7 @@ async def test_nothing_of_an_encrypted_store_can_be_read_in_the_bucket(objects: 
     assert not [name for name in names(objects) if b"secret" in stored(objects, name)]
 
 
-async def test_another_machine_goes_on_after_the_key_was_rotated(objects: Any) -> None:
+async def test_another_machine_continues_after_a_key_rotation(objects: Any) -> None:
     source = Passphrase(generate_key())
     one = ObjectStore(Bucket(objects, name="memory"), key=source)
     other = ObjectStore(Bucket(objects, name="memory"), key=source)
@@ -578,7 +578,7 @@ async def test_another_machine_goes_on_after_the_key_was_rotated(objects: Any) -
         await ObjectStore(Bucket(objects, name="memory"), key=generate_key()).list()
 
 
-def test_of_two_who_change_keys_at_once_one_is_told_and_no_key_is_lost(objects: Any) -> None:
+def test_one_of_two_concurrent_key_changes_is_refused_and_no_key_is_lost(objects: Any) -> None:
     source, second, third = (Passphrase(generate_key()) for _ in range(3))
     lines = [Line(objects), Line(objects)]
     one, other = (ObjectStore(line, key=source).keychain for line in lines)
@@ -593,7 +593,7 @@ def test_of_two_who_change_keys_at_once_one_is_told_and_no_key_is_lost(objects: 
     assert len(one.slots()) == 3
 
 
-def test_a_changed_key_whose_answer_got_lost_is_changed(objects: Any) -> None:
+def test_key_change_with_a_lost_response_is_applied(objects: Any) -> None:
     source, second = Passphrase(generate_key()), Passphrase(generate_key())
     line = Line(objects)
     line.after["put keys.json"] = lose_the_answer
@@ -604,7 +604,7 @@ def test_a_changed_key_whose_answer_got_lost_is_changed(objects: Any) -> None:
     assert len(chain.slots()) == 2
 
 
-async def test_sessions_are_carried_in_whatever_was_here_before(objects: Any) -> None:
+async def test_session_can_be_put_in_after_a_delete_but_not_twice(objects: Any) -> None:
     one, other = (ObjectStore(Bucket(objects, name="memory")) for _ in range(2))
     await one.save(make_snapshot("a"))
     copies: Sequence[Any] = await one.take_out("session")

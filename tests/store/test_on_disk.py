@@ -55,7 +55,7 @@ def rewrite(segment: Path, frames: list[bytes]) -> None:
 
 @pytest.mark.requirement("FORMAT-DIR-LAYOUT", "FORMAT-STORE-FILE")
 @PLAIN_AND_ENCRYPTED
-async def test_a_store_has_the_files_the_page_names_and_says_what_it_is(tmp_path: Path, key: str | None) -> None:
+async def test_store_has_the_files_named_on_the_format_page(tmp_path: Path, key: str | None) -> None:
     began = datetime(2026, 11, 16, 0, 51, 47, 1, tzinfo=UTC)
     async with store_at(tmp_path, key, clock=FixedClock(began)) as store:
         await store.save(version(1))
@@ -78,7 +78,7 @@ async def test_a_store_has_the_files_the_page_names_and_says_what_it_is(tmp_path
     "TERMINAL-TEST-PERMISSIONS",
 )
 @PLAIN_AND_ENCRYPTED
-async def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, key: str | None) -> None:
+async def test_files_are_private_whatever_the_umask(tmp_path: Path, key: str | None) -> None:
     before = os.umask(0)
     try:
         async with store_at(tmp_path / "store", key, segment_frames=2) as store:
@@ -95,7 +95,7 @@ async def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, key: s
 
 
 @pytest.mark.requirement("FORMAT-SEAL-HIDDEN", "TERMINAL-SECURITY-NAMES")
-async def test_nothing_of_the_content_is_in_the_clear_in_an_encrypted_store(tmp_path: Path) -> None:
+async def test_encrypted_store_contains_no_plaintext(tmp_path: Path) -> None:
     secrets = ["confidential title", "whispered words", "memory-name", "memory-value", "a-project", "work-tag"]
     title, words, name, value, cwd, tag = secrets
     async with store_at(tmp_path, KEY) as store:
@@ -108,7 +108,7 @@ async def test_nothing_of_the_content_is_in_the_clear_in_an_encrypted_store(tmp_
 
 
 @pytest.mark.requirement("FORMAT-HEADER-TIME", "FORMAT-HEADER-WRITER", "FORMAT-HEADER-TAGS")
-async def test_a_header_says_when_by_which_writer_and_with_which_tags_it_was_saved(tmp_path: Path) -> None:
+async def test_header_records_time_writer_and_tags(tmp_path: Path) -> None:
     clock = FixedClock(datetime(2026, 11, 16, 0, 51, 47, 1, tzinfo=UTC))
     for first in (1, 3):
         async with store_at(tmp_path, clock=clock) as store:
@@ -126,7 +126,7 @@ async def test_a_header_says_when_by_which_writer_and_with_which_tags_it_was_sav
 
 @pytest.mark.requirement("FORMAT-HEADER-ID", "FORMAT-HEADER-LO-HI", "FORMAT-HEADER-PREV", "FORMAT-ROOT-REWRITE")
 @PLAIN_AND_ENCRYPTED
-async def test_rewriting_keeps_ids_and_roots_and_links_what_is_left(tmp_path: Path, key: str | None) -> None:
+async def test_rewrite_keeps_ids_and_roots_and_relinks_the_rest(tmp_path: Path, key: str | None) -> None:
     await filled(tmp_path, key, count=6, segment_frames=2)
     before = headers_in(tmp_path)
     async with store_at(tmp_path, key) as store:
@@ -162,7 +162,7 @@ async def test_after_a_rotation_compacting_seals_old_frames_with_the_new_key(tmp
 
 @pytest.mark.requirement("FORMAT-WRITE-ONE-SYNC")
 @PLAIN_AND_ENCRYPTED
-async def test_a_save_into_an_open_segment_is_one_write_and_one_sync_behind_it(
+async def test_save_into_an_open_segment_is_one_write_and_one_sync(
     tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -187,9 +187,7 @@ async def test_a_save_into_an_open_segment_is_one_write_and_one_sync_behind_it(
 
 @pytest.mark.requirement("FORMAT-THREAT-ROLLBACK")
 @PLAIN_AND_ENCRYPTED
-async def test_who_pinned_number_and_root_sees_that_the_newest_frame_was_cut_off(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_reader_that_pinned_number_and_root_detects_a_truncated_head(tmp_path: Path, key: str | None) -> None:
     segment = await filled(tmp_path, key)
     async with store_at(tmp_path, key) as store:
         pinned = (await store.read("session")).ref
@@ -210,7 +208,7 @@ async def test_who_pinned_number_and_root_sees_that_the_newest_frame_was_cut_off
     "MANAGER-RESUME-MIGRATED",
 )
 @PLAIN_AND_ENCRYPTED
-async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_full_frame(
+async def test_session_of_an_older_release_is_migrated_and_continued_with_a_full_frame(
     tmp_path: Path, key: str | None
 ) -> None:
     async with store_at(tmp_path, key) as store:
@@ -229,7 +227,7 @@ async def test_a_session_an_older_release_saved_is_migrated_and_goes_on_with_a_f
     assert [(n, h.v, h.full) for n, h in headers_in(tmp_path).items()] == [(1, 1, True), (2, CURRENT_VERSION, True)]
 
 
-async def test_a_check_of_one_session_tells_what_else_is_called_so_and_nothing_of_others(tmp_path: Path) -> None:
+async def test_checking_one_session_reports_leftovers_of_its_name_and_no_others(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         for name in ("One", "two"):
             await store.save(make_snapshot("hello", session_id=name))
@@ -245,7 +243,7 @@ async def test_a_check_of_one_session_tells_what_else_is_called_so_and_nothing_o
             await store.check("nobody")
 
 
-async def test_what_a_system_hides_among_the_sessions_is_no_damage(tmp_path: Path) -> None:
+async def test_hidden_system_files_among_sessions_are_not_damage(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as store:
         await store.save(make_snapshot("hello", session_id=".hidden"))
         (tmp_path / "sessions" / ".DS_Store").write_bytes(b"\0")

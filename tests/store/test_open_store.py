@@ -37,14 +37,14 @@ async def test_a_file_url_opens_the_store_in_that_directory(tmp_path: Path, name
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its disks take UTF-8 names only")
-async def test_a_path_that_is_no_utf8_is_kept_byte_for_byte(tmp_path: Path) -> None:
+async def test_path_that_is_not_utf8_is_kept_byte_for_byte(tmp_path: Path) -> None:
     async with open_store(f"{tmp_path.as_uri()}/%ff") as store:
         await store.list()
 
     assert (tmp_path / "\udcff" / "STORE.json").is_file()
 
 
-async def test_this_machine_may_be_named(tmp_path: Path) -> None:
+async def test_file_url_may_name_localhost(tmp_path: Path) -> None:
     async with open_store(f"file://localhost{tmp_path}/store") as store:
         await store.list()
 
@@ -100,7 +100,7 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("name", ["store", "with:colon", "a b%20c"])
 @pytest.mark.parametrize("absolute", [False, True])
-async def test_a_path_names_a_directory(
+async def test_plain_path_names_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, absolute: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)

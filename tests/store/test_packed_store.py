@@ -67,7 +67,7 @@ async def test_a_closed_store_is_packed_and_every_snapshot_is_found(tmp_path: Pa
                 await store.load("session", at=seq)
 
 
-async def test_little_is_not_rewritten_and_nothing_is_without_background_work(tmp_path: Path) -> None:
+async def test_small_stores_are_not_rewritten_and_nothing_runs_without_background_work(tmp_path: Path) -> None:
     await lived(tmp_path / "little", last=5)
     await lived(tmp_path / "quiet", background=False)
 
@@ -76,9 +76,7 @@ async def test_little_is_not_rewritten_and_nothing_is_without_background_work(tm
 
 
 @PLAIN_AND_ENCRYPTED
-async def test_a_session_that_is_opened_and_closed_often_stays_in_few_files(
-    tmp_path: Path, key: str | None
-) -> None:
+async def test_session_opened_and_closed_often_stays_in_few_files(tmp_path: Path, key: str | None) -> None:
     grown, expected = make_snapshot(), {}
     for number in range(1, 33):
         async with FilesystemStore(tmp_path, key) as store:
@@ -105,7 +103,7 @@ async def test_closing_leaves_large_files_as_they_are(tmp_path: Path, monkeypatc
     assert await store_at(tmp_path).load("session", strict=True) == turn(2 * COUNT)
 
 
-async def test_who_saves_while_another_closes_goes_on_behind_the_pack(tmp_path: Path) -> None:
+async def test_save_during_another_stores_close_continues_after_the_pack(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path) as writer, store_at(tmp_path) as other:
         for number in range(1, 31):
             await writer.save(turn(number))
@@ -140,9 +138,7 @@ async def test_a_finished_segment_is_packed_while_saving_goes_on_in_the_next(tmp
     await store.aclose()
 
 
-async def test_closing_takes_a_moment_however_many_sessions_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_is_quick_with_many_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed, "_MOMENT", -1.0)
     async with FilesystemStore(tmp_path) as store:
         for name in ("one", "two"):
@@ -174,7 +170,7 @@ async def test_snapshots_are_forgotten_inside_a_pack(tmp_path: Path, key: str | 
 
 @pytest.mark.requirement("FORMAT-FRAME-PACK")
 @PLAIN_AND_ENCRYPTED
-async def test_a_damaged_pack_is_named_and_what_stands_before_it_is_read(tmp_path: Path, key: str | None) -> None:
+async def test_damaged_pack_is_named_and_earlier_snapshots_are_read(tmp_path: Path, key: str | None) -> None:
     await lived(tmp_path, key)
     [segment] = segments_of(tmp_path)
     flip(segment, sum(map(len, frames_of(segment)[:3])) + 900)
@@ -196,7 +192,7 @@ async def test_a_damaged_pack_is_named_and_what_stands_before_it_is_read(tmp_pat
 
 
 @PLAIN_AND_ENCRYPTED
-async def test_behind_a_lost_pack_a_full_snapshot_is_kept_by_a_repair(tmp_path: Path, key: str | None) -> None:
+async def test_repair_keeps_a_full_snapshot_after_a_lost_pack(tmp_path: Path, key: str | None) -> None:
     await lived(tmp_path, key)
     [segment] = segments_of(tmp_path)
     flip(segment, 900)
@@ -207,7 +203,7 @@ async def test_behind_a_lost_pack_a_full_snapshot_is_kept_by_a_repair(tmp_path: 
         assert await store.load("session", strict=True) == turn(41)
 
 
-async def test_a_session_key_of_its_own_opens_packs_after_a_rotation(tmp_path: Path) -> None:
+async def test_packs_open_with_their_session_key_after_a_rotation(tmp_path: Path) -> None:
     await lived(tmp_path, KEY)
     async with store_at(tmp_path, KEY) as store:
         await store.rotate_key()

@@ -48,7 +48,7 @@ async def test_a_url_names_a_store_that_several_machines_use(server: S3Server) -
     assert {name.rpartition("some/where")[0] for name in server.objects} == {""}
 
 
-async def test_a_bucket_without_a_prefix_is_a_store_too(server: S3Server) -> None:
+async def test_bucket_without_a_prefix_is_a_store(server: S3Server) -> None:
     async with open_store(f"s3://{BUCKET}") as store:
         await store.save(make_snapshot("a"))
     assert sorted(server.objects) == ["STORE.json", "sessions/session"]
@@ -81,13 +81,13 @@ async def test_the_key_comes_from_the_environment(server: S3Server, monkeypatch:
         "s3://bucket/a%00b",
     ],
 )
-def test_a_url_that_names_no_bucket_is_refused_and_not_repeated(url: str) -> None:
+def test_url_without_a_bucket_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         open_store(url)
     assert "verysecret" not in str(refused.value)
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("obstore", "snapshot_plugin.store.s3"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "snapshot_plugin.store.bucket", raising=False)
@@ -100,7 +100,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 # A service that refuses
 
 
-async def test_credentials_that_may_not_are_forbidden_and_asking_again_does_not_help(server: S3Server) -> None:
+async def test_missing_permission_is_forbidden_and_not_retryable(server: S3Server) -> None:
     server.fault = lambda _request: "forbidden"
     with pytest.raises(StoreForbidden) as refused:
         await open_store(URL).list()
@@ -108,7 +108,7 @@ async def test_credentials_that_may_not_are_forbidden_and_asking_again_does_not_
     assert "secret" not in str(refused.value)
 
 
-async def test_whoever_may_only_read_can_read(server: S3Server) -> None:
+async def test_read_only_credentials_can_read(server: S3Server) -> None:
     async with open_store(URL) as store:
         await store.save(make_snapshot("a"))
     server.fault = lambda request: "forbidden" if request.method != "GET" else None
@@ -122,7 +122,7 @@ async def test_whoever_may_only_read_can_read(server: S3Server) -> None:
 
 
 @pytest.mark.parametrize("saving", [False, True])
-async def test_a_bucket_that_is_not_there_is_no_store(server: S3Server, saving: bool) -> None:
+async def test_missing_bucket_is_a_missing_store(server: S3Server, saving: bool) -> None:
     store = open_store("s3://another-bucket/prefix")
     with pytest.raises(StoreNotFound) as missing:
         await (store.save(make_snapshot("a")) if saving else store.list())
@@ -131,7 +131,7 @@ async def test_a_bucket_that_is_not_there_is_no_store(server: S3Server, saving: 
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-async def test_a_busy_service_is_unavailable_and_may_be_asked_again(server: S3Server, method: str) -> None:
+async def test_busy_service_is_unavailable_and_retryable(server: S3Server, method: str) -> None:
     store = open_store(URL)
     await store.save(make_snapshot("a"))
     server.fault = lambda request: "slow down" if request.method == method else None
@@ -143,9 +143,7 @@ async def test_a_busy_service_is_unavailable_and_may_be_asked_again(server: S3Se
     assert (await store.save(make_snapshot("a", "b"))).seq == 2
 
 
-async def test_a_service_nobody_answers_for_is_unavailable(
-    server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreachable_service_is_unavailable(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable) as refused:
         await open_store(URL).list()
@@ -153,7 +151,7 @@ async def test_a_service_nobody_answers_for_is_unavailable(
     assert refused.value.hint
 
 
-async def test_requests_are_sent_again_and_a_save_still_happens_once(
+async def test_requests_are_retried_and_a_save_happens_once(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3, "RETRIES", 5)
@@ -180,7 +178,7 @@ async def test_a_service_that_ignores_a_condition_is_refused_before_anything_is_
     assert not [name for name in server.objects if "sessions/" in name]
 
 
-async def test_a_store_that_moved_to_a_service_without_atomic_conditions_is_refused(server: S3Server) -> None:
+async def test_store_moved_to_a_service_without_atomic_conditions_is_refused(server: S3Server) -> None:
     await open_store(URL).save(make_snapshot("a"))
     server.race = threading.Barrier(8)
     with pytest.raises(InvalidInput, match="8 writers"):
@@ -232,14 +230,14 @@ async def test_a_list_reads_only_the_sessions_that_changed(server: S3Server) -> 
 
 
 @pytest.mark.parametrize("index", [b"", b"no index", b'{"format":9}\n', b'{"format":1,"rows":[["a"]]}\n'])
-async def test_a_damaged_index_is_as_good_as_none(server: S3Server, index: bytes) -> None:
+async def test_damaged_index_is_ignored(server: S3Server, index: bytes) -> None:
     async with open_store(URL) as store:
         await store.save(make_snapshot("a"))
         server.objects["some/where/index"] = index
         assert [meta.session_id for meta in await store.list()] == ["session"]
 
 
-async def test_a_service_without_atomic_conditions_is_refused_before_a_store_is_made(server: S3Server) -> None:
+async def test_service_without_atomic_conditions_is_refused_before_creation(server: S3Server) -> None:
     """It honours conditions of one writer after the other, and lets eight at once make the same object."""
     server.race = threading.Barrier(8)
     with pytest.raises(InvalidInput, match="8 writers"):
@@ -247,7 +245,7 @@ async def test_a_service_without_atomic_conditions_is_refused_before_a_store_is_
     assert list(server.objects) == []
 
 
-async def test_a_service_that_wants_tags_without_quotation_marks_gets_them(server: S3Server) -> None:
+async def test_service_that_needs_unquoted_etags_gets_them(server: S3Server) -> None:
     server.wants_bare_tags = True
     async with open_store(URL) as store:
         for texts in ("a", "ab", "abc"):
@@ -255,7 +253,7 @@ async def test_a_service_that_wants_tags_without_quotation_marks_gets_them(serve
         assert await store.load("session") == make_snapshot("a", "b", "c")
 
 
-async def test_a_service_that_refuses_the_right_tag_is_refused(server: S3Server) -> None:
+async def test_service_that_refuses_a_correct_etag_is_refused(server: S3Server) -> None:
     store = open_store(URL)
     await store.list()
     server.fault = lambda request: "in progress" if request.method == "PUT" else None
@@ -263,13 +261,13 @@ async def test_a_service_that_refuses_the_right_tag_is_refused(server: S3Server)
         await store.save(make_snapshot("a"))
 
 
-async def test_machines_that_make_a_store_at_once_wait_for_each_other(server: S3Server) -> None:
+async def test_machines_creating_a_store_at_once_wait_for_each_other(server: S3Server) -> None:
     refusals = iter(["in progress"] * 12)
     server.fault = lambda request: next(refusals, None) if request.method == "PUT" else None
     assert (await open_store(URL).save(make_snapshot("a"))).seq == 1
 
 
-async def test_an_expired_token_is_forbidden_and_told_without_xml(server: S3Server) -> None:
+async def test_expired_token_is_forbidden_and_reported_without_xml(server: S3Server) -> None:
     server.fault = lambda _request: "expired"
     with pytest.raises(StoreForbidden, match="ExpiredToken") as refused:
         await open_store(URL).list()
@@ -277,7 +275,7 @@ async def test_an_expired_token_is_forbidden_and_told_without_xml(server: S3Serv
     assert "<" not in str(refused.value)
 
 
-async def test_a_web_page_in_the_place_of_an_object_is_not_damage(server: S3Server) -> None:
+async def test_html_page_in_place_of_an_object_is_not_damage(server: S3Server) -> None:
     await open_store(URL).save(make_snapshot("a"))
     server.fault = lambda _request: "web page"
     with pytest.raises(StoreUnavailable, match="web page") as refused:
@@ -285,13 +283,13 @@ async def test_a_web_page_in_the_place_of_an_object_is_not_damage(server: S3Serv
     assert refused.value.retryable
 
 
-async def test_a_service_that_does_not_know_conditions_is_refused(server: S3Server) -> None:
+async def test_service_without_conditional_writes_is_refused(server: S3Server) -> None:
     server.fault = lambda request: "not implemented" if request.method == "PUT" else None
     with pytest.raises(InvalidInput, match="NotImplemented"):
         await open_store(URL).save(make_snapshot("a"))
 
 
-async def test_whatever_goes_wrong_is_an_error_of_this_package(server: S3Server) -> None:
+async def test_every_failure_is_an_error_of_this_package(server: S3Server) -> None:
     """Every request of a small life fails once, in each way: what gets out is always a `SnapshotError`."""
     failures: list[SnapshotError] = []
     for kind in ("forbidden", "slow down", "lost"):

@@ -43,7 +43,7 @@ def _name(fd: int) -> Path:
 
 
 @pytest.mark.anyio
-async def test_on_macos_files_and_directories_are_synced_as_far_as_data(
+async def test_macos_uses_full_fsync_for_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive = Drive(monkeypatch)
@@ -56,9 +56,7 @@ async def test_on_macos_files_and_directories_are_synced_as_far_as_data(
     assert tmp_path / "sessions" in drive.full
 
 
-def test_a_volume_without_a_full_sync_is_synced_as_far_as_it_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_volume_without_full_fsync_falls_back_to_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drive = Drive(monkeypatch, refuses=errno.ENOTSUP)
     replace_file(tmp_path / "file", b"x")
     assert drive.half[-1] == tmp_path
@@ -66,7 +64,7 @@ def test_a_volume_without_a_full_sync_is_synced_as_far_as_it_goes(
 
 
 @pytest.mark.parametrize("sync", [sync_all, sync_data])
-def test_a_sync_that_fails_is_never_taken_for_one_that_is_not_supported(
+def test_failed_sync_is_not_mistaken_for_an_unsupported_one(
     sync: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive = Drive(monkeypatch, refuses=errno.EIO)
@@ -79,7 +77,7 @@ def test_a_sync_that_fails_is_never_taken_for_one_that_is_not_supported(
     assert drive.half == []
 
 
-def test_nothing_else_in_the_package_syncs_by_itself() -> None:
+def test_no_other_module_calls_fsync() -> None:
     package = Path(snapshot_plugin.__file__).parent
     syncing = {
         p.name for p in package.rglob("*.py") if "os.fsync" in p.read_text() or "os.fdatasync" in p.read_text()

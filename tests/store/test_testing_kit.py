@@ -241,21 +241,21 @@ async def run_one(name: str, broken: Callable[..., SnapshotStore], place: Memory
 
 @pytest.mark.requirement("STORE-KIT")
 @pytest.mark.parametrize(("broken", "name"), BROKEN)
-async def test_the_suite_notices_a_broken_promise(broken: Callable[..., SnapshotStore], name: str) -> None:
+async def test_suite_detects_a_broken_promise(broken: Callable[..., SnapshotStore], name: str) -> None:
     await run_one(name, MemoryStore, MemoryLog())
 
     with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotError, BaseExceptionGroup)):
         await run_one(name, broken, MemoryLog())
 
 
-async def test_the_suite_notices_a_store_that_acknowledges_what_it_does_not_keep() -> None:
+async def test_suite_detects_a_store_that_acknowledges_but_does_not_keep() -> None:
     with pytest.raises(SnapshotNotFound):
         await run_one(
             "test_a_saved_snapshot_is_what_another_store_object_loads", MemoryStore, Forgetful()
         )  # fmt: skip
 
 
-async def test_the_suite_skips_the_tests_of_damage_for_who_cannot_damage() -> None:
+async def test_suite_skips_damage_tests_for_backends_that_cannot_damage() -> None:
     with pytest.raises(pytest.skip.Exception):
         await run_one("test_if_nothing_is_whole_loading_raises", MemoryStore, MemoryLog())
 
@@ -282,7 +282,7 @@ async def test_every_third_save_fails_and_leaves_nothing() -> None:
     assert await store.load("session") == grown(5)
 
 
-async def test_a_fault_after_the_call_loses_the_answer_but_not_the_deed() -> None:
+async def test_fault_after_the_call_loses_the_response_but_not_the_effect() -> None:
     store = FaultyStore(MemoryStore(), every(1, Fault(error=TimeoutError(), after=True), "save", "delete"))
 
     with pytest.raises(TimeoutError):
@@ -293,7 +293,7 @@ async def test_a_fault_after_the_call_loses_the_answer_but_not_the_deed() -> Non
     assert not await store.list()
 
 
-async def test_a_script_sees_each_call_and_may_change_its_mind() -> None:
+async def test_fault_script_sees_each_call_and_can_be_replaced() -> None:
     unlucky = Fault(error=Conflict("not today"))
     store = FaultyStore(MemoryStore(), lambda call: unlucky if call.session_id == "unlucky" else None)
     await store.save(make_snapshot("a"))
@@ -314,7 +314,7 @@ async def test_a_script_sees_each_call_and_may_change_its_mind() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_held_call_waits_until_the_test_lets_it_go(after: bool) -> None:
+async def test_held_call_waits_until_released(after: bool) -> None:
     gate = anyio.Event()
     inner = MemoryStore()
     store = FaultyStore(inner, every(1, Fault(hold=gate, after=after), "save"))
@@ -362,7 +362,7 @@ async def test_every_method_can_be_made_to_fail() -> None:
 
 
 @pytest.mark.parametrize(("count", "methods"), [(0, ("save",)), (-1, ("save",)), (1, ())])
-def test_a_schedule_that_could_never_fire_is_refused(count: int, methods: tuple[str, ...]) -> None:
+def test_schedule_that_never_fires_is_refused(count: int, methods: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput):
         every(count, Fault(), *methods)
 
@@ -370,7 +370,7 @@ def test_a_schedule_that_could_never_fire_is_refused(count: int, methods: tuple[
 # Clock, builders, imports ----------------------------------------------------------------------------------
 
 
-def test_the_clock_stands_until_it_is_moved() -> None:
+def test_clock_stands_still_until_moved() -> None:
     clock = FixedClock(datetime(2026, 5, 1, tzinfo=UTC))
 
     assert clock() == clock() == datetime(2026, 5, 1, tzinfo=UTC)
@@ -383,7 +383,7 @@ def test_a_clock_without_a_time_zone_is_refused() -> None:
         FixedClock(datetime(2026, 5, 1))  # noqa: DTZ001 — the point of this test
 
 
-def test_builders_give_the_same_session_each_time() -> None:
+def test_builders_are_deterministic() -> None:
     session = make_snapshot("hi", "hello", "bye", title="t")
 
     assert session == make_snapshot("hi", "hello", "bye", title="t")
@@ -396,13 +396,13 @@ def test_builders_give_the_same_session_each_time() -> None:
     assert longer.evolve(updated_at=session.updated_at) == make_snapshot("hi", "hello", "bye", "ok", title="t")
 
 
-def test_the_kit_exports_what_it_says() -> None:
+def test_kit_exports_its_documented_names() -> None:
     assert all(getattr(testing, name) for name in testing.__all__)
     with pytest.raises(AttributeError):
         _ = testing.no_such_thing
 
 
-def test_the_kit_loads_without_pytest_and_says_what_the_suite_needs() -> None:
+def test_kit_loads_without_pytest_and_names_what_the_suite_needs() -> None:
     code = """
         import sys
         sys.modules["pytest"] = None

@@ -47,7 +47,7 @@ def sent(client: TestClient, method: str, path: str, body: object = None) -> Any
         ("sessions/one/export?form=markdown&about=1", "export"),
     ],
 )
-def test_the_api_answers_what_json_prints(client: TestClient, path: str, schema: str) -> None:
+def test_api_answers_match_the_json_output_of_the_cli(client: TestClient, path: str, schema: str) -> None:
     jsonschema.validate(client.get(f"/api/v1/{path}").json(), SCHEMAS[schema])
 
 
@@ -60,19 +60,19 @@ def test_sessions_are_filtered_and_paged(client: TestClient) -> None:
     assert first != rest
 
 
-def test_a_session_with_an_odd_id_is_reached(client: TestClient) -> None:
+def test_session_with_an_unusual_id_is_reachable(client: TestClient) -> None:
     assert got(client, f"sessions/{ODD}")["session"]["title"] == "odd"
     assert got(client, f"sessions/{ODD}/messages")["total"] == 2
 
 
-def test_messages_come_in_pages_and_as_they_were(client: TestClient) -> None:
+def test_messages_are_paged_and_unchanged(client: TestClient) -> None:
     page = got(client, "sessions/one/messages", **{"from": 2, "limit": 2})
     assert [m["number"] for m in page["messages"]] == [2, 3]
     assert page["total"] == 4
     assert got(client, "sessions/one/messages", at=1)["total"] == 2
 
 
-def test_a_long_text_is_cut_and_comes_whole_by_number(opened: Opened, place: Path) -> None:
+def test_long_text_is_truncated_and_available_in_full_by_number(opened: Opened, place: Path) -> None:
     store = FilesystemStore(place, background=False)
     store.sync.save(make_snapshot("x" * 100_000, session_id="long"), base=0)
     client = opened()
@@ -83,7 +83,7 @@ def test_a_long_text_is_cut_and_comes_whole_by_number(opened: Opened, place: Pat
     assert len(whole["content"][0]["text"]) == 100_000
 
 
-def test_a_message_that_is_not_there_is_named(client: TestClient) -> None:
+def test_missing_message_is_named(client: TestClient) -> None:
     answer = client.get("/api/v1/sessions/one/messages/9")
     assert answer.status_code == 400
     assert "has no message 9" in answer.json()["message"]
@@ -100,7 +100,7 @@ def test_an_unknown_session_is_not_found_with_the_next_command(client: TestClien
 
 
 @pytest.mark.parametrize("path", ["sessions/one?at=x", "sessions/one/messages?limit=x", "stats?by=moon", "diff"])
-def test_a_wrong_question_is_told(client: TestClient, path: str) -> None:
+def test_invalid_query_is_reported(client: TestClient, path: str) -> None:
     assert client.get(f"/api/v1/{path}").status_code == 400
 
 
@@ -133,13 +133,13 @@ def test_a_note_is_written(client: TestClient) -> None:
     "body",
     [b"[]", b"nonsense", b"{}", b'{"title": 3}', b'{"purge": true}', b'{"add_tags": [3]}', b'{"title": "latest"}'],
 )
-def test_a_wish_that_makes_no_sense_changes_nothing(client: TestClient, body: bytes) -> None:
+def test_invalid_change_changes_nothing(client: TestClient, body: bytes) -> None:
     headers = {"content-type": "application/json"}
     assert client.patch("/api/v1/sessions/one", content=body, headers=headers).status_code == 400
     assert got(client, "operations")["operations"] == []
 
 
-def test_a_fork_begins_at_a_message_and_can_be_taken_back(client: TestClient) -> None:
+def test_fork_begins_at_a_message_and_can_be_undone(client: TestClient) -> None:
     new = sent(client, "POST", "sessions/one/fork", {"messages": 1, "at": 1})
     assert (new["messages"], new["parent_seq"]) == (1, 1)
     sent(client, "PATCH", "sessions/one", {"title": "done in another tab"})
@@ -148,7 +148,7 @@ def test_a_fork_begins_at_a_message_and_can_be_taken_back(client: TestClient) ->
     assert got(client, "sessions/one")["session"]["title"] == "done in another tab"
 
 
-def test_forget_says_first_what_goes_and_comes_back_from_the_trash(client: TestClient) -> None:
+def test_forget_shows_its_plan_first_and_can_be_undone(client: TestClient) -> None:
     plan = sent(client, "POST", "forget", {"sessions": ["one"], "dry_run": True})
     assert plan["dry_run"]
     assert len(got(client, "sessions")["sessions"]) == 2
@@ -159,18 +159,18 @@ def test_forget_says_first_what_goes_and_comes_back_from_the_trash(client: TestC
     assert len(got(client, "sessions")["sessions"]) == 2
 
 
-def test_nothing_can_be_purged_and_no_agent_started(client: TestClient) -> None:
+def test_api_cannot_purge_or_start_an_agent(client: TestClient) -> None:
     for method, path in (("POST", "purge"), ("DELETE", "trash"), ("POST", "sessions/one/resume"), ("POST", "run")):
         assert client.request(method, f"/api/v1/{path}", json={}).status_code in (404, 405)
 
 
-def test_the_resume_command_names_the_store_that_was_given(client: TestClient, opened: Opened) -> None:
+def test_resume_command_names_the_given_store(client: TestClient, opened: Opened) -> None:
     assert got(client, "sessions/one/resume")["command"] == "asnap resume one"
     elsewhere = got(opened(place="/my store"), "sessions/one/resume")["command"]
     assert elsewhere == "asnap resume one --store '/my store'"
 
 
-def test_an_export_takes_secrets_out_and_says_how_many(opened: Opened, place: Path) -> None:
+def test_export_redacts_secrets_and_counts_them(opened: Opened, place: Path) -> None:
     secret = "sk-ant-api03-" + "a1B2" * 20
     store = FilesystemStore(place, background=False)
     store.sync.save(make_snapshot(f"the key is {secret}", session_id="leaky"), base=0)
@@ -181,7 +181,7 @@ def test_an_export_takes_secrets_out_and_says_how_many(opened: Opened, place: Pa
     assert secret in client.get("/api/v1/sessions/leaky/export?form=html&redact=0").text
 
 
-def test_text_that_turns_the_direction_is_escaped_in_the_json(opened: Opened, place: Path) -> None:
+def test_bidirectional_control_characters_are_escaped_in_json(opened: Opened, place: Path) -> None:
     store = FilesystemStore(place, background=False)
     store.sync.save(make_snapshot("\u202etrap", session_id="bidi"), base=0)
     text = opened().get("/api/v1/sessions/bidi/messages").text
@@ -189,7 +189,7 @@ def test_text_that_turns_the_direction_is_escaped_in_the_json(opened: Opened, pl
     assert json.loads(text)["messages"][0]["content"][0]["text"] == "\u202etrap"
 
 
-def test_damage_is_told_with_what_to_do(opened: Opened, place: Path) -> None:
+def test_damage_is_reported_with_a_remedy(opened: Opened, place: Path) -> None:
     store = FilesystemStore(place, background=False)
     store.sync.save(make_snapshot("hello", session_id="bad"), base=0)
     for file in (place / "sessions").glob("*/*.snap.gz"):
@@ -204,7 +204,7 @@ def test_damage_is_told_with_what_to_do(opened: Opened, place: Path) -> None:
     assert answer.json()["next"].startswith("asnap check")
 
 
-def test_a_store_that_disappears_is_told_and_comes_back(client: TestClient, place: Path) -> None:
+def test_vanished_store_is_reported_and_works_again_when_back(client: TestClient, place: Path) -> None:
     place.rename(place.with_name("away"))
     answer = client.get("/api/v1/sessions")
     assert answer.status_code == 404
@@ -213,7 +213,7 @@ def test_a_store_that_disappears_is_told_and_comes_back(client: TestClient, plac
     assert len(got(client, "sessions")["sessions"]) == 2
 
 
-def test_the_first_search_answers_at_once_and_the_rest_is_indexed_meanwhile(opened: Opened, place: Path) -> None:
+def test_first_search_answers_immediately_while_the_rest_is_indexed(opened: Opened, place: Path) -> None:
     store = FilesystemStore(place, background=False)
     for number in range(40):
         store.sync.save(make_snapshot(f"needle {number}", session_id=f"s{number}"), base=0)

@@ -22,11 +22,11 @@ WRITES = [
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1:9", "127.0.0.1", "localhost:4321.evil.example"])
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/v1/sessions"])
-def test_another_host_name_is_refused(client: TestClient, host: str, path: str) -> None:
+def test_foreign_host_header_is_refused(client: TestClient, host: str, path: str) -> None:
     assert client.get(path, headers={"host": host}).status_code == 421
 
 
-def test_localhost_is_the_same_server(client: TestClient) -> None:
+def test_localhost_is_accepted_as_host(client: TestClient) -> None:
     assert client.get("/api/v1/sessions", headers={"host": "localhost:4321"}).status_code == 200
 
 
@@ -41,11 +41,11 @@ def test_localhost_is_the_same_server(client: TestClient) -> None:
         NAVIGATION,
     ],
 )
-def test_another_page_cannot_ask_the_api(client: TestClient, headers: Mapping[str, str]) -> None:
+def test_foreign_origin_cannot_use_the_api(client: TestClient, headers: Mapping[str, str]) -> None:
     assert client.get("/api/v1/sessions", headers={**headers}).status_code == 403
 
 
-def test_a_link_from_elsewhere_opens_the_page_but_does_not_frame_it(client: TestClient) -> None:
+def test_external_link_opens_the_page_but_cannot_frame_it(client: TestClient) -> None:
     assert client.get("/", headers=NAVIGATION).status_code == 200
     framed = {**NAVIGATION, "sec-fetch-dest": "iframe"}
     assert client.get("/", headers=framed).status_code == 403
@@ -54,13 +54,13 @@ def test_a_link_from_elsewhere_opens_the_page_but_does_not_frame_it(client: Test
 @pytest.mark.parametrize(
     "token", ["", "Bearer", "Bearer wrong", "the-token", "Bearer the-token2", "bearer the-token"]
 )
-def test_without_the_token_the_api_answers_nothing(client: TestClient, token: str) -> None:
+def test_api_refuses_requests_without_the_token(client: TestClient, token: str) -> None:
     refused = client.get("/api/v1/sessions", headers={"authorization": token})
     assert refused.status_code == 401
     assert refused.json()["code"] == "wrong_token"
 
 
-def test_the_page_itself_needs_no_token_and_holds_no_data(client: TestClient) -> None:
+def test_page_itself_needs_no_token_and_holds_no_data(client: TestClient) -> None:
     page = client.get("/s/one", headers={"authorization": ""})
     assert page.status_code == 200
     assert "needle" not in page.text
@@ -68,7 +68,7 @@ def test_the_page_itself_needs_no_token_and_holds_no_data(client: TestClient) ->
 
 @pytest.mark.parametrize(("method", "path", "body"), WRITES)
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_change_that_is_not_json_is_refused(
+def test_change_that_is_not_json_is_refused(
     client: TestClient, method: str, path: str, body: object, kind: str
 ) -> None:
     refused = client.request(method, path, content=b"{}", headers={**SAME, "content-type": kind})
@@ -84,7 +84,7 @@ def test_read_only_refuses_every_change(
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/v1/sessions", "/nowhere"])
-def test_every_answer_keeps_the_page_to_itself(client: TestClient, path: str) -> None:
+def test_every_response_has_isolating_headers(client: TestClient, path: str) -> None:
     headers = client.get(path).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -94,16 +94,16 @@ def test_every_answer_keeps_the_page_to_itself(client: TestClient, path: str) ->
     assert "access-control-allow-origin" not in headers
 
 
-def test_the_answer_of_the_api_is_not_kept_by_the_browser(client: TestClient) -> None:
+def test_api_responses_are_not_cached_by_the_browser(client: TestClient) -> None:
     assert client.get("/api/v1/sessions").headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("path", ["/static/../server.py", "/static/%2e%2e/server.py", "/static/..%2fserver.py"])
-def test_no_file_outside_of_the_page_is_served(client: TestClient, path: str) -> None:
+def test_files_outside_the_page_are_not_served(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
-def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
+def test_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     for name in ("index.html", "style.css", "app.js", "list.js", "session.js", "transcript.js", "dom.js"):
         text = client.get(f"/static/{name}", headers=OURS).text
         assert "//cdn" not in text

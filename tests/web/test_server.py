@@ -64,7 +64,7 @@ def serving(
         process.stdout.close()
 
 
-def test_the_first_line_is_the_address_of_the_session_that_was_named(place: Path) -> None:
+def test_first_line_is_the_address_of_the_named_session(place: Path) -> None:
     FilesystemStore(place, background=False).sync.save(make_snapshot("hi", session_id="a/b c", title="odd"), base=0)
     with serving(place, "odd") as (browser, _):
         name = quote(quote("a/b c", safe=""), safe="")
@@ -73,7 +73,7 @@ def test_the_first_line_is_the_address_of_the_session_that_was_named(place: Path
         assert browser.ask(f"sessions/{name}/messages")["total"] == 1
 
 
-def test_a_store_that_is_not_there_and_a_port_that_is_taken_are_told(place: Path) -> None:
+def test_missing_store_and_taken_port_are_reported(place: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "ui", "--no-open", "--json", "--store"]
     missing = subprocess.run([*line, str(place)], capture_output=True, text=True, timeout=60, check=False)
     assert missing.returncode == 10
@@ -86,7 +86,7 @@ def test_a_store_that_is_not_there_and_a_port_that_is_taken_are_told(place: Path
         assert port in json.loads(refused.stderr.splitlines()[-1])["message"]
 
 
-def test_an_encrypted_store_is_opened_with_the_key_of_the_environment(place: Path) -> None:
+def test_encrypted_store_opens_with_the_key_from_the_environment(place: Path) -> None:
     key = "a passphrase of several words"
     FilesystemStore(place, key=key, background=False).sync.save(make_snapshot("a needle"), base=0)
     with serving(place, ASNAP_PASSPHRASE=key) as (browser, _):
@@ -116,7 +116,7 @@ def test_a_live_session_is_seen_renamed_and_recoverable_after_its_process_was_ki
         assert "needle" in json.dumps(browser.ask(f"sessions/{name}/messages"))
 
 
-def test_a_change_made_elsewhere_is_told_within_a_second(place: Path) -> None:
+def test_change_made_elsewhere_is_announced_within_a_second(place: Path) -> None:
     store = FilesystemStore(place, background=False)
     store.sync.save(make_snapshot("one", session_id="watched"), base=0)
     with serving(place) as (browser, _):
@@ -131,7 +131,7 @@ def test_a_change_made_elsewhere_is_told_within_a_second(place: Path) -> None:
             assert json.loads(events.readline()) == {"type": "gone", "sessions": ["watched"]}
 
 
-def test_without_the_extra_the_command_says_what_to_install(place: Path) -> None:
+def test_missing_extra_is_named(place: Path) -> None:
     program = (
         "import sys\nsys.modules['uvicorn'] = None\nfrom snapshot_plugin.cli import main\n"
         f"main(['ui', '--json', '--store', {str(place)!r}])\n"
@@ -140,7 +140,7 @@ def test_without_the_extra_the_command_says_what_to_install(place: Path) -> None
     assert json.loads(done.stderr.splitlines()[-1])["next"] == "pip install 'snapshot-plugin[ui]'"
 
 
-def test_the_browser_is_opened_without_the_token_on_its_command_line(place: Path, tmp_path: Path) -> None:
+def test_browser_is_opened_without_the_token_on_its_command_line(place: Path, tmp_path: Path) -> None:
     FilesystemStore(place, background=False).sync.save(make_snapshot("hi"), base=0)
     program, seen = tmp_path / "browser", tmp_path / "seen"
     program.write_text(

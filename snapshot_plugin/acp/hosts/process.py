@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
 
-__all__ = ["AgentProcess", "Outbox", "QueuedWrite", "agent_environment", "end_with_parent"]
+__all__ = ["AgentProcess", "Outbox", "QueuedWrite", "agent_environment", "end_with_parent", "return_large_blocks"]
 
 _CHUNK = 1 << 20
 _PR_SET_PDEATHSIG = 1
+_M_MMAP_THRESHOLD = -3
 
 
 def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -37,6 +38,12 @@ def end_with_parent() -> Callable[[], None] | None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
     return demand
+
+
+def return_large_blocks() -> None:
+    """Have freed blocks of 256 KB and more given back to the system. By default glibc keeps those of long turns."""
+    if sys.platform.startswith("linux") and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
 
 
 class AgentProcess:

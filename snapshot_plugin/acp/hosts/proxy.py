@@ -29,10 +29,9 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, Outbox, QueuedWrite
-from snapshot_plugin.acp.messages import Lines, Message, encode, notification, parse
+from snapshot_plugin.acp.hosts.process import AgentProcess, Outbox, QueuedWrite, return_large_blocks
+from snapshot_plugin.acp.messages import Lines, Message, TextRuns, encode, notification, parse
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.reducer import joined
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced, InvalidInput
@@ -119,7 +118,7 @@ class Proxy:
         self._in, self._out = client_in, client_out
         self._agent: Agent | None = None
         self._restart: float | None = None
-        self._status = 0
+        self._status, self._is_over = 0, False
         self._lock, self._starting = threading.Lock(), threading.Lock()
         self._client_out = Outbox(self._write_client, "client")
         self._agent_out = Outbox(self._write_agent, "agent")
@@ -131,6 +130,7 @@ class Proxy:
     def run(self, agent: Agent) -> int:
         """Relay until the client hangs up. Returns 0 unless the agent kept dying or a save failed."""
         self._agent = agent
+        return_large_blocks()
         if isinstance(agent, ChainLink):
             agent.to_conductor = lambda data: self._send(self._client_out, data)
         for name, work in (("client", self._pump_client), ("agent", self._keep_agent), ("clock", self._keep_time)):
@@ -147,6 +147,8 @@ class Proxy:
         with self._starting:
             if self._agent is not None:
                 self._agent.end(patience=1.0)
+        with self._lock:
+            self._is_over = True  # what is still to be read of the agent can be neither recorded nor shown
         for outcome in self._sessions.close():
             if outcome.status == "failed":
                 self._say(f"session {outcome.session_id} is not saved: {outcome.problem}. Its spool is kept.")
@@ -179,12 +181,11 @@ class Proxy:
         self._agent_out.wait_for_room()
 
     def _pump_agent(self, agent: Agent) -> None:
-        lines = Lines()
+        runs = TextRuns(self._core.joins)
         while data := agent.read():
-            messages = [(parse(line), line) for line in lines.feed(data)]
             batch = _Batch()
             with self._lock:
-                for message, line in messages:
+                for message, line in runs.read(data):
                     if message is None:
                         self._say(f"the agent wrote something that is not ACP: {line[:200]!r}")
                     else:
@@ -264,6 +265,8 @@ class Proxy:
 
     def _commit(self, batch: _Batch) -> list[QueuedWrite]:
         """Spool and reduce, and take a place in the order of what is sent. Under the lock; does not block."""
+        if self._is_over:
+            return []
         for session_id, events in batch.records.items():
             live = self._sessions.open.get(session_id)
             if live is not None:
@@ -273,7 +276,6 @@ class Proxy:
         return [side.add(b"".join(data), is_ready=is_ready) for side, data in sides if data]
 
     def _record(self, live: LiveSession, events: list[dict[str, Any]], batch: _Batch) -> None:
-        events = joined(events) if len(events) > 1 else events
         try:
             live.record_all(events)
         except InvalidInput:  # a number that JSON cannot carry

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.redact import redact
-from snapshot_plugin.model.searchable import passages
 from snapshot_plugin.model.snapshot import Message
-from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.search.passages import passages
 from tests.model.test_redact import ASSIGNMENTS, MORE_TOKENS, TOKENS
 
 SECRETS = [
@@ -37,23 +36,23 @@ _json = st.recursive(
 
 @given(_texts, _texts, _texts, _json, _json)
 @settings(max_examples=300, deadline=None)
-def test_what_is_searched_is_what_a_close_look_at_everything_leaves(
+def test_searchable_text_equals_the_text_after_full_redaction(
     title: str, kind: str, text: str, given_: Any, output: Any
 ) -> None:
     call = ToolCallBlock(tool_call_id="c", title=title, kind=kind, raw_input=given_, raw_output=output)
     message = Message(role="assistant", content=(TextBlock(text=text), call))
     clean = redact(message)[0]
 
-    _, found = passages(make_snapshot(session_id="s").append(message))
-    _, expected = passages(make_snapshot(session_id="s").append(clean))
+    (found,) = passages([message.raw()])
+    (expected,) = passages([clean.raw()])
 
     assert found == expected
     assert redact(found.body)[0] == found.body
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_a_secret_by_its_name_alone_is_left_out(name: str) -> None:
+def test_values_secret_only_by_name_are_left_out(name: str) -> None:
     value = "Bearer abcdefgh1234" if "uthorization" in name else "tr0ub4dor"
     message = Message(role="assistant", content=(ToolCallBlock(tool_call_id="c", raw_input={name: value}),))
-    _, found = passages(make_snapshot(session_id="s").append(message))
+    (found,) = passages([message.raw()])
     assert value.rpartition(" ")[2] not in found.body

@@ -1,0 +1,87 @@
+"""The text that a search covers: words of a message or a session, without secrets, pictures and sounds.
+
+Messages are read as stored JSON. Building the model of each would take as long as everything else together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from snapshot_plugin.model.redact import may_name_a_secret, redact
+from snapshot_plugin.model.secret_shapes import redact_text
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.search.rows import Text
+
+__all__ = ["about", "passages"]
+
+_NO_WORDS = frozenset(
+    {"blob", "data", "encrypted_content", "id", "kind", "mimeType", "signature", "status", "thoughtSignature"}
+    | {"thought_signature", "toolCallId", "type", "_meta", "annotations"}
+)
+"""Fields that hold no words of anybody: bytes as text, and names that only programs read."""
+
+_BETWEEN = "\n\0\n"
+"""Stands between messages that are scanned together. No rule for secrets reaches across it unseen."""
+
+
+def about(snapshot: SessionSnapshot) -> Text:
+    """What can be found of the session itself: its title, task, plan and tags, with every secret taken out."""
+    clean = redact(snapshot.evolve(messages=()))[0]
+    said = (clean.title, clean.current_task, *(entry.content for entry in clean.plan), *clean.tags)
+    return Text("\n".join(filter(None, said)), "", "", None)
+
+
+def passages(messages: Sequence[Mapping[str, Any]]) -> list[Text]:
+    """What can be found of *messages*, given as stored, with every secret taken out."""
+    names: set[str] = set()
+    found = [_text_of(message, names) for message in messages]
+    # A close look at every field takes most of the time of an index; most sessions need none.
+    if _may_hold_a_secret(found, names):
+        found = [_clean(message, text) for message, text in zip(messages, found, strict=True)]
+    return found
+
+
+def _clean(message: Mapping[str, Any], text: Text) -> Text:
+    names: set[str] = set()
+    _text_of(message, names)
+    if not _may_hold_a_secret((text,), names):
+        return text
+    return _text_of(redact(Message.model_validate(message))[0].raw(), names)
+
+
+def _may_hold_a_secret(found: Sequence[Text], names: set[str]) -> bool:
+    if any(map(may_name_a_secret, names)):
+        return True
+    return bool(redact_text(_BETWEEN.join(f"{text.body}\n{text.tools}" for text in found))[1])
+
+
+def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
+    content = message.get("content", ())
+    calls = [block for block in content if block.get("type") == "tool_call"]
+    called = (name for call in calls for name in (call.get("title"), call.get("kind")))
+    used = dict.fromkeys(name for name in called if name and isinstance(name, str))
+    # What a tool put out is often there twice, as content and raw: once is enough to be found.
+    said = dict.fromkeys(text for block in content for text in _strings(block, names))
+    moment = message.get("timestamp")
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return Text("\n".join(said), "\n".join(used), message["role"], int(at.timestamp()) if at else None)
+
+
+def _strings(value: Any, names: set[str]) -> Iterator[str]:
+    """Every text inside a JSON value, in order; what its parts are called is added to *names*.
+
+    A stack, not recursion: tools may nest as deep as they like.
+    """
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if each:
+                yield each
+        elif isinstance(each, dict):
+            names.update(each)
+            waiting += [item for name, item in reversed(each.items()) if name not in _NO_WORDS]
+        elif isinstance(each, list | tuple):
+            waiting += reversed(each)
