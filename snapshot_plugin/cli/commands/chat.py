@@ -38,7 +38,7 @@ __all__ = ["chat", "command"]
 async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
-    What was interrupted is offered first. /help lists the commands: switch, fork, rename and export sessions.
+    An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
     """
     place = _directory(cwd)
     _check_terminal(call)
