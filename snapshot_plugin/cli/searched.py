@@ -28,9 +28,11 @@ class ToldSearched(Searched):
                 out.line("\t".join(_cells(hit, session)))
         out.note(self._footer(), dim=True)
         if self.unindexed:
-            out.note(f"{self.unindexed} of them are being indexed in the background: search again in a minute")
+            out.note(f"{self.unindexed} more are being indexed in the background: search again in a minute")
         if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: capitals may be plain words
-            out.note(f"what follows NOT was left out; all of it as it stands: asnap search {_phrase(self.query)}")
+            out.note(
+                f"words after NOT were excluded; to search for the whole text: asnap search {_phrase(self.query)}"
+            )
 
     def _show_session(self, out: Output, session: SessionHits, hits: Sequence[MessageHit]) -> None:
         name = plain(session.title or "") or "(untitled)"

@@ -15,7 +15,7 @@ from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_o
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
 from snapshot_plugin.live.rows import RowPlace
-from snapshot_plugin.live.spool import Record, Spool, spool_has_records
+from snapshot_plugin.live.spool import Record, Spool, read_spool, spool_has_records
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
 
@@ -127,6 +127,22 @@ class FilePlace:
         if directory is None or owner_of(directory) is not None:
             return False
         return ended_without_stop(directory) is not None or spool_has_records(directory, session_id)
+
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        try:
+            about = (directory / "live").stat() if directory else None
+        except OSError:
+            return ()
+        return (about.st_size, about.st_mtime_ns) if about else ()
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        if directory is None:
+            return ()
+        return read_spool(directory, session_id=session_id, keys=self.keys_of(session_id)).records
 
     def _existing(self, session_id: str) -> Path | None:
         if isinstance(self._store, LocalStore):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -137,6 +138,16 @@ class LivePlace(Protocol):
     def is_abandoned(self, session_id: str) -> bool:
         """The same for one session."""
 
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """Differs whenever the session's spool does; empty if it has none. Changes nothing."""
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """What the session's spool holds, without owning it. Changes nothing.
+
+        Raises:
+            SnapshotError: it cannot be read.
+        """
+
 
 class Reducer(Protocol):
     """A session as it is being recorded: events in, snapshot out. Pure: no I/O, no clock.
@@ -254,7 +265,8 @@ class LiveContext:
     clock: Callable[[], datetime] = utc_now
     reducers: Mapping[str, Reduce] = field(default_factory=dict)
     recorded: Callable[[], None] = lambda: None
-    """Called after something was spooled that is not flushed yet."""
+    """Called after something was spooled that is not flushed yet, unless `flush_due` says that it was called."""
+    flush_due: threading.Event = field(default_factory=threading.Event)
     touch: Callable[[LiveSession], None] = lambda _session: None
     """Called when a session wants to be saved soon."""
     overtaken: Callable[[LiveSession], None] = lambda _session: None
