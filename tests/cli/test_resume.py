@@ -359,3 +359,16 @@ def test_framework_session_names_the_code_that_continues_it(
     assert "continued in code" in ran.error["message"]
     assert line in ran.error["hint"]
     assert str(place) in ran.error["hint"]
+
+
+def test_a_command_that_is_stored_without_its_secrets_is_not_run_as_it_is(asnap: Asnap, place: Path) -> None:
+    command = (*AGENT, "--api-key", "sk-do-not-keep-me")
+    saved(place, make_snapshot("one", session_id="01jd", agent={"command": command}))
+
+    refused = asnap("resume", "01jd", "--json")
+    given = asnap("resume", "01jd", "--with", shlex.join(command), "--json").json
+
+    assert not any(b"sk-do-not" in file.read_bytes() for file in place.rglob("*") if file.is_file())
+    assert (refused.code, "--api-key" in refused.error["message"]) == (2, True)
+    assert refused.error["next"].startswith("asnap resume 01jd --with ")
+    assert "sk-do-not-keep-me" in " ".join(given["command"])

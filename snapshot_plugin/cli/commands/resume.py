@@ -260,6 +260,7 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
 
 def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:
     from snapshot_plugin.frameworks.continuing import how_to_continue
+    from snapshot_plugin.model.withheld import withheld_in
 
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
@@ -277,13 +278,23 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
             hint="say so with --with, for example:",
         )
         raise with_next(error, f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'")
+    if given is None and (missing := withheld_in(words)):
+        error = InvalidInput(
+            f"the command of session {row.session_id} is stored without what may be secret: {', '.join(missing)}",
+            session_id=row.session_id,
+            hint="give the whole command with --with:",
+        )
+        raise with_next(
+            error, f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}"
+        )
     return words
 
 
 def _expected(known: About, agent: Sequence[str], require: str | None, row: SessionRow) -> str | None:
     from snapshot_plugin.acp.restore import meets
+    from snapshot_plugin.model.withheld import command_without_secrets
 
-    expected = known.expected_grade if tuple(agent) == known.agent_command else "context"
+    expected = known.expected_grade if command_without_secrets(agent) == known.agent_command else "context"
     if require and expected and not meets(expected, require):
         raise FidelityNotMet(
             f"session {row.session_id} can come back as {expected}, and {require} is required",
