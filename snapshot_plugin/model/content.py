@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError, WrapValidator
+from pydantic import Discriminator, Field, SerializeAsAny, Tag, TypeAdapter, ValidationError, WrapValidator
 from pydantic import ValidatorFunctionWrapHandler as Reader
 from pydantic.alias_generators import to_camel
 from pydantic.config import ConfigDict
@@ -167,7 +167,9 @@ def _several(content: Any, read: Reader) -> Any:
 if TYPE_CHECKING:
     Blocks = tuple[Block, ...]
 else:
-    Blocks = Annotated[tuple[Annotated[_Known, Field(discriminator="type")], ...], WrapValidator(_several)]
+    # Written as what each block is: one of an unknown kind is not among these.
+    _AnyKnown = SerializeAsAny[Annotated[_Known, Field(discriminator="type")]]
+    Blocks = Annotated[tuple[_AnyKnown, ...], WrapValidator(_several)]
 """Blocks in order; plain text is taken as one text block."""
 
 

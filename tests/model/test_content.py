@@ -188,3 +188,9 @@ def test_lone_surrogates_are_kept(text: str) -> None:
 )
 def test_a_tool_call_is_open_until_its_outcome_is_known(status: str | None, is_open: bool) -> None:
     assert ToolCallBlock(tool_call_id="1", status=status).is_open is is_open
+
+
+def test_message_with_an_unknown_block_is_dumped_without_a_warning() -> None:
+    future = {"type": "hologram", "depth": [1, None]}
+    message = Message.model_validate({"role": "assistant", "content": [{"type": "text", "text": "a"}, future]})
+    assert message.model_dump(mode="json")["content"][1] == future
