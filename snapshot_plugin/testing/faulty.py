@@ -26,6 +26,7 @@ from snapshot_plugin.store.base import (
     StoredSnapshot,
     Trashed,
 )
+from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.views import Changes, Page
@@ -241,7 +242,10 @@ class _FaultySync(SyncStore):
 
     def __init__(self, faulty: FaultyStore) -> None:
         self._faulty, self._inner = faulty, faulty.inner.sync
-        self._core = self._inner._core  # noqa: SLF001 — the same class
+
+    @property
+    def _core(self) -> StoreCore:
+        return self._inner._core  # noqa: SLF001 — the same class
 
     def _run(self, work: Callable[..., T], *args: Any) -> T:
         return self._through(None, work, partial(self._inner._run, work, *args))  # noqa: SLF001
