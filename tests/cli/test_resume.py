@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -272,7 +273,8 @@ def test_exec_becomes_the_agent_with_the_session_restored(
     with proxied(place, agent=agent) as client:
         client.initialize()
         session_id = client.new_session(home / "work")
-        client.prompt(session_id, "say hello")
+        client.prompt(session_id, "say hello\ntool\nplan")
+    expected = asnap("resume", session_id, "--print", "--json").json
 
     line = (sys.executable, "-m", "snapshot_plugin", "resume", session_id, "--store", str(place), "--exec")
     with Client(line) as client:
@@ -282,6 +284,11 @@ def test_exec_becomes_the_agent_with_the_session_restored(
         report = result["_meta"]["asnap"]["restored"]
         assert (report["messages"], report["grade"]) == (2, "context" if flags else "native-load")
         client.wait_for_stderr("2 messages")
+        prompt, *notes = json.loads(client.prompt(session_id, "echo-blocks"))
+        assert prompt["text"] == "echo-blocks"
+        assert [len(note["text"]) for note in notes] == ([expected["note_characters"]] if flags else [])
+    assert expected["expected_grade"] == report["grade"]
+    assert (expected["note_characters"] is None) == (not flags)
 
     about = asnap("show", session_id, "--json").json["about"]
     assert about["last_restore"]["grade"] == report["grade"]

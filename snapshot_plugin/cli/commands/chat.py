@@ -38,7 +38,7 @@ __all__ = ["chat", "command"]
 async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
-    What was interrupted is offered first. /help lists the commands: switch, fork, rename and export sessions.
+    An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
     """
     place = _directory(cwd)
     _check_terminal(call)
@@ -113,11 +113,14 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
 
 
 async def _wanted(call: Call, row: SessionRow) -> bool:
+    from prompt_toolkit.keys import Keys
+
     from snapshot_plugin.cli.chat.keys import TurnKeys
     from snapshot_plugin.operations.text import long_ago
 
-    call.out.note(f"{row.name} was interrupted {long_ago(row.changed_at, call.now)} at {row.length}.", fg="yellow")
-    call.out.note("  Go on with it? y/n")
+    when = long_ago(row.changed_at, call.now).replace("now", "just now")
+    call.out.note(f"{row.name} was interrupted {when}, after {row.length}.", fg="yellow")
+    call.out.note("  Go on with it? [Y/n]")
     keys = TurnKeys(lambda: None)
     with keys.listening():
-        return await keys.choose({"y": "y", "n": "n"}) == "y"
+        return await keys.choose({"y": "y", "n": "n", Keys.Enter: "y"}) == "y"
