@@ -18,6 +18,7 @@ from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page
 
 if TYPE_CHECKING:
+    from snapshot_plugin.store.core import StoreCore
     from snapshot_plugin.store.engine import LogStore
 
 __all__ = ["SyncStore"]
@@ -34,7 +35,11 @@ class SyncStore:
     """
 
     def __init__(self, store: LogStore) -> None:
-        self._store, self._core = store, store.core
+        self._store = store
+
+    @property
+    def _core(self) -> StoreCore:
+        return self._store.core
 
     def _run(self, work: Callable[..., T], *args: Any) -> T:
         self._store.must_be_open()

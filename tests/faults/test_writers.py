@@ -274,18 +274,20 @@ async def test_reader_sees_the_old_or_new_state_while_segments_are_replaced(
 
 def _before_first_read(patch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """Between the moment a reader lists the segments and that in which it opens the first one."""
-    real_read, real_open = segments._Reader.__call__, segments._last_frame_of
+    real_read, real_open = segments._read, segments._last_frame_of
+    to_do = [deed]
 
     def interrupted(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            patch.setattr(segments._Reader, "__call__", real_read)
+            patch.setattr(segments, "_read", real_read)
             patch.setattr(segments, "_last_frame_of", real_open)
-            deed()
+            while to_do:
+                to_do.pop()()
             return call(*args)
 
         return run
 
-    patch.setattr(segments._Reader, "__call__", interrupted(real_read))
+    patch.setattr(segments, "_read", interrupted(real_read))
     patch.setattr(segments, "_last_frame_of", interrupted(real_open))
 
 

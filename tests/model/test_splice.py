@@ -17,7 +17,6 @@ def apply(splice: Splice, old: list[int], new: list[int]) -> list[int]:
     return old[: splice.at] + inserted + old[splice.at + splice.delete :]
 
 
-@pytest.mark.requirement("STORE-SAVE-SPLICE")
 @pytest.mark.parametrize(
     ("old", "new", "splice"),
     [

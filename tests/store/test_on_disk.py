@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -271,3 +272,31 @@ def test_a_stale_writer_sees_the_new_segments_of_another_however_soon_they_come(
 
         assert mine.load(snapshot.session_id).messages[-1].text == "mine at last 19"
         assert len(mine.history(snapshot.session_id)) == 31
+
+
+@pytest.mark.requirement("STORE-SAVE-SPLICE")
+@pytest.mark.parametrize(
+    ("changed", "splice"),
+    [
+        (lambda old, new: (*old, new), (6, 0, 1)),
+        (lambda old, new: (*old[:2], new, *old[3:]), (2, 1, 1)),
+        (lambda old, _new: old[:4], (4, 2, 0)),
+        (lambda old, new: (new, *old[4:]), (0, 4, 1)),
+    ],
+    ids=["append", "edit", "truncation", "summary"],
+)
+def test_a_save_writes_only_the_messages_that_changed(
+    tmp_path: Path, changed: Callable[[Any, Any], Any], splice: tuple[int, int, int]
+) -> None:
+    words = [f"word {n} " * 400 for n in range(6)]
+    snapshot = make_snapshot(*words)
+    later = snapshot.evolve(messages=changed(snapshot.messages, make_message("new")))
+    with FilesystemStore(tmp_path, background=False).sync as store:
+        before = store.save(snapshot)
+        store.save(later)
+        frame = next(tmp_path.glob("sessions/*/*.snap.gz")).read_bytes()[before.size_bytes :]
+        assert store.load(before.session_id) == later
+
+    header, _, _ = read_header(frame)
+    assert (header.at, header.delete, header.insert, header.full) == (*splice, False)
+    assert not any(word.encode() in frame for word in words)

@@ -200,7 +200,8 @@ class RowLog(TrashRows):
         return self._listed(labels=labels)
 
     def _listed(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
-        wanted, values = "%s", [True]
+        wanted = "%s"
+        values: list[object] = [True]
         if only is not None:
             wanted, values = "sid = %s", [short_id(only)]
         elif labels:
