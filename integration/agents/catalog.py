@@ -118,7 +118,6 @@ _OPENCODE = {
     "model": "fake/fake-model",
     "small_model": "fake/fake-model",
     "permission": {"bash": "ask", "edit": "ask", "read": "allow"},
-    "experimental": {"mcp_timeout": 120_000},
     "provider": {
         "fake": {
             "npm": "@ai-sdk/openai-compatible",
