@@ -25,11 +25,11 @@ INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run", "Run any ACP agent so that its sessions survive."),
     "chat": ("Run", "Talk to any ACP agent in the terminal, recorded."),
-    "resume": ("Run", "Go on with a session: pick it, see what will come back, start the agent."),
-    "demo": ("Run", "Watch an agent be killed in mid-sentence and come back."),
+    "resume": ("Run", "Resume a session: pick it, see what will be restored, start the agent."),
+    "demo": ("Run", "Watch an agent killed in mid-sentence and resumed."),
     "mcp": ("Run", "Give an agent a memory over MCP."),
     "serve": ("Run", "Serve a front end in another language, as JSON lines."),
-    "list": ("Find", "Every session there is."),
+    "list": ("Find", "List sessions."),
     "show": ("Find", "One session: summary, timeline, transcript."),
     "search": ("Find", "Full text over all sessions."),
     "ui": ("Find", "Look at sessions in the browser, compare and manage them."),
@@ -38,13 +38,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("Find", "What differs between two sessions or snapshots."),
     "rename": ("Change", "Give a session a name."),
     "tag": ("Change", "Tag a session, or see which tags its content suggests."),
-    "pin": ("Change", "Keep a session whatever the policy says."),
+    "pin": ("Change", "Protect a session from every retention policy."),
     "note": ("Change", "Write a note on a session."),
     "fork": ("Change", "Branch a session at any message."),
     "merge": ("Change", "Merge two branches of one conversation."),
     "forget": ("Change", "Remove sessions, or old snapshots by policy."),
-    "undo": ("Change", "Take back a forget, rename, tag, import or fork."),
-    "purge": ("Change", "Empty the trash for good."),
+    "undo": ("Change", "Undo a forget, rename, tag, import or fork."),
+    "purge": ("Change", "Empty the trash permanently."),
     "export": ("Share", "Write a session to a bundle, Markdown or HTML."),
     "import": ("Share", "Read a bundle, or another tool's session file."),
     "secrets": ("Share", "Find secrets in sessions, and take them out."),
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("Operate", "Look at everything that could be wrong, and say what to do."),
     "migrate": ("Operate", "Bring old files to the current version."),
     "keys": ("Set up", "Encrypt a store; add, remove, change and rotate keys."),
-    "config": ("Set up", "The settings that hold, and where each came from."),
+    "config": ("Set up", "The settings in effect, and where each came from."),
     "paths": ("Set up", "Where everything is kept."),
     "completion": ("Set up", "Completion for your shell."),
     "schema": ("Set up", "The JSON Schema of every answer."),
@@ -98,7 +98,7 @@ class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # whoever read our output has enough; click would make it a failure
+        except BrokenPipeError:  # the reader closed the pipe; click would report a failure
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """A standard stream that whoever started us closed leads nowhere: else the next file would take its number."""
+    """Open /dev/null for closed standard streams; otherwise the next opened file would take their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))

@@ -84,13 +84,13 @@ class Call:
         """Ask before something that cannot be taken back lightly. ``--yes`` answers; scripts must give it.
 
         Raises:
-            InvalidInput: nobody can be asked and ``--yes`` was not given.
+            InvalidInput: there is no terminal and ``--yes`` was not given.
             click.Abort: the answer is no.
         """
         if self.assume_yes:
             return
         if not self.may_ask:
-            raise InvalidInput(f"not done: {question}", hint="in a script, say so with --yes")
+            raise InvalidInput(f"not done: {question}", hint="in a script, add --yes")
         with _interruptible():
             try:
                 agreed = click.confirm(question, err=True)

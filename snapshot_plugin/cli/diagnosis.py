@@ -132,7 +132,7 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observa
 
 
 def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:
-    """What repairs set aside: it is kept until somebody removes it."""
+    """Files in quarantine, which are kept until a person removes them."""
     sessions = sorted({each.session_id for each in aside})
     if sessions:
         what = f"damaged files of {len(sessions)} session(s) in quarantine: {', '.join(sessions[:3])}"
@@ -159,7 +159,7 @@ def look_at_agents(call: Call) -> Iterator[Observation]:
             area="agents", level="ok", what=f"found: {', '.join(found)}", run=f"asnap run -- {found[0]}"
         )
     else:
-        yield Observation(area="agents", level="hint", what="no ACP agent we know is on the PATH", run="asnap demo")
+        yield Observation(area="agents", level="hint", what="no known ACP agent is on the PATH", run="asnap demo")
 
 
 def _extras() -> list[str]:

@@ -46,7 +46,7 @@ def tell_usage(out: Output, error: click.ClickException) -> None:
 
 
 def tell_bug(out: Output, error: Exception) -> None:
-    """Print what nobody expected, with everything a report needs."""
+    """Print an unexpected error, with everything a bug report needs."""
     told = SnapshotError(
         f"a bug in asnap: {type(error).__name__}: {error}", hint="nothing was lost; please report it"
     )

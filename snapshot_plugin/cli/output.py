@@ -160,7 +160,7 @@ class Output:
             self.warn(text)
 
     def warn(self, text: str, **style: Any) -> None:
-        """A line on stderr that ``-q`` does not leave out. What nobody can be told stops no work."""
+        """A line on stderr that ``-q`` does not leave out. A failure to write it stops no work."""
         with contextlib.suppress(OSError):
             click.echo(self._styled(for_terminal(text), 2, style), err=True, color=self._colour[2])
 

@@ -55,10 +55,9 @@ class _Picked(NamedTuple):
 
 
 async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> SessionRow | None:
-    """Have a person choose a session to go on with; None if they would rather not.
+    """Let the user choose a session to resume; None if they cancel.
 
-    An older snapshot of a session is branched, as sessions go on from their newest one. `asnap undo` takes the
-    branch back.
+    An older snapshot is forked, because sessions resume from their newest one. `asnap undo` removes the fork.
     """
     picked = await _picked(call, store, rows)
     if picked is None or picked.seq is None:

@@ -1,7 +1,7 @@
-"""Before a command looks at sessions, those whose process was killed are made whole.
+"""Recover killed sessions before a command reads sessions.
 
-What was said last is then in the list, found by a search and part of an export, without anybody having to know that
-it lay in a spool. Costs a look at each session's directory where nothing was left behind.
+So lists, searches and exports include the last output, which was only in a spool. Costs a look at each session's
+directory where nothing was left behind.
 """
 
 from __future__ import annotations

@@ -29,8 +29,10 @@ class ToldSearched(Searched):
         out.note(self._footer(), dim=True)
         if self.unindexed:
             out.note(f"{self.unindexed} more are being indexed in the background: search again in a minute")
-        if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: who types so may mean the words
-            out.note(f"what follows NOT was left out; all of it as it stands: asnap search {_phrase(self.query)}")
+        if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: capitals may be plain words
+            out.note(
+                f"words after NOT were excluded; to search for the whole text: asnap search {_phrase(self.query)}"
+            )
 
     def _show_session(self, out: Output, session: SessionHits, hits: Sequence[MessageHit]) -> None:
         name = plain(session.title or "") or "(untitled)"

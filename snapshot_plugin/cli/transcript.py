@@ -22,7 +22,7 @@ class Styler(Protocol):
 
 
 def lines_of(said: Said, style: Styler) -> Iterator[str]:
-    """A message as lines; whatever somebody wrote in it, a terminal finds nothing to obey."""
+    """A message as lines, with terminal control characters made inert."""
     when = f" · {clock_time(said.at)}" if said.at else ""
     yield style(f"── {said.number} · {said.role}{when} ──", fg=_COLOURS.get(said.role), bold=True)
     for piece in said.pieces:

@@ -1,7 +1,7 @@
 """Sessions that ended unexpectedly are mentioned once, at the next ``asnap list`` or ``resume`` on a terminal.
 
-A session whose process died is known by its lease; once somebody recovered it, by the trigger of its newest
-snapshot. Both are one end, so it is told once.
+A session whose process died is known by its lease; once recovered, by the trigger of its newest snapshot. Both
+describe one crash, so it is reported once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def news_of(rows: Sequence[SessionRow], told: Told, now: datetime) -> News:
 
 
 def _is_new(row: SessionRow, told_at: datetime, seq: int | None) -> bool:
-    if row.ended_unexpectedly:  # news if whoever died wrote something after we told
+    if row.ended_unexpectedly:  # new if the dead owner wrote after the last report
         return row.last_sign is not None and row.last_sign > told_at
     return seq not in (None, row.seq)
 

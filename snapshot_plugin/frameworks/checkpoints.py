@@ -76,7 +76,7 @@ class Checkpoints:
 
         with self.session.lock:
             seq, saved = self.session.change(change), self.session.last
-            if saved and seq == self._indexed + 1:  # nobody else saved since the index was read
+            if saved and seq == self._indexed + 1:  # no other save since the index was read
                 self._add(seq, self._labels_of(saved))
                 self._indexed = seq
 

@@ -32,7 +32,7 @@ _READABLE = frozenset({"content", "id", "type", "tool_calls", "tool_call_id", "u
 
 
 class Mapped(NamedTuple):
-    """A message of a session, and the LangChain message it stands for, which nobody else may change."""
+    """A message of a session, and the LangChain message it stands for, which no other code may change."""
 
     message: Message
     pristine: BaseMessage
@@ -47,7 +47,7 @@ class Mapped(NamedTuple):
         )
 
     def copy(self) -> BaseMessage:
-        """The LangChain message for somebody who may change it."""
+        """A copy of the LangChain message that the caller may change."""
         mine = self.pristine
         if mine.__pydantic_extra__:
             return mine.model_copy(deep=True)

@@ -62,7 +62,7 @@ class _Kept(NamedTuple):
 
 
 class SnapshotConversationStore(ConversationStore):
-    """Keeps conversations: durable when `save` returns, and refused if somebody else saved meanwhile.
+    """Keeps conversations: durable when `save` returns, and refused after a concurrent save.
 
     `delete` erases a conversation and its history for ever; forks keep the entries they share.
 

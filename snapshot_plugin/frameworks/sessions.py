@@ -103,7 +103,7 @@ class SharedSession:
         self._tip: Tip | None = None
 
     def current(self) -> SessionSnapshot | None:
-        """The newest snapshot; None if the session does not exist. Read again only if somebody else changed it."""
+        """The newest snapshot; None if the session does not exist. Read again only if another writer changed it."""
         with self.lock:
             tip = self.store.tip(self.session_id)
             if tip is not None and self._tip is None and self.seq == tip.seq:
@@ -135,7 +135,7 @@ class SharedSession:
     def change(self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None]) -> int:
         """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
 
-        *make* is called again if somebody else saved meanwhile. If it returns None, nothing is saved.
+        *make* is called again after a concurrent save. If it returns None, nothing is saved.
         """
         with self.lock:
             for _ in range(_ATTEMPTS):

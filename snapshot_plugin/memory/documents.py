@@ -44,7 +44,10 @@ class MemoryDocument:
 
     @classmethod
     def read(cls, namespace: str, key: str, raw: Any, at: datetime) -> MemoryDocument:
-        """What a file holds, also one that was written by hand. What makes no sense stays in `around`."""
+        """What a file holds, also one that was written by hand.
+
+        Content that cannot be parsed is kept in `around`.
+        """
         document, kind = cls(namespace), KINDS[namespace]
         if isinstance(raw, dict) and kind.listed_as in raw:
             document.around = {name: value for name, value in raw.items() if name != kind.listed_as}

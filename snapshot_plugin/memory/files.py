@@ -317,7 +317,7 @@ class MemoryFiles:
 
 
 def _open_directory(parent: int, name: str, *, make: bool) -> int:
-    """A descriptor of the directory *name*: no link, of this user, entered by nobody else; `StoreUnavailable`."""
+    """A descriptor of the directory *name*: not a symlink, owned by this user, and private; `StoreUnavailable`."""
     if make:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent)

@@ -246,7 +246,7 @@ class ProjectMemory:
         return data
 
     async def list(self, namespace: str | None) -> Sequence[str]:
-        """The keys of a namespace, in order; none for a namespace nobody has used."""
+        """The keys of a namespace, in order; empty for an unused namespace."""
         return (await self.namespaces()).get(namespace_of(namespace), [])
 
     async def namespaces(self) -> Mapping[str, Sequence[str]]:

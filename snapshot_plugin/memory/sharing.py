@@ -58,7 +58,7 @@ class WriterLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process writes. False once somebody has removed the memory's directory."""
+        """Whether this process writes. False once the memory's directory was removed."""
         return self._fd >= 0 and self._files.is_same_file(_FILE, self._fd)
 
     def acquire(self, now: datetime) -> bool:

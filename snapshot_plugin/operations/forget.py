@@ -232,7 +232,7 @@ class ForgetJob:
                 for fate in todo:
                     step(fate.session_id)
                     await self._forget(fate.session_id)
-        finally:  # whoever interrupts this can still undo what was done
+        finally:  # after an interruption, undo still covers what was done
             with anyio.CancelScope(shield=True):
                 operation = await self._record(counted)
         return operation

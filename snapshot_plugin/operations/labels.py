@@ -54,7 +54,7 @@ class Label(Document):
 
 
 class SuggestedTag(Part):
-    """A tag the content speaks for. Nobody has set it."""
+    """A tag that the content suggests and that is not set."""
 
     tag: str
     about: str

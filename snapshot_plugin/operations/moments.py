@@ -19,7 +19,7 @@ def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
     """The moment *text* means, seen from *now*, on the user's clock; for a day its start, or its *end*.
 
     Raises:
-        InvalidInput: it means nothing.
+        InvalidInput: it is not a time.
     """
     try:
         return _meant(text.strip().lower(), now, end=end)

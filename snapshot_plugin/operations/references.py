@@ -82,7 +82,7 @@ def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
 
 
 def going_on(target: Target) -> Target:
-    """*target*, if it can go on: a session does so from its newest snapshot alone.
+    """*target*, if it can be resumed: sessions resume only from their newest snapshot.
 
     Raises:
         InvalidInput: an older one was named.

@@ -84,7 +84,7 @@ def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
     return Selected(tuple(shown), tuple(hidden))
 
 
-_NOT_LIVE = ("live", "nobody runs it")
+_NOT_LIVE = ("live", "no process runs it")
 
 
 def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
@@ -119,7 +119,7 @@ def _is_below(place: str, directory: str) -> bool:
 def here() -> str:
     """The project the user is in: the root of the git work tree, or else the current directory.
 
-    The home directory and what is above it is nobody's project: a repository there is not looked at.
+    The home directory and its parents are never a project, even if they are in a repository.
     """
     try:
         directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up

@@ -86,12 +86,12 @@ class SessionRow(Part):
 
     @property
     def counts_turns(self) -> bool:
-        """Whether whoever saved it counts turns; else none is told, which is not the same as 0."""
+        """Whether its writer counts turns; if not, the number is unknown, not 0."""
         return bool(self.turns or not self.messages)
 
     @property
     def length(self) -> str:
-        """How long it is: its turns, or its messages where nobody counted those."""
+        """Its length: its turns, or its messages if turns are not counted."""
         return several(self.turns, "turn") if self.counts_turns else several(self.messages, "message")
 
     @property
@@ -201,7 +201,7 @@ _NEXT = {"encrypted": "asnap keys status", "too_new": "pip install --upgrade sna
 
 
 def who_has(presence: Ownership | None) -> dict[str, Any]:
-    """What a row shows of who has a session, or had it and died; nothing for most."""
+    """The owner columns of a row: the owner, or the one that died; empty for most sessions."""
     if presence is None:
         return {}
     return {

@@ -111,7 +111,7 @@ def several(number: int, thing: str) -> str:
 
 
 def money(cost: float | None, currency: str | None = None) -> str:
-    """What something cost; nothing where nobody said."""
+    """A cost as text; empty if unknown."""
     if cost is None:
         return ""
     return f"{cost:.2f} {currency}" if currency else f"${cost:.2f}"

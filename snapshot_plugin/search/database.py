@@ -95,7 +95,7 @@ class IndexDatabase:
         return connection
 
     def throw_away(self) -> None:
-        """Begin anew, with an empty index."""
+        """Start with an empty index."""
         self.connection.close()
         self._remove()
         self.connection = self._opened()

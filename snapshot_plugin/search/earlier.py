@@ -1,6 +1,7 @@
 """Searching what a session said in earlier snapshots: before its beginning became a summary, say.
 
-Each time anew, and in memory: the index on disk holds sessions as they are now. Otherwise it would hold what a
+The index is built in memory each time: the index on disk holds only the newest snapshots. Otherwise it would hold
+what a
 policy has dropped from the store until somebody searches, and need to be compared with every snapshot there is.
 """
 

@@ -1,4 +1,4 @@
-"""The search index over one store: brought up to date, asked, and made anew whenever it cannot be used."""
+"""The search index over one store: updated, queried, and rebuilt whenever it cannot be used."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class SearchIndex:
             with progress(len(stale)) as step:
                 await self._read_all(stale, step, unreadable)
             await anyio.to_thread.run_sync(self._drop, [*gone, *unreadable])
-        finally:  # who is interrupted goes on from there the next time
+        finally:  # after an interruption, the next run continues from here
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._database.keep)
         return tuple(unreadable)

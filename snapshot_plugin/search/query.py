@@ -23,7 +23,7 @@ _HELP = 'search for words, "a phrase" or begin*; cats OR dogs; cats NOT dogs'
 def indexable(text: str) -> str:
     """*text* as it is put into the index.
 
-    Scripts that are written without spaces would be one long word each; a mark that nobody sees parts their
+    Scripts that are written without spaces would be one long word each; an invisible mark separates their
     characters. Characters the index uses itself, and those no database can hold, become spaces.
     """
     if text.isascii():

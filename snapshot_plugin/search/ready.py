@@ -50,7 +50,7 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | Non
 
 
 def _is_anybody_dead(root: str, leased: Sequence[str]) -> bool:
-    """Whether one of those who had these sessions ended without a stop."""
+    """Whether an owner of these sessions died without a clean stop."""
     if not leased:
         return False
     from snapshot_plugin.live.owners import ownerships  # noqa: PLC0415 — while nobody runs a session, not needed

@@ -37,7 +37,7 @@ Seen = dict[str, tuple[Any, ...]]
 
 
 class Watcher:
-    """Looks at the store while anybody listens, and tells all of them what changed."""
+    """Watches the store while there are listeners, and sends changes to all of them."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

@@ -1,6 +1,6 @@
 """Who may talk to the server: our own page, with the token, on this machine's own name.
 
-- ``Host`` must be the address we listen on, else 421: a name that somebody points at 127.0.0.1 reaches nothing.
+- ``Host`` must be the address we listen on, else 421: a foreign name that resolves to 127.0.0.1 is refused.
 - ``Origin`` and ``Sec-Fetch-Site`` must be our own, else 403: other pages reach nothing. Only opening the page
   itself (a link, a start page) may come from elsewhere; it holds no data.
 - Everything below ``/api/`` needs ``Authorization: Bearer TOKEN``, else 401. There is no cookie: cookies are shared

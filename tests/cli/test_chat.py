@@ -88,7 +88,7 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         assert terminal.end() == 0
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
-        assert "Go on with it" not in terminal.text
+        assert "Resume it" not in terminal.text
         terminal.wait_for(lambda: any(line.startswith(">") for line in terminal.lines))  # now it reads keys
         terminal.send(CTRL_D)
         terminal.end()

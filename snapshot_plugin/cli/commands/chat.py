@@ -38,7 +38,7 @@ __all__ = ["chat", "command"]
 async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
-    What was interrupted is offered first. /help lists the commands: switch, fork, rename and export sessions.
+    An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
     """
     place = _directory(cwd)
     _check_terminal(call)
@@ -71,7 +71,7 @@ async def chat(
     cwd: str,
     require: str | None = None,
 ) -> None:
-    """Talk to *agent* in a new session, or go on with a stored one, until the person leaves."""
+    """Talk to *agent* in a new session, or continue a stored one, until the user leaves."""
     from snapshot_plugin.cli.chat.conversation import Conversation
     from snapshot_plugin.cli.chat.unfinished import remembered
     from snapshot_plugin.cli.ourselves import our_module

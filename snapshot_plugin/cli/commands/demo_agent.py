@@ -1,7 +1,7 @@
 """The agent of ``asnap demo``: it speaks ACP, keeps nothing, cannot load a session, and needs no key or network.
 
-It streams an answer word by word. Asked to go on, it goes on from the last words it is told it said: whoever
-tells it nothing hears the answer from the beginning. Run as a module, with the pause between words.
+It streams an answer word by word. Asked to continue, it continues after the last words in its context; without
+context, it starts the answer again. Run as a module, with the pause between words.
 """
 
 from __future__ import annotations

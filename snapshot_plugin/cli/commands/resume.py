@@ -1,4 +1,4 @@
-"""``asnap resume``: pick a session, see what will come back, go on with it."""
+"""``asnap resume``: pick a session, see what will be restored, continue it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _GRADES = {
 
 
 class Resume(Document):
-    """A session that can go on: what comes back, and the command that does it."""
+    """A session that can be resumed: what is restored, and the command for it."""
 
     kind: ClassVar[str] = "resume"
     session: SessionRow
@@ -135,9 +135,13 @@ class PrintedResume(Resume):
 )
 @click.argument("ref", metavar="[REF]", required=False)
 @click.option("--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP here and now.")
-@click.option("--print", "only_print", is_flag=True, help="Print the command for an editor; do not go on here.")
-@click.option("--with", "agent", metavar="COMMAND", help="The agent to go on in.  [default: the one that had it]")
-@click.option("--cwd", metavar="DIR", help="Where to go on.  [default: where it was]")
+@click.option(
+    "--print", "only_print", is_flag=True, help="Print the command for an editor instead of continuing here."
+)
+@click.option(
+    "--with", "agent", metavar="COMMAND", help="The agent to continue in.  [default: the one that had it]"
+)
+@click.option("--cwd", metavar="DIR", help="The directory to continue in.  [default: where it was]")
 @yes_option
 @click.option(
     "--require", type=click.Choice(["exact", "history", "context"]), help="The least faithful restore to accept."
@@ -152,10 +156,10 @@ async def command(
     cwd: str | None,
     require: str | None,
 ) -> Resume | None:
-    """Go on with a session: see what will come back, and how, then start its agent.
+    """Resume a session: see what will be restored, and how, then start its agent.
 
-    On a terminal the conversation goes on here, as in asnap chat; elsewhere, and with --print, the command for an
-    editor is printed. Without REF: a picker with search on a terminal, elsewhere the newest whole session of this
+    On a terminal the conversation continues here, as in asnap chat; otherwise, and with --print, the command for an
+    editor is printed. Without REF: a picker with search on a terminal, otherwise the newest intact session of this
     project.
     """
     async with call.live() as store:
@@ -194,7 +198,7 @@ def _can_chat(call: Call) -> bool:
 
 
 async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
-    """Show what comes back, and go on with the session in this terminal."""
+    """Show what will be restored, and continue the session in this terminal."""
     from snapshot_plugin.cli.commands.chat import chat
 
     _agreed(call, resume, agent)
@@ -250,12 +254,12 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
         error = SessionLocked(
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
-            hint="end that process, or go on from its newest snapshot in a branch",
+            hint="end that process, or continue in a fork of its newest snapshot",
         )
         raise with_next(error, f"asnap fork {row.session_id}")
 
 
-# How it goes on ------------------------------------------------------------------------------------------
+# How it is resumed ------------------------------------------------------------------------------------------
 
 
 def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:

@@ -55,14 +55,15 @@ __all__ = ["command"]
 @click.option(
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
 )
-@click.option("--session", metavar="REF", help="Go on with this session when the client opens its first one.")
+@click.option("--session", metavar="REF", help="Continue this session when the client opens its first one.")
 @click.option("--learn", is_flag=True, help="Keep failed tool calls in the error history of the project's memory.")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
-    """Run an ACP agent behind a proxy that records its sessions and brings them back.
+    """Run an ACP agent behind a proxy that records its sessions and restores them.
 
-    Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
-    Without an agent it is a component of a proxy chain: the conductor that started it says who comes next.
+    Nothing changes for the client or the agent. Everything the user has seen survives kill -9.
+    Without an agent it is a component of a proxy chain: the conductor that started it connects it to the next
+    component.
     """
     # A store elsewhere may be refused: nothing is started before that is known.
     opened = _opened(store) if _is_elsewhere(store) else None
@@ -80,7 +81,7 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
         process.end(patience=1.0)
         status = 128 + interrupted.number
     except BaseException:
-        process.end(patience=1.0)  # an agent that nobody can talk to must not stay
+        process.end(patience=1.0)  # an agent without a client must not keep running
         raise
     sys.stdout.flush()
     os._exit(status)  # the client's pump may sit in a read that nothing will ever end
@@ -221,7 +222,7 @@ def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]
     serve = functools.partial(serve_control, functools.partial(answer_request, sessions.asked), name=new_id())
     try:
         serving, path = portal.start_task(serve)
-    except SnapshotError as error:  # nobody can ask then; sessions are recorded all the same
+    except SnapshotError as error:  # requests cannot be served then; sessions are still recorded
         click.echo(f"asnap: {error.message}", err=True)
         yield
         return

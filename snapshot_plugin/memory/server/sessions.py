@@ -185,7 +185,7 @@ class StoredSessions:
         return live[0]
 
     async def _owner(self, session_id: str) -> Owner | None:
-        """The process that runs a stored session; None when nobody does, or nobody can tell."""
+        """The process that runs a stored session; None if no process does, or if that is unknown."""
         place = place_of(self.store)
         return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
 
