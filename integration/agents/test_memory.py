@@ -74,9 +74,7 @@ def _session(home: Path, work: Path, model: ScriptedModel) -> Iterator[_Session]
             "env": [{"name": key, "value": value} for key, value in environment.items()],
         }
         made = client.call("session/new", {"cwd": str(work), "mcpServers": [server]}, _PATIENCE)
-        session = _Session(client, made["result"]["sessionId"], model)
-        session.wait_for("load_session_context")
-        yield session
+        yield _Session(client, made["result"]["sessionId"], model)
     finally:
         client.leave()
         client.kill()
@@ -91,12 +89,14 @@ def test_the_next_session_of_a_real_agent_finds_what_the_first_one_stored(tmp_pa
     work.mkdir()
     with ScriptedModel() as model:
         with _session(tmp_path / "first", work, model) as session:
+            session.wait_for("load_session_context")
             assert _plain('"session_count": 1') in _plain(session.call("one", "load_session_context"))
             kept = {"action": "save", "namespace": "decisions", "key": "power", "data": {"fact": _FACT}}
             assert _plain('"action": "save"') in _plain(session.call("two", "session_store", **kept))
         stored = json.loads((work / ".asnap/decisions/power.json").read_text())
         assert stored == {"fact": _FACT}
         with _session(tmp_path / "second", work, model) as session:
+            session.wait_for("load_session_context")
             context = _plain(session.call("three", "load_session_context"))
             assert _plain('"session_count": 2') in context
             assert "power" in context
@@ -131,6 +131,7 @@ def _tokens(told: str) -> int:
 
 
 def _with_memory(session: _Session, number: int) -> int:
+    session.wait_for("load_session_context")
     spent = _tokens(session.call("context", "load_session_context"))
     if number == 1:
         spent += _discover(session)

@@ -380,7 +380,7 @@ def refusal(pending: Pending, problem: BaseException) -> Message:
         return failure(pending.id, INVALID_PARAMS, problem.message, about)
     if isinstance(problem, SnapshotError):
         return failure(pending.id, INTERNAL_ERROR, str(problem), {**about, "reason": problem.code})
-    log_failure(log, f"{pending.method} failed", problem)
+    log_failure(f"{pending.method} failed", problem)
     return failure(pending.id, INTERNAL_ERROR, f"{type(problem).__name__}: {problem}", about)
 
 

@@ -8,7 +8,6 @@ gets exactly one answer.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +59,6 @@ from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 __all__ = ["Core"]
 
 _PROTOCOL = 1
-log = logging.getLogger("snapshot_plugin.acp")
 
 Method = Callable[["Core", Pending], Steps[Message]]
 GivesBack = Callable[["Core", SessionSnapshot, Any], Steps[Any]]
@@ -140,7 +138,7 @@ class Core:
                 return _passed(message, self.ids.for_agent(message)) if self.is_up else []
             return self._client_asks(message)
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
-            log_failure(log, "a message of the client could not be handled", error)
+            log_failure("a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
                 return []
             return [ToClient(failure(message["id"], INTERNAL_ERROR, f"{type(error).__name__}: {error}"))]
@@ -209,7 +207,7 @@ class Core:
                 return self._agent_asks(message)
             return self._agent_answers(message)
         except Exception as error:  # noqa: BLE001 — the client gets the message as it is
-            log_failure(log, "a message of the agent could not be handled", error)
+            log_failure("a message of the agent could not be handled", error)
             return [PASS] if method is not None else []
 
     def joins(self, agent_id: str) -> bool:
@@ -270,7 +268,7 @@ class Core:
         try:
             actions = self._answered(pending, message)
         except Exception as error:  # noqa: BLE001 — the client waits for the answer
-            log_failure(log, f"the answer to {pending.method} could not be handled", error)
+            log_failure(f"the answer to {pending.method} could not be handled", error)
             actions = [PASS]
         return actions + self.jobs.checked_waits()
 

@@ -14,6 +14,7 @@ from snapshot_plugin.model.value import Value
 
 __all__ = ["Outcome", "SnapshotAllReport", "describe", "log_failure", "loggable"]
 
+_log = logging.getLogger(__name__)
 Status = Literal["saved", "failed", "timeout", "not_reachable", "not_asked", "not_live"]
 
 
@@ -35,10 +36,10 @@ def loggable(error: BaseException) -> str:
     return f"{type(error).__name__}{place}"
 
 
-def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
+def log_failure(what: str, error: BaseException) -> None:
     """Log that something failed. What the error itself says is logged at DEBUG only."""
-    log.error("%s: %s", what, loggable(error))
-    log.debug("%s", what, exc_info=error)
+    _log.error("%s: %s", what, loggable(error))
+    _log.debug("%s", what, exc_info=error)
 
 
 class Outcome(Value):

@@ -197,7 +197,7 @@ class AgentHost(HostTransport):
         try:
             result = await (self._taken_back(params) if method == _TAKE_BACK else self._author_closed(params))
         except Exception as error:  # noqa: BLE001 — the core is told of it
-            log_failure(log, f"session {params.get('sessionId')}: the agent's {method} failed", error)
+            log_failure(f"session {params.get('sessionId')}: the agent's {method} failed", error)
             result = {"failed": str(error)}
         self.host.take(self.core.from_agent(success(number, result)))
 

@@ -169,7 +169,7 @@ class TaskHost:
                 except InvalidInput:  # a number that JSON cannot carry
                     live.record_all([plain(event) for event in events])
             except Exception as error:  # noqa: BLE001 — the live session reports it to the client
-                log_failure(log, f"session {session_id}: something was not recorded", error)
+                log_failure(f"session {session_id}: something was not recorded", error)
         if not durable:
             return None
         return self.spawn(self._synced(durable))
@@ -182,7 +182,7 @@ class TaskHost:
             try:
                 await self._made_durable(live)
             except Exception as error:  # noqa: BLE001 — as above
-                log_failure(log, f"session {session_id}: something is not durable", error)
+                log_failure(f"session {session_id}: something is not durable", error)
 
     async def _made_durable(self, live: Any) -> None:
         def sync() -> None:
