@@ -87,7 +87,7 @@ def _entry(
 ) -> Entry:
     kept = before if before.digest == _digest(lines[: before.messages]) else Indexed()
     try:
-        texts = [about(session), *passages([parsed(line)["message"] for line in lines[kept.messages :]])]
+        texts = [about(session, history), *passages([parsed(line)["message"] for line in lines[kept.messages :]])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorrupted("a stored message cannot be read", session_id=meta.session_id) from error
     now = Indexed(len(lines), _digest(lines))
