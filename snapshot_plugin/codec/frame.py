@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MAGIC",
     "MAX_FRAME",
+    "OPENING",
     "PREFIX",
     "Header",
     "encode_frame",
     "open_frame",
     "open_meta",
-    "opening_of",
     "read_header",
     "summary_in",
 ]
@@ -43,7 +43,8 @@ _MAX_HEADER = 0xFFFF - 8
 _ZERO_SUM = "0" * 64
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 12
-_OPENING = 160
+OPENING = 160
+"""So many bytes of a frame, its id among them, are enough to recognise it among all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +200,6 @@ def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
     if len(data) < body:
         raise SnapshotCorrupted("a frame's header is cut off")
     return Header.from_bytes(data[at + PREFIX : body]), body, size
-
-
-def opening_of(frame: bytes) -> bytes:
-    """The beginning of a frame, its id included: enough to recognise it among all others."""
-    return frame[:_OPENING]
 
 
 def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -264,7 +265,8 @@ class LiveContext:
     clock: Callable[[], datetime] = utc_now
     reducers: Mapping[str, Reduce] = field(default_factory=dict)
     recorded: Callable[[], None] = lambda: None
-    """Called after something was spooled that is not flushed yet."""
+    """Called after something was spooled that is not flushed yet, unless `flush_due` says that it was called."""
+    flush_due: threading.Event = field(default_factory=threading.Event)
     touch: Callable[[LiveSession], None] = lambda _session: None
     """Called when a session wants to be saved soon."""
     overtaken: Callable[[LiveSession], None] = lambda _session: None

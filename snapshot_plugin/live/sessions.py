@@ -82,6 +82,7 @@ class LiveSessions:
             clock=clock,
             reducers=reducers or {},
             recorded=self._flushes.wake,
+            flush_due=self._flushes.due,
             touch=self._saves.touch,
             overtaken=self._overtaken,
             forget=self._saves.forget,

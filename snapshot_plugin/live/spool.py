@@ -155,9 +155,14 @@ class Spool:
             StoreUnavailable: the disk refused, or the spool is closed; none was added.
         """
         bodies = [self._bodies.encode(record) for record in records]
-        with self._lock, disk_errors("writing to the spool", session_id=self._session_id):
+        with self._lock:
             numbered = enumerate(bodies, self._last + 1)
-            self._write(b"".join([self._layout.record(n, self._bodies.seal(n, body)) for n, body in numbered]))
+            data = b"".join([self._layout.record(n, self._bodies.seal(n, body)) for n, body in numbered])
+            try:
+                self._write(data)
+            except OSError:
+                with disk_errors("writing to the spool", session_id=self._session_id):
+                    raise
             self._last += len(bodies)
             if self._end - self._marks[-1][1] >= _MARK_BYTES:
                 self._marks.append((self._last, self._end))

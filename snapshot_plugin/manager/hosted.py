@@ -1,12 +1,13 @@
 """Sessions that an ACP host records (`LiveSessions`), as sessions of a manager.
 
 The manager lists, touches, saves and finishes them with its own; what happens to them becomes its events.
+At the end are the ways in which a manager ends its tasks and waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.live.steps import has_sync_face
 from snapshot_plugin.manager.managed import ManagerContext
 
-__all__ = ["HostedSessions", "ReportsInLoop"]
+__all__ = ["HostedSessions", "ReportsInLoop", "end_tasks", "run_for"]
 
 
 class HostedSessions:
@@ -131,3 +132,26 @@ def _soon() -> Callable[[Callable[[], Any]], Any]:
         import trio.lowlevel  # noqa: PLC0415 — only where trio runs
 
         return trio.lowlevel.current_trio_token().run_sync_soon
+
+
+async def end_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
+    """Cancel *tasks* and wait for them. *error* is what ends the block they belong to."""
+    tasks.cancel_scope.cancel()
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        await tasks.__aexit__(type(error), error, error.__traceback__)
+    else:
+        # The body's own error is not the tasks': given to them, it would come out wrapped in a group.
+        await tasks.__aexit__(None, None, None)
+
+
+async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run *work* in *tasks* and wait for it at most *within* seconds, even if it cannot be cancelled."""
+    finished = anyio.Event()
+
+    async def run() -> None:
+        await work()
+        finished.set()
+
+    tasks.start_soon(run)
+    with anyio.move_on_after(within):
+        await finished.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from snapshot_plugin.live.outcome import describe
+from snapshot_plugin.live.outcome import describe, loggable
 from snapshot_plugin.live.recovery import Recovered
 from snapshot_plugin.manager.events import (
     EventBus,
@@ -55,7 +55,7 @@ class Reporter:
     ) -> None:
         """Something could not be done."""
         about = describe(error)
-        _log.warning("session %s: %s failed (%s): %s", session_id, operation, about["code"], about["message"])
+        _log.warning("session %s: %s failed (%s): %s", session_id, operation, about["code"], loggable(error))
         self._bus.emit(
             SnapshotFailed(
                 session_id=session_id,

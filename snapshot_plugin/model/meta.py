@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from snapshot_plugin.model.times import moment_of, rfc3339
@@ -110,7 +111,13 @@ class SnapshotMeta:
             ValueError: a field is missing or has the wrong type.
         """
         try:
-            return cls(**{name: read(data[name]) for name, read in _READ.items() if data.get(name) is not None})
+            return cls(
+                **{
+                    name: value if type(value) is _PLAIN.get(name) else _READ[name](value)
+                    for name, value in data.items()
+                    if value is not None and name in _READ
+                }
+            )
         except TypeError as error:
             raise ValueError(str(error)) from error
 
@@ -157,18 +164,18 @@ def _restored(snapshot: SessionSnapshot) -> str | None:
     return grade if isinstance(grade, str) else None
 
 
-def _kind(value: Any, *kinds: type) -> Any:
+def _kind(kinds: tuple[type, ...], value: Any) -> Any:
     if type(value) not in kinds:
         raise ValueError(f"{value!r} is no {kinds[0].__name__}")
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_kind(each, str) for each in _kind(value, list, tuple))
+    return tuple(_kind((str,), each) for each in _kind((list, tuple), value))
 
 
 def _labels(value: Any) -> dict[str, str]:
-    return {_kind(key, str): _kind(text, str) for key, text in _kind(value, dict).items()}
+    return {_kind((str,), key): _kind((str,), text) for key, text in _kind((dict,), value).items()}
 
 
 def _parent(value: Any) -> Parent:
@@ -177,30 +184,18 @@ def _parent(value: Any) -> Parent:
     return Parent.model_validate(value)
 
 
+_PLAIN: dict[str, type] = {
+    **dict.fromkeys(("session_id", "state", "problem", "root", "trigger", "title", "opening", "restored"), str),
+    **dict.fromkeys(("agent", "provider_type", "cwd"), str),
+    **dict.fromkeys(("seq", "version", "size_bytes", "messages", "turns", "tokens"), int),
+    "pinned": bool,
+}
+"""The fields that are taken as they are, if they have this type."""
 _READ: dict[str, Callable[[Any], Any]] = {
+    **{name: partial(_kind, (kind,)) for name, kind in _PLAIN.items()},
     **dict.fromkeys(("saved_at", "created_at", "updated_at"), moment_of),
-    **dict.fromkeys(
-        (
-            "session_id",
-            "state",
-            "problem",
-            "root",
-            "trigger",
-            "title",
-            "opening",
-            "restored",
-            "agent",
-            "provider_type",
-            "cwd",
-        ),
-        lambda value: _kind(value, str),
-    ),
-    **dict.fromkeys(
-        ("seq", "version", "size_bytes", "messages", "turns", "tokens"), lambda value: _kind(value, int)
-    ),
     **dict.fromkeys(("snapshot_tags", "tags"), _texts),
-    "cost": lambda value: _kind(value, float, int),
-    "pinned": lambda value: _kind(value, bool),
+    "cost": partial(_kind, (float, int)),
     "parent": _parent,
     "labels": _labels,
 }

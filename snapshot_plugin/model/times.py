@@ -29,6 +29,8 @@ def as_utc(moment: datetime) -> datetime:
         raise InvalidSnapshot(
             f"the time {moment.isoformat()} has no time zone", hint="use datetime.now(UTC), never a naive time"
         )
+    if moment.tzinfo is UTC:
+        return moment
     try:
         return moment.astimezone(UTC)
     except OverflowError:

@@ -7,10 +7,21 @@ are taken out where a snapshot is made, and their names are kept, so that people
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["is_credential", "without_credentials", "without_login", "without_secrets"]
+__all__ = [
+    "WITHHELD",
+    "command_without_secrets",
+    "is_credential",
+    "withheld_in",
+    "without_credentials",
+    "without_login",
+    "without_secrets",
+]
+
+WITHHELD: Final = "<withheld>"
+"""Stands in a command line for a value that is not kept."""
 
 _ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
 _SECRET_WORDS: Final = frozenset(
@@ -22,6 +33,10 @@ _MODEL_TOKENS: Final = frozenset({"bos", "cls", "end", "eos", "mask", "pad", "se
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#@\s]*@")
+_VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s"']\S*)"""
+_ASSIGNED: Final = re.compile(rf"(-{{0,2}}[A-Za-z_][\w.-]*)(=){_VALUE}")
+_FOLLOWING: Final = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)(?!-){_VALUE}")
+_MISSING: Final = re.compile(rf"(\S+?)(?:=|\s+|(?<=://)){WITHHELD}")
 _STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|\**", re.DOTALL)
 
 
@@ -66,6 +81,36 @@ def without_login(url: str) -> str:
     address, mark, query = _LOGIN.sub("", url, count=1).partition("?")
     kept = [each for each in query.split("&") if not is_credential(*each.partition("=")[::2])]
     return address + (mark + "&".join(kept) if any(kept) else "")
+
+
+def command_without_secrets(words: Iterable[str]) -> tuple[str, ...]:
+    """A command line in which `WITHHELD` stands for the values of options and variables named like credentials.
+
+    A word with spaces is taken for a command line itself (``sh -c``); in URLs, the login is taken out.
+    """
+    out: list[str] = []
+    option = ""
+    for word in words:
+        kept = _LOGIN.sub(f"{WITHHELD}@", word)
+        if option and not word.startswith("-") and is_credential(option, word):
+            kept = WITHHELD
+        elif re.search(r"\s", kept):
+            kept = _FOLLOWING.sub(_without_value, _ASSIGNED.sub(_without_value, kept))
+        elif match := _ASSIGNED.fullmatch(kept):
+            kept = _without_value(match)
+        option = word if word.startswith("-") and "=" not in word else ""
+        out.append(kept)
+    return tuple(out)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name, between, value = match.groups()
+    return f"{name}{between}{WITHHELD}" if is_credential(name, value.strip("\"'")) else match[0]
+
+
+def withheld_in(command: Iterable[str]) -> tuple[str, ...]:
+    """What `command_without_secrets` took out, by name: ``--api-key``, ``GITHUB_TOKEN``, ``https://``."""
+    return tuple(dict.fromkeys(_MISSING.findall(" ".join(command))))
 
 
 def _cleaned(data: Mapping[str, Any], path: str, taken: list[str], environments: frozenset[str]) -> dict[str, Any]:

@@ -35,8 +35,7 @@ def spool_mark(store: SnapshotStore, session_id: str) -> tuple[int, ...]:
 def spooled(store: SnapshotStore, session_id: str) -> Spooled | None:
     """The session with its spool applied; None if the spool adds nothing, or cannot be applied. Changes nothing."""
     from snapshot_plugin.live.place import place_of
-    from snapshot_plugin.live.recovery import upto_of
-    from snapshot_plugin.live.reducers import reduced
+    from snapshot_plugin.live.recovery import reduced, upto_of
     from snapshot_plugin.model.snapshot import SessionSnapshot
 
     place = place_of(store) if spool_mark(store, session_id) else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from snapshot_plugin.model.ids import session_id_of
+from snapshot_plugin.errors import InvalidSessionId
+from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.log import SessionEntry
 
-__all__ = ["SegmentFile", "covers", "is_segment", "present", "session_at"]
+__all__ = ["SegmentFile", "called", "covers", "is_segment", "present", "session_at"]
 
 _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 
@@ -69,3 +70,11 @@ def _size_of(directory: str) -> int:
                 with contextlib.suppress(FileNotFoundError):
                     size += entry.stat(follow_symlinks=False).st_size
     return size
+
+
+def called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """The session's directory, and what is called as the session is and is no session's directory."""
+    names = {session_id}
+    with contextlib.suppress(InvalidSessionId):
+        names.add(dirname_of(session_id))
+    return (entry for entry in entries if entry.name in names)

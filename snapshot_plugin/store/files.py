@@ -10,7 +10,17 @@ from pathlib import Path
 
 from snapshot_plugin.errors import StoreUnavailable
 
-__all__ = ["disk_errors", "make_private_dir", "replace_file", "sync_all", "sync_data", "sync_dir", "write_all"]
+__all__ = [
+    "disk_errors",
+    "make_private_dir",
+    "replace_file",
+    "sync_all",
+    "sync_data",
+    "sync_dir",
+    "sync_file",
+    "unavailable",
+    "write_all",
+]
 
 _FULL_SYNC = 51
 """macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
@@ -28,8 +38,12 @@ class disk_errors:  # noqa: N801 — used like the functions of contextlib, and 
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, StoreUnavailable):
-            reason = error.strerror or str(error)
-            raise StoreUnavailable(f"{self._doing} failed: {reason}", session_id=self._session_id) from error
+            raise unavailable(self._doing, error, self._session_id) from error
+
+
+def unavailable(doing: str, error: OSError, session_id: str | None = None) -> StoreUnavailable:
+    """The error that says what was being done."""
+    return StoreUnavailable(f"{doing} failed: {error.strerror or error}", session_id=session_id)
 
 
 def sync_data(fd: int) -> None:
@@ -56,6 +70,15 @@ def sync_all(fd: int) -> None:
 def sync_dir(path: str | Path) -> None:
     """Force a directory's entries to disk: without it a new file may be gone after a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync_all(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: str) -> None:
+    """Force to disk what others wrote to the file at *path*. A link there is refused."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         sync_all(fd)
     finally:

@@ -18,6 +18,7 @@ from contextvars import Context, copy_context
 from functools import cached_property
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
@@ -126,6 +127,7 @@ class _Job:
         self._call = work, args
         self._context: Context = copy_context()
         self._loop = asyncio.get_running_loop()
+        self._ended = _loops.get(self._loop) or _loops.setdefault(self._loop, _Ended())
         self._result: Any = None
         self._error: BaseException | None = None
         self._has_begun = self._is_done = False
@@ -152,13 +154,10 @@ class _Job:
 
     def report(self) -> None:
         """In the worker thread: word to the event loop."""
-        try:
-            self._loop.call_soon_threadsafe(self._tell)
-        except RuntimeError:
-            if not self._loop.is_closed():  # nobody waits any more
-                raise
+        self._ended.put(self, self._loop)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """On the event loop: the work is done."""
         self._is_done = True
         if not self.end.done():
             self.end.set_result(None)
@@ -176,6 +175,35 @@ class _Job:
         if error is not None:
             raise error
         return self._result
+
+
+class _Ended:
+    """Jobs that are done, on their way to one event loop. It is woken once for all that end before it looks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: list[_Job] = []
+
+    def put(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+        """In a worker thread."""
+        with self._lock:
+            self._jobs.append(job)
+            is_first = len(self._jobs) == 1
+        if is_first:
+            try:
+                loop.call_soon_threadsafe(self._tell)
+            except RuntimeError:
+                if not loop.is_closed():  # nobody waits any more
+                    raise
+
+    def _tell(self) -> None:
+        with self._lock:
+            jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job.tell()
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ended] = WeakKeyDictionary()
 
 
 class _Threads:

@@ -107,6 +107,16 @@ def test_a_line_that_is_odd_inside_its_text_is_read_as_it_stands_alone(odd: byte
     assert [message for message, _ in found].count(None) == len(lines) - len(alone)
 
 
+def test_a_run_goes_on_line_by_line_under_another_id_of_its_session() -> None:
+    texts = ["one ", "two \n", '"three" ', "é😀"]
+    runs = TextRuns(lambda _session: True)
+    shown = b""
+    for message, data in runs.read(b"".join(line(said(text), ascii_only=False) for text in texts)):
+        assert message is not None
+        shown += runs.under("ours", message, data)
+    assert [parse(each) for each in shown.splitlines()] == [parse(line(said(text), "ours")) for text in texts]
+
+
 def test_a_chunk_whose_text_comes_twice_is_not_cut() -> None:
     twice = b'{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk",'
     twice += b'"content":{"type":"text","text":"a","text":"b"}}}}\n'

@@ -23,10 +23,10 @@ from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.notes import NOTE_LIMIT, lost_note, transcript_note
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
-from snapshot_plugin.acp.state import HISTORY
+from snapshot_plugin.acp.state import HISTORY, turns
 from snapshot_plugin.acp.transcript import plain
-from snapshot_plugin.acp.turns import turns
 from snapshot_plugin.errors import InvalidSnapshot, MissingExtra, SnapshotError
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.live.recovery import recover
 from snapshot_plugin.live.sessions import LiveSessions
@@ -196,8 +196,8 @@ class AgentHost(HostTransport):
     async def _called(self, number: str, method: str, params: Message) -> None:
         try:
             result = await (self._taken_back(params) if method == _TAKE_BACK else self._author_closed(params))
-        except Exception as error:
-            log.exception("session %s: the agent's %s failed", params.get("sessionId"), method)
+        except Exception as error:  # noqa: BLE001 — the core is told of it
+            log_failure(log, f"session {params.get('sessionId')}: the agent's {method} failed", error)
             result = {"failed": str(error)}
         self.host.take(self.core.from_agent(success(number, result)))
 

@@ -168,7 +168,7 @@ class ClientHost(HostTransport):
         try:
             while (message := await self._inner.receive()) is not None:
                 if not isinstance(message, dict):
-                    log.warning("the agent wrote something that is not ACP: %.200r", message)
+                    log.warning("the agent wrote something that is not ACP: a %s", type(message).__name__)
                     continue
                 self.host.take(self.core.from_agent(message), message, self.host.to_client)
                 await self._room()

@@ -91,7 +91,7 @@ class StdioAgent:
             for line in self._lines.feed(data):
                 message = parse(line)
                 if message is None:
-                    log.warning("agent %d wrote something that is not ACP: %.200r", self.pid, line)
+                    log.warning("agent %d wrote %d bytes that are not ACP", self.pid, len(line))
                 else:
                     self._ready.append(message)
         return self._ready.popleft()
@@ -132,7 +132,7 @@ class StdioAgent:
         while data := await self._process.stderr.read(_CHUNK):
             for line in lines.feed(data):
                 self._stderr.append(line.decode(errors="replace").rstrip())
-                log.info("agent %d: %s", self.pid, self._stderr[-1])
+                log.debug("agent %d: %s", self.pid, self._stderr[-1])
 
     async def _ended_within(self, seconds: float) -> bool:
         # Not Process.wait: that also waits for whoever holds a pipe of ours, which may be a child that lives on.

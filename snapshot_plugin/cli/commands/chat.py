@@ -98,6 +98,7 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     """The session that a killed chat, recorder or agent left behind last, with this agent."""
     from snapshot_plugin.cli.chat.unfinished import unfinished
     from snapshot_plugin.cli.recovering import left_behind, recover_first
+    from snapshot_plugin.model.withheld import command_without_secrets
     from snapshot_plugin.operations.session_rows import session_rows
 
     died = set(await left_behind(store)) | unfinished(call)
@@ -105,7 +106,8 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     for row in await session_rows(store):
         if row.session_id in died and row.state == "ok" and not row.live:
             snapshot = await store.load(row.session_id)
-            if snapshot.agent is None or not snapshot.agent.command or snapshot.agent.command == tuple(agent):
+            used = snapshot.agent.command if snapshot.agent else ()
+            if not used or used == command_without_secrets(agent):
                 return row
     return None
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
@@ -52,15 +52,16 @@ SELECT f.data FROM {sessions} s JOIN {segments} g USING (place) JOIN {frames} f 
 WHERE s.sid = %s AND s.token = '' ORDER BY g.first DESC, g.segment DESC, f.n DESC LIMIT 1
 """
 _LIST = """
+WITH s AS (SELECT sid, place FROM {sessions} WHERE token = '' AND %s),
+     g AS (
+    SELECT place, sum(size)::bigint AS size, (array_agg(segment ORDER BY first DESC, segment DESC))[1] AS segment,
+           (array_agg(frames ORDER BY first DESC, segment DESC))[1] AS n
+    FROM {segments} JOIN s USING (place) GROUP BY place
+)
 SELECT s.sid, g.size, CASE WHEN octet_length(f.data) <= %s THEN f.data END
-FROM {sessions} s
-JOIN LATERAL (
-    SELECT sum(size)::bigint AS size, (array_agg(segment ORDER BY first DESC, segment DESC))[1] AS newest
-    FROM {segments} WHERE place = s.place
-) g ON g.size IS NOT NULL
-LEFT JOIN LATERAL (SELECT data FROM {frames} WHERE segment = g.newest ORDER BY n DESC LIMIT 1) f ON true
-WHERE s.token = ''
+FROM s JOIN g USING (place) LEFT JOIN {frames} f USING (segment, n)
 """
+"""The newest frame of a segment has the number of its frames. One pass over each table, not a look-up a session."""
 _EXTEND = """
 WITH grown AS (
     UPDATE {segments} SET frames = frames + 1, size = size + %s WHERE segment = %s RETURNING segment, frames
@@ -192,20 +193,19 @@ class RowLog(TrashRows):
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`. One query, which brings the newest frames along."""
-        return self._listed(only=only)
+        return self._listed(only)
 
     def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
         """See `LabelledLog`."""
         return self._listed(labels=labels)
 
-    def _listed(self, *, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
-        query: str = _LIST
-        values: list[Any] = [_LISTED_BYTES]
+    def _listed(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+        wanted, values = "%s", [True]
         if only is not None:
-            query, values = f"{query} AND s.sid = %s", [*values, short_id(only)]
-        if labels:
-            query, values = f"{query} AND s.labels @> %s", [*values, _marks(labels)]
-        rows = self._database.rows(query, *values)
+            wanted, values = "sid = %s", [short_id(only)]
+        elif labels:
+            wanted, values = "labels @> %s", [_marks(labels)]
+        rows = self._database.rows(_LIST.replace("%s", wanted, 1), *values, _LISTED_BYTES)
         return [SessionEntry(session_id, size, tail=tail) for session_id, size, tail in rows]
 
     # Writing ---------------------------------------------------------------------------------------------
