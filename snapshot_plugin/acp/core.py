@@ -238,7 +238,7 @@ class Core:
         return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
 
     def _stray(self, message: Message, agent_id: str, session_id: str, update: Message) -> Actions:
-        """An update of a session that is not open: one that is being made now, or one nobody recorded."""
+        """An update for a session that is not open: it is being created, or is not recorded."""
         if self._making:
             self._strays.setdefault(agent_id, []).append(update)
             return []
@@ -265,13 +265,13 @@ class Core:
         if (ours := self.jobs.answered(number, message)) is not None:
             return ours
         pending = self._from_client.pop(key_of(number), None)
-        if pending is None:  # about a line that was no message; or a second answer, or one that came too late
+        if pending is None:  # for a line that was not a message, a duplicate answer, or a late one
             return [PASS] if number is None else []
         try:
             actions = self._answered(pending, message)
         except Exception as error:  # noqa: BLE001 — the client waits for the answer
             log_failure(log, f"the answer to {pending.method} could not be handled", error)
-            actions = [PASS]  # the client waits for it
+            actions = [PASS]
         return actions + self.jobs.checked_waits()
 
     def _answered(self, pending: Pending, message: Message) -> Actions:
@@ -336,7 +336,7 @@ class Core:
 
     @contextmanager
     def making_sessions(self) -> Iterator[None]:
-        """While a session is made, what the agent says of an unknown one waits until `bind` names it."""
+        """While a session is being created, updates for an unknown session wait until `bind` names it."""
         self._making += 1
         try:
             yield
@@ -357,7 +357,7 @@ class Core:
     def bind(self, session_id: str, agent_id: str, *, is_new: bool) -> Steps[None]:
         """The agent has the session under this id now. What it said of it meanwhile is recorded and shown.
 
-        Of one that is not new only how it is: what an agent says to greet a new session is not part of it.
+        For an existing session only its state is taken: a greeting for a new session is not part of it.
         """
         self.ids.bind(session_id, agent_id)
         self.open.add(session_id)

@@ -261,7 +261,7 @@ class IdMap:
             self._ours[agent_id] = session_id
 
     def forget(self, session_id: str) -> None:
-        """The agent does not have the session under an id of its own any more."""
+        """Forget the agent's own id for a session."""
         before = self._agents.pop(session_id, None)
         if before is not None and self._ours.get(before) == session_id:
             del self._ours[before]

@@ -60,7 +60,7 @@ class Wish(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """How a session came back."""
+    """How a session was restored."""
 
     session_id: str
     grade: Grade
@@ -140,7 +140,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     if wish.require != "context":
         why = "; ".join(tried) or "another agent had it"
         raise FidelityNotMet(
-            f"session {record.session_id} is not back as {wish.require}: {why}", session_id=record.session_id
+            f"session {record.session_id} cannot be restored as {wish.require}: {why}", session_id=record.session_id
         )
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
     note = note_for_new_agent(record, limit=core.note_limit)

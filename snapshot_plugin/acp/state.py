@@ -1,6 +1,6 @@
 """What a session is beside its words: setup, agent, plan, mode, options, commands, title, usage; its turns.
 
-Pure functions from a snapshot and a piece of the protocol to the next snapshot. What is nonsense changes nothing.
+Pure functions from a snapshot and a piece of the protocol to the next snapshot. Malformed input changes nothing.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     title = update.get("title", before)
     if title is not None and not isinstance(title, str):
         return snapshot
-    is_ours = snapshot.title not in (None, before)  # somebody renamed it: what people call it goes before
+    is_ours = snapshot.title not in (None, before)  # renamed by a person: that name takes precedence
     noticed = noted(snapshot, "title", title)
     return noticed if is_ours else noticed.evolve(title=title)
 

@@ -182,7 +182,7 @@ def _trailer(content: bytes) -> bytes:
 
 
 def _assemble(start: bytes, ciphertext: bytes) -> bytes:
-    """An encrypted frame: *ciphertext* as it is, so that gzip can carry and check it."""
+    """An encrypted frame: *ciphertext* in stored blocks, so that gzip can carry and check it."""
     return start + stored(ciphertext) + _trailer(ciphertext)
 
 
@@ -206,9 +206,9 @@ def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tu
     """Check every byte of *frame* and return its header and payload.
 
     Raises:
-        SnapshotCorrupted: the bytes are not what was written, or belong to another session.
-        SnapshotTampered: the bytes are well-formed, but this store's key did not make them for this place,
-            or a plain frame stands in an encrypted store.
+        SnapshotCorrupted: the bytes were changed, or belong to another session.
+        SnapshotTampered: the bytes are well-formed, but not sealed by this store's key for this place, or a plain
+        frame is in an encrypted store.
         WrongKey: the frame names a key this keyset does not have.
     """
     header, content, size = _verified(frame, session_id, keys)

@@ -52,7 +52,7 @@ class Owner(Value):
 
     @classmethod
     def this_process(cls, *, since: datetime, control: str | None = None, program: str | None = None) -> Self:
-        """This process; *program* is how people know it (default: the name of the running script)."""
+        """This process; *program* is the name shown to people (default: the name of the running script)."""
         name = _program() if program is None else program
         return cls(pid=os.getpid(), host=socket.gethostname(), since=since, program=name, control=control)
 

@@ -42,7 +42,7 @@ def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
 
 
 class Outcome(Value):
-    """What became of one session.
+    """The outcome of saving or finishing one session.
 
     ``saved``: the session as it was is durable, under `seq`. ``failed`` and ``timeout``: it is not, see `problem`.
     ``not_reachable``: another process owns it and did not answer. ``not_asked``: the settings say not to save.

@@ -72,7 +72,7 @@ def _no_leases(store: SnapshotStore) -> InvalidInput:
 
 
 def ownerships_elsewhere(store: SnapshotStore) -> dict[str, Ownership]:
-    """Who has which session, in a store that is not on this disk. A bucket does not know."""
+    """The owners of sessions in a store that is not on a local disk. Buckets have none."""
     place = place_of(store) if store.capabilities.live else None
     return place.ownerships() if isinstance(place, RowPlace) else {}
 
@@ -175,7 +175,7 @@ class FileHold:
         return not self.lease.is_in_place
 
     def watch(self, overtaken: Callable[[], None]) -> None:
-        """See `Hold`: nobody can take a lock that the kernel keeps."""
+        """See `Hold`: the kernel holds the lock, so it cannot be taken over."""
 
     @property
     def last(self) -> int:

@@ -187,7 +187,7 @@ class Reports(Protocol):
         """*operation* (``spool``, ``save``) failed; it is tried again."""
 
     def recovered(self, recovered: Recovered) -> None:
-        """What a dead owner had left was made a snapshot, or could not be."""
+        """A dead owner's spool was recovered into a snapshot, or could not be."""
 
 
 @runtime_checkable
@@ -232,7 +232,7 @@ def utc_now() -> datetime:
 
 
 class LogReports:
-    """The default `Reports`: what goes wrong is logged; ids and reasons, never what was said in a session."""
+    """The default `Reports`: failures are logged with ids and reasons, never with message content."""
 
     def created(self, ref: SnapshotRef, **_about: Any) -> None:
         """See `Reports`."""

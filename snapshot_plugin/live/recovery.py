@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What was found of one session that ended without a proper stop.
+    """The result for one session that ended without a clean stop.
 
     `ref` is the snapshot made of `records` records; without it, `problem` says why there is none, or there was
     nothing to recover. With both, something was recovered and something could not be. `previous_owner` is the

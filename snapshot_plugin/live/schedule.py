@@ -1,6 +1,6 @@
 """When a live session is saved: soon after something significant, after an interval, again after a failure.
 
-`Schedule` decides and knows no clock; `SaveThread` and `FlushThread` act for hosts that have no event loop.
+`Schedule` decides without a clock; `SaveThread` and `FlushThread` act for hosts that have no event loop.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SaveThread:
             self._changed.notify()
 
     def forget(self, session: Saveable) -> None:
-        """Do not save *session* any more. A save that is under way goes on."""
+        """Stop saving *session*. A save in progress continues."""
         with self._changed:
             self._waiting.discard(session)
 
@@ -157,7 +157,7 @@ class FlushThread:
                     self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. What is not flushed yet is left to others."""
+        """End the thread without flushing."""
         self._stopped.set()
         self.due.set()
 

@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 class SpoolContents(NamedTuple):
-    """What a spool holds. The records are exactly those that were appended, in order, up to any damage.
+    """The contents of a spool: exactly the appended records, in order, up to any damage.
 
     `base`: records up to this number were dropped by `Spool.truncate`. `torn`: an append was cut off before it was
     acknowledged. `damage`: what is wrong behind the last record; records that followed are not included.
@@ -297,7 +297,7 @@ class Spool:
             self._doubtful_tail = False
 
     def _empty(self, base: int) -> None:
-        """Drop everything. The header says so first: once it does, the records behind it mean nothing."""
+        """Drop all records. The header is written first: after that, the records in the file are ignored."""
         header = self._header(base)
         os.pwrite(self._open_fd(), header, 0)
         self._doubtful_tail = True

@@ -178,7 +178,7 @@ class AutoSnapshots:
         return outcome
 
     async def finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
-        """Finish every session, all at once."""
+        """Finish all sessions concurrently."""
         outcomes: list[Outcome] = []
 
         async def finish(session_id: str) -> None:

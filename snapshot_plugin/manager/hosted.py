@@ -79,7 +79,7 @@ class HostedSessions:
         return Outcome(session_id=session_id, status="not_live")
 
     async def finish_all(self, *, save: bool) -> Sequence[Outcome]:
-        """The same for every session, at once; ends the hosts' background threads too."""
+        """Finish every session concurrently, and end the hosts' background threads."""
         outcomes: list[Outcome] = []
 
         async def finish(session_id: str) -> None:
@@ -101,7 +101,7 @@ async def _run_portal(*, task_status: TaskStatus[BlockingPortal]) -> None:
 
 
 async def _bounded(finish: Callable[[], Outcome], session_id: str, within: float) -> Outcome:
-    """*finish* in a worker thread. One that takes too long goes on alone: a disk may never answer."""
+    """Run *finish* in a worker thread. After the time limit the thread is abandoned: a disk may never answer."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(within):
         return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
     return Outcome.timed_out(session_id, within)
@@ -118,7 +118,7 @@ class ReportsInLoop:
         method = getattr(self._report, name)
 
         def tell(*args: Any, **about: Any) -> None:
-            with suppress(RuntimeError):  # the loop has ended: there is no one left to tell
+            with suppress(RuntimeError):  # the loop has ended: no subscriber is left
                 self._soon(partial(method, *args, **about))
 
         return tell

@@ -45,7 +45,7 @@ class ManagerContext:
 
 
 class _Seen(NamedTuple):
-    """What the newest snapshot contains."""
+    """The content of the newest snapshot."""
 
     snapshot: SessionSnapshot
     upto: int
@@ -94,8 +94,8 @@ class ManagedSession:
             self.live.failed("spool", error)
 
     async def flush(self) -> None:
-        """Make what was recorded survive a power cut; on return it does. A disk that refuses is reported."""
-        async with self._flushing:  # a flush that is under way may be of what this caller recorded
+        """Make recorded events survive a power cut. A disk error is reported, not raised."""
+        async with self._flushing:  # the flush in progress may cover this caller's records
             last = self.live.mark.upto
             if last != self._flushed:
                 self._flushed = last
@@ -114,7 +114,7 @@ class ManagedSession:
             self._source, self._seen = source_of(session), _Seen(stored.snapshot, self.live.mark.upto)
 
     async def save(self, session: Snapshottable, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef:
-        """Make *session* as it is now durable. Raises what `asking.ask` and the store raise."""
+        """Save the current state of *session*; durable on return. Raises what `asking.ask` and the store raise."""
         self._requested += 1
         ticket, source = self._requested, source_of(session)
         async with self._saving:

@@ -166,7 +166,7 @@ class SnapshotManager:
     async def snapshot(
         self, session: Snapshottable, *, trigger: str = "manual", tags: Sequence[str] = ()
     ) -> SnapshotRef:
-        """Save *session* now; durable on return. Calls that meet while one is under way share the next save.
+        """Save *session* now; durable on return. Concurrent calls are coalesced into the next save.
 
         Raises:
             SessionLocked: another process, or another session object here, has this id.
@@ -297,7 +297,7 @@ class SnapshotManager:
     # Bringing back ---------------------------------------------------------------------------------------
 
     async def restore(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """The newest whole snapshot, with what a dead process left in the spool; or the one numbered *at*.
+        """The newest intact snapshot, including a dead owner's spool; or the one numbered *at*.
 
         Raises `SnapshotError` as `SnapshotStore.read`: not found, nothing whole, a newer version, a missing key.
         """
@@ -381,7 +381,7 @@ class SnapshotManager:
         )
 
     async def _recover_abandoned(self, session_id: str) -> None:
-        """Before the newest is read: what a dead owner left in the spool belongs to it."""
+        """Recover a dead owner's spool before the newest snapshot is read."""
         if recovered := await recover_if_abandoned(self.store, session_id, self._reducers, self.clock()):
             self.report.recovered(recovered)
 

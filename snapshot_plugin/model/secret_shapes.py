@@ -1,8 +1,9 @@
 r"""Find secrets in text by their shape, in time linear in the length of the text.
 
-Two tables hold what is known: `secret_tokens` (values that name themselves, as ``ghp_…``) and `secret_names`
-(values that are secret because of the name before them, as ``password=…``). Each entry is a `Rule`; a rule set of
-somebody else is plugged in as further rules: ``redact(value, rules=(*RULES, my_rule))``.
+Two tables hold the known shapes: `secret_tokens` (values with a recognisable prefix, such as ``ghp_…``) and
+`secret_names`
+(values that are secret because of the name before them, as ``password=…``). Each entry is a `Rule`; other rule sets
+are added as further rules: ``redact(value, rules=(*RULES, my_rule))``.
 
 A rule runs only if one of its starts occurs in the text, so clean text costs a few substring searches. The regex
 engine does the scanning, never a Python loop over positions. No pattern may begin twice within a stretch it can

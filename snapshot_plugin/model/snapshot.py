@@ -41,7 +41,7 @@ Role = Literal["user", "assistant", "system", "tool"]
 
 
 class Message(Value):
-    """One message: who said it, and its blocks in order. `content` may be given as plain text.
+    """One message: its role, and its blocks in order. `content` may be given as plain text.
 
     Made in code, it also takes ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
     blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.

@@ -1,7 +1,7 @@
-"""Environment values and credentials in a session's set-up, which are never kept.
+"""Environment values and credentials in a session's settings, which are never stored.
 
-An agent is set up with more than what a snapshot may hold: environment variables, API keys, tokens. Their values
-are taken out where a snapshot is made, and their names are kept, so that people can see what is missing.
+An agent's settings include values that a snapshot must not hold: environment variables, API keys, tokens. Their
+values are removed when a snapshot is made; their names are kept, so that people can see what is missing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|
 def is_credential(name: str, value: Any) -> bool:
     """Whether a setting called *name* holds a secret: ``api_key``, ``githubToken``, ``DB_PASSWORD``.
 
-    Variables and placeholders such as ``${API_KEY}`` are no secrets. An object or a list is one by the same names,
-    if there is text in it.
+    Variables and placeholders such as ``${API_KEY}`` are not secrets. An object or list of that name counts if it
+    contains text.
     """
     if isinstance(value, dict | list | tuple):
         if isinstance(value, dict) and value.get("type") in _SCHEMA_TYPES:  # a parameter of a tool
@@ -62,16 +62,16 @@ def is_credential(name: str, value: Any) -> bool:
 
 
 def without_secrets(data: Mapping[str, Any], path: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
-    """*data* without environment values and credentials, and the paths of what was taken out.
+    """*data* without environment values and credentials, and the paths of the removed values.
 
-    What holds no secret stays the same object.
+    Parts without secrets stay the same objects.
     """
     taken: list[str] = []
     return _cleaned(data, path, taken, _ENVIRONMENTS), tuple(taken)
 
 
 def without_credentials(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """As `without_secrets`, for data that is no set-up: objects named like an environment stay."""
+    """As `without_secrets`, for data other than settings: objects named like an environment are kept."""
     taken: list[str] = []
     return _cleaned(data, "", taken, frozenset()), tuple(taken)
 

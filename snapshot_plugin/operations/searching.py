@@ -112,7 +112,7 @@ class SearchRequest:
     until: datetime | None = None
     limit: int = 20
     earlier: bool = False
-    """Also what the session said before it was shortened."""
+    """Also text that was later compacted away."""
 
 
 def search_ready(work: Work, asked: SearchRequest) -> Searched | None:

@@ -18,7 +18,7 @@ _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 
 
 class SegmentFile(NamedTuple):
-    """What a file's name says: the numbers it holds, and how often they were rewritten."""
+    """A parsed file name: the numbers the file holds, and how often they were rewritten."""
 
     name: str
     first: int
@@ -51,7 +51,7 @@ def covers(wide: SegmentFile, file: SegmentFile) -> bool:
 
 
 def session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
-    """The session whose directory *entry* is; None for what is not the store's, and for an empty directory."""
+    """The session of the directory *entry*; None for foreign and for empty directories."""
     if entry.name.startswith("."):  # .DS_Store and its like: no session's directory begins so
         return None
     session_id = session_id_of(entry.name)

@@ -93,7 +93,10 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def make_private_dir(path: Path) -> None:
-    """Create a directory (and its parents) that only its owner can enter, durably. What exists stays as it is."""
+    """Create a directory (and its parents) that only its owner can enter, durably.
+
+    Existing directories are not changed.
+    """
     if path.is_dir():
         return
     make_private_dir(path.parent)
@@ -108,7 +111,7 @@ def make_private_dir(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put *data* at *path* at once: a crash leaves the old content or the new, never a mixture."""
+    """Replace *path* atomically: a crash leaves the old content or the new, never a mixture."""
     temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

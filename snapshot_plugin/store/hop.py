@@ -36,12 +36,12 @@ _STUCK = 0.05
 
 
 async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
-    """What ``work(*args)`` returns or raises, from a worker thread.
+    """Run ``work(*args)`` in a worker thread and return its result or raise its error.
 
-    **Cancellation.** Work that has begun runs to its end, and its caller waits for that end, however it is
-    cancelled: whoever holds a lock around the call still holds it when the work stops. A scope that was cancelled
-    meanwhile gets the result all the same, as from `anyio.to_thread`. Only asyncio's own cancellation loses it;
-    *lost* is then called with it, to give back what was taken.
+    **Cancellation.** Work that has started runs to its end, and the caller waits for that end even if cancelled, so
+    a lock held around the call is held until the work stops. A cancelled scope still gets the result, as from
+    `anyio.to_thread`. Only asyncio's own cancellation loses the result; *lost* is then called with it, to release
+    what was acquired.
     """
     if not _on_asyncio():
         return await anyio.to_thread.run_sync(lambda: work(*args))
@@ -54,7 +54,7 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
         except asyncio.CancelledError:
             await job.ended()
             if lost:
-                with contextlib.suppress(Exception):  # work that raised took nothing; the cancellation goes on
+                with contextlib.suppress(Exception):  # nothing acquired; the cancellation continues
                     lost(job.outcome())
             raise
     result: T = job.outcome()
@@ -89,7 +89,7 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
 
 
 class _Wake:
-    """Wakes a task from another thread. Costs nothing unless somebody waits."""
+    """Wakes a task from another thread; free unless a task waits."""
 
     @cached_property
     def up(self) -> anyio.Event:
@@ -170,7 +170,7 @@ class _Job:
                 await self.end
 
     def outcome(self) -> Any:
-        """What the work returned or raised."""
+        """Return the result of the work, or raise its error."""
         error, self._error = self._error, None  # not held here: its traceback holds us
         if error is not None:
             raise error
@@ -213,7 +213,7 @@ class _Threads:
         self.begin()
 
     def begin(self) -> None:
-        """With no threads: at first, and in a forked child, which has none of its parent's."""
+        """Start without threads: initially, and in a forked child, which inherits none."""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = self._underway = 0
@@ -249,7 +249,7 @@ class _Threads:
             with self._lock:
                 self._underway -= 1
             job.report()
-            del job  # what it holds may be large, and the next one may be long in coming
+            del job  # release it now: it may be large, and the next job may come much later
 
 
 _threads = _Threads()

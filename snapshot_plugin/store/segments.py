@@ -45,7 +45,7 @@ _SETTLED_NS, _SECOND_NS = 100_000_000, 1_000_000_000
 
 
 class _Tail(NamedTuple):
-    """Where this writer's last frame stands, to recognise it again without reading the segment."""
+    """The position of this writer's last frame, to recognise it without reading the segment."""
 
     name: str
     start: int
@@ -56,7 +56,7 @@ class _Tail(NamedTuple):
 
 
 class _Known:
-    """What this writer knows of one session's files. All of it can be found out again."""
+    """This writer's cache of one session's files; it can be rebuilt at any time."""
 
     __slots__ = ("files", "held", "listed", "ours", "path", "tail", "tip")
 
@@ -223,7 +223,7 @@ class SegmentFiles:
     def _settle(self, known: _Known, session_id: str) -> None:
         """Make durable what we build on and did not write: its writer may have been killed before it was synced.
 
-        Otherwise an acknowledged frame could stand after a power cut without the one it continues, or its key.
+        Otherwise an acknowledged frame could survive a power cut without its base or its key.
         """
         tip, files = known.tip, self._files(session_id)
         with disk_errors(f"saving session {session_id}", session_id=session_id):
@@ -241,7 +241,7 @@ class SegmentFiles:
         path = directory / name
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
-        except FileExistsError:  # what an interrupted save left: no frame in it was ever acknowledged
+        except FileExistsError:  # leftover of an interrupted save: no frame in it was acknowledged
             replace_file(path, frame)
             return
         try:
@@ -320,7 +320,7 @@ class SegmentFiles:
         return sorted(name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counted))
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. Directories without frames are not sessions yet; what systems hide is none of ours."""
+        """See `FrameLog`. Directories without frames are not sessions yet; hidden system files are ignored."""
         with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
             wanted = entries if only is None else called(only, entries)
             return [found for each in wanted if (found := session_at(each))]

@@ -16,7 +16,7 @@ Wake = Callable[[], object]
 
 
 class Turns:
-    """Who works on which session, and who waits for it."""
+    """Serialises calls per session: one call at a time for each."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -76,7 +76,7 @@ class LiveContract:
         pytest.skip("this suite does not say how to delete a live session (delete)")
 
     def outlive(self, place: Any, session_id: str) -> None:
-        """Return when the lease of an owner that was just killed counts no more. Optional: it may end at once."""
+        """Return once the lease of a killed owner has expired. Optional: the lease may end immediately."""
         _ = place, session_id
 
     @pytest.fixture
@@ -374,7 +374,7 @@ class LiveContract:
 
 
 def _all_of(hold: Hold) -> list[Record]:
-    """The records there are, whatever was dropped before them."""
+    """All records in the spool, whatever was truncated before them."""
     for after in range(hold.last + 1):
         try:
             return list(hold.unsaved(after))

@@ -78,7 +78,7 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         kill_all(terminal)
     with Terminal("chat", "--", *agent, columns=100, lines=60) as terminal:
         terminal.wait_for("was interrupted just now, after 2 turns.")
-        terminal.wait_for("Go on with it? [Y/n]")
+        terminal.wait_for("Resume it? [Y/n]")
         terminal.send(ENTER)
         terminal.wait_for("restored: ")
         assert "remember the zebra" in terminal.text
@@ -88,7 +88,7 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         assert terminal.end() == 0
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
-        assert "Go on with it" not in terminal.text
+        assert "Resume it" not in terminal.text
         terminal.wait_for(lambda: any(line.startswith(">") for line in terminal.lines))  # now it reads keys
         terminal.send(CTRL_D)
         terminal.end()

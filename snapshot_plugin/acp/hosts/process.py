@@ -34,7 +34,7 @@ def end_with_parent() -> Callable[[], None] | None:
     prctl = ctypes.CDLL(None).prctl
 
     def demand() -> None:
-        # SIGTERM, not SIGKILL: an agent may still write down what it knows.
+        # SIGTERM, not SIGKILL: an agent may still save its state.
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
     return demand
@@ -117,7 +117,7 @@ _FULL = 8 << 20
 
 
 class QueuedWrite:
-    """A place in the order. Nothing behind it is written before it is released."""
+    """A position in the queue. Nothing after it is written before it is released."""
 
     __slots__ = ("data", "is_ready")
 
@@ -146,7 +146,7 @@ class Outbox:
         self._size, self._failed = 0, b""
 
     def add(self, data: bytes, *, is_ready: bool) -> QueuedWrite:
-        """Put *data* behind what is there; to be written once it is ready."""
+        """Append *data* to the queue; it is written once it is ready."""
         slot = QueuedWrite(data, is_ready=is_ready)
         with self._added:
             self._slots.append(slot)

@@ -49,7 +49,7 @@ Agent = AgentProcess | ChainLink
 
 
 class _Batch:
-    """What the core said about the messages of one read."""
+    """The core's actions for the messages of one read."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[dict[str, Any]]] = {}
@@ -228,7 +228,10 @@ class Proxy:
                 self._carry_out(self._agent_ended)
 
     def _agent_ended(self) -> Actions:
-        """What was not written must not reach the agent's next process. A write to a dead one fails at once."""
+        """Discard unwritten data: it must not reach the next agent process.
+
+        A write to a dead agent fails immediately.
+        """
         lines = self._agent_out.reclaim(_SETTLE).splitlines()
         unsent = [message for line in lines if (message := parse(line)) is not None]
         answered = [action for message in unsent for action in self._core.unsent(message)]

@@ -53,8 +53,8 @@ class SnapshotAgentMixin:
     and flags it runs with, and everything it says is on disk before the client has it. Its ``initialize``,
     ``new_session`` and ``prompt`` stay as they are. Its own ``load_session`` and the like are not called any more.
 
-    A session that comes back is a new one to the agent's code: ``new_session`` is called, and the id it returns
-    is the one that `take_back` and ``prompt`` are then called with. The client never sees it change.
+    A restored session is a new one to the agent's code: ``new_session`` is called, and the id it returns
+    is the one that `take_back` and ``prompt`` are then called with. The client keeps the same session id.
 
     Without the two methods below the model is told the conversation, bounded, with the next prompt. With them
     it is told only what was said since the history was taken: the turn that was cut off, if there is one.
@@ -66,11 +66,11 @@ class SnapshotAgentMixin:
     def history(self, session_id: str) -> Any:
         """What the agent remembers of the session: a dict of JSON values, or None. May be ``async``.
 
-        Asked for at the end of each turn, before the client hears of the end. It is stored whole each time.
+        Called at the end of each turn, before the client gets the response. It is stored whole each time.
         """
 
     def take_back(self, session_id: str, history: Any, transcript: Sequence[Said]) -> Any:
-        """Remember what `history` returned last, in the new session *session_id*. May be ``async``.
+        """Restore what `history` last returned, in the new session *session_id*. May be ``async``.
 
         Args:
             session_id: the id ``new_session`` has just returned.
@@ -291,7 +291,7 @@ class Kept(NamedTuple):
 
 
 def storable(value: Any) -> dict[str, Any]:
-    """A history as it can be stored, apart from what its author does with it later.
+    """A copy of a history, as it can be stored.
 
     Raises:
         InvalidSnapshot: it is not a JSON object, or one that would not come back as it is.
@@ -308,8 +308,7 @@ def storable(value: Any) -> dict[str, Any]:
 def kept_history(record: SessionSnapshot, agent: str | None) -> Kept | None:
     """The history *agent* can take back; None where there is none, or where it is not one of this conversation.
 
-    Another agent's history means nothing to this one, and that of a whole conversation is wrong for a fork
-    which began in its middle.
+    Another agent's history is ignored, and so is a history that covers more than a fork contains.
     """
     kept = record.plugins.get(HISTORY)
     if not isinstance(kept, dict) or not isinstance(kept.get("value"), dict) or kept.get("agent") != agent:

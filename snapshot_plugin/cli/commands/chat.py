@@ -38,7 +38,7 @@ __all__ = ["chat", "command"]
 async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
-    What was interrupted is offered first. /help lists the commands: switch, fork, rename and export sessions.
+    An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
     """
     place = _directory(cwd)
     _check_terminal(call)
@@ -120,7 +120,7 @@ async def _wanted(call: Call, row: SessionRow) -> bool:
 
     when = long_ago(row.changed_at, call.now).replace("now", "just now")
     call.out.note(f"{row.name} was interrupted {when}, after {row.length}.", fg="yellow")
-    call.out.note("  Go on with it? [Y/n]")
+    call.out.note("  Resume it? [Y/n]")
     keys = TurnKeys(lambda: None)
     with keys.listening():
         return await keys.choose({"y": "y", "n": "n", Keys.Enter: "y"}) == "y"

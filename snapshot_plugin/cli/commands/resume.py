@@ -135,9 +135,13 @@ class PrintedResume(Resume):
 )
 @click.argument("ref", metavar="[REF]", required=False)
 @click.option("--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP here and now.")
-@click.option("--print", "only_print", is_flag=True, help="Print the command for an editor; do not go on here.")
-@click.option("--with", "agent", metavar="COMMAND", help="The agent to go on in.  [default: the one that had it]")
-@click.option("--cwd", metavar="DIR", help="Where to go on.  [default: where it was]")
+@click.option(
+    "--print", "only_print", is_flag=True, help="Print the command for an editor instead of continuing here."
+)
+@click.option(
+    "--with", "agent", metavar="COMMAND", help="The agent to continue in.  [default: the one that had it]"
+)
+@click.option("--cwd", metavar="DIR", help="The directory to continue in.  [default: where it was]")
 @yes_option
 @click.option(
     "--require", type=click.Choice(["exact", "history", "context"]), help="The least faithful restore to accept."
@@ -152,10 +156,10 @@ async def command(
     cwd: str | None,
     require: str | None,
 ) -> Resume | None:
-    """Go on with a session: see what will come back, and how, then start its agent.
+    """Resume a session: see what will be restored, and how, then start its agent.
 
-    On a terminal the conversation goes on here, as in asnap chat; elsewhere, and with --print, the command for an
-    editor is printed. Without REF: a picker with search on a terminal, elsewhere the newest whole session of this
+    On a terminal the conversation continues here, as in asnap chat; otherwise, and with --print, the command for an
+    editor is printed. Without REF: a picker with search on a terminal, otherwise the newest intact session of this
     project.
     """
     async with call.live() as store:
@@ -250,7 +254,7 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
         error = SessionLocked(
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
-            hint="end that process, or go on from its newest snapshot in a branch",
+            hint="end that process, or continue in a fork of its newest snapshot",
         )
         raise with_next(error, f"asnap fork {row.session_id}")
 
