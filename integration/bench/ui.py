@@ -1,14 +1,16 @@
-"""What ``asnap ui`` costs: start, answers of the API, and with Chromium what a person waits for.
+"""What ``asnap ui`` and ``asnap chat`` cost: start, answers of the API, what a person waits for, a streamed chunk.
 
 ``python -m integration.bench.ui [--quick]`` prints one Markdown table; a value in bold misses its goal. There are
 300 sessions and one of 5,000 messages in 100 snapshots; with ``--quick`` 12 and 1,000. Times are of the clock, best
-of three.
+of three. The rows about chat are processor time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -21,9 +23,12 @@ import anyio
 
 from integration.ui.running import CHROMIUM, Served, missing
 from integration.ui.sessions import LONG, fill
+from snapshot_plugin.cli.chat.connection import Connection
+from snapshot_plugin.cli.chat.display import Display
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 _TRIES = 3
+_MESSAGES = 10_000
 
 
 class Row(NamedTuple):
@@ -107,6 +112,44 @@ def _seen(served: Served, place: Path, long: int) -> Iterator[Row]:
         browser.close()
 
 
+def _chatted() -> Iterator[Row]:
+    """What a chunk costs from the pipe to the screen, at first and after 10,000 messages, a tool call in each."""
+
+    async def asked(_method: str, _params: Any) -> Any:
+        raise NotImplementedError
+
+    spent: list[float] = []
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        display = Display(colour=True)
+        chat = Connection(["-"], environ={}, updated=display.updated, asked=asked, said=display.aside)
+        for number in range(_MESSAGES):
+            lines = [_update(update) for update in _turn(number)]
+            start = time.process_time()
+            for line in lines:
+                chat._heard(line)  # noqa: SLF001 — as its listener does with each line
+            display.end_turn()
+            spent.append((time.process_time() - start) * 1000 / len(lines))
+    tenth = _MESSAGES // 10
+    first, last = sum(spent[:tenth]) / tenth, sum(spent[-tenth:]) / tenth
+    yield Row("chat: a chunk, from the pipe to the screen", last, 5)
+    yield Row("chat: the last tenth of 10,000 messages against the first", last / first, 1.5, "x")
+
+
+def _turn(number: int) -> Iterator[dict[str, Any]]:
+    words = ("Looking at **module** `parser.py` of ", f"step {number}.\n", "- one\n- two\n", "```py\nx = 1\n```\n")
+    for text in words:
+        yield {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    call = {"sessionUpdate": "tool_call", "toolCallId": f"call-{number}", "title": "Edit parser.py"}
+    yield {**call, "status": "in_progress"}
+    change = {"type": "diff", "path": "parser.py", "oldText": "a\nb\n", "newText": "a\nc\n"}
+    yield {**call, "sessionUpdate": "tool_call_update", "status": "completed", "content": [change]}
+
+
+def _update(update: dict[str, Any]) -> bytes:
+    params = {"sessionId": "s", "update": update}
+    return json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.bench.ui")
     parser.add_argument("--quick", action="store_true")
@@ -114,7 +157,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="asnap-ui-") as directory:
         place, long = Path(directory) / "store", 1000 if quick else 5000
         anyio.run(lambda: fill(place, sessions=12 if quick else 300, long_messages=long))
-        rows = [Row("start, first answer", _best(lambda: _started(place)), 700)]
+        rows = [*_chatted(), Row("start, first answer", _best(lambda: _started(place)), 700)]
         with Served(place) as served:
             rows += _answers(served, long)
             if told := missing():
@@ -123,8 +166,8 @@ def main() -> int:
                 rows += _seen(served, place, long)
     print("| | measured | goal |\n|---|---|---|")
     for row in rows:
-        value = f"{row.value:.0f} {row.unit}"
-        print(f"| {row.what} | {value if row.value <= row.goal else f'**{value}**'} | {row.goal:.0f} {row.unit} |")
+        value = f"{row.value:.3g} {row.unit}" if row.value < 10 else f"{row.value:.0f} {row.unit}"
+        print(f"| {row.what} | {value if row.value <= row.goal else f'**{value}**'} | {row.goal:g} {row.unit} |")
     return 0
 
 

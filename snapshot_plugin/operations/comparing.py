@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from snapshot_plugin.errors import SnapshotNotFound
@@ -26,6 +27,7 @@ __all__ = [
     "compare",
     "compare_snapshots",
     "compared",
+    "shortened",
 ]
 
 
@@ -163,6 +165,24 @@ def _compared(before: SessionSnapshot, old: int, after: SessionSnapshot, new: in
         ),
         spent=Spent(**found.metrics.model_dump()),
         other=tuple(name for name in found.other if name != "session_id"),  # both are named already
+    )
+
+
+def shortened(found: Compared, longest: int) -> Compared:
+    """The same with each text of more than *longest* characters cut, for a page that shows all of them."""
+
+    def short(said: Said) -> Said:
+        pieces = (
+            replace(piece, text=f"{piece.text[:longest]}…") if len(piece.text) > longest else piece
+            for piece in said.pieces
+        )
+        return replace(said, pieces=tuple(pieces))
+
+    return replace(
+        found,
+        removed=tuple(map(short, found.removed)),
+        added=tuple(map(short, found.added)),
+        edited=tuple(Edited(before=short(each.before), after=short(each.after)) for each in found.edited),
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Entry", "Indexed", "all_facts", "drop", "indexed", "put", "read_entry", "texts_in"]
+__all__ = ["Entry", "IndexedLines", "all_facts", "drop", "indexed", "put", "read_entry", "texts_in"]
 
 _marked = lru_cache(maxsize=4096)(marked_words)
 _BEGIN = """
@@ -38,7 +38,7 @@ UPDATE session SET seq = ?, root = ?, changed = ?, facts = ?, lines = ?, digest 
 """
 
 
-class Indexed(NamedTuple):
+class IndexedLines(NamedTuple):
     """How many messages of a session the index has, and the digest of their lines."""
 
     messages: int = 0
@@ -51,8 +51,8 @@ class Entry(NamedTuple):
     meta: SnapshotMeta
     texts: Sequence[Text]
     """But for the messages that the index has already, which stand behind the first text."""
-    kept: Indexed
-    now: Indexed
+    kept: IndexedLines
+    now: IndexedLines
     history: Sequence[SnapshotMeta] = ()
     lines: Sequence[bytes] = ()
 
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
         return sum(len(text.body) for text in self.texts)
 
 
-async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: Indexed) -> Entry:
+async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: IndexedLines) -> Entry:
     """Read a session as the index, which has *before* of it, wants it; raises what the store raises."""
     session, lines = await _lines(store, meta.session_id)
     history = await store.history(meta.session_id)
@@ -83,14 +83,14 @@ def _entry(
     session: SessionSnapshot,
     lines: Sequence[bytes],
     history: Sequence[SnapshotMeta],
-    before: Indexed,
+    before: IndexedLines,
 ) -> Entry:
-    kept = before if before.digest == _digest(lines[: before.messages]) else Indexed()
+    kept = before if before.digest == _digest(lines[: before.messages]) else IndexedLines()
     try:
-        texts = [about(session), *passages([parsed(line)["message"] for line in lines[kept.messages :]])]
+        texts = [about(session, history), *passages([parsed(line)["message"] for line in lines[kept.messages :]])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorrupted("a stored message cannot be read", session_id=meta.session_id) from error
-    now = Indexed(len(lines), _digest(lines))
+    now = IndexedLines(len(lines), _digest(lines))
     return Entry(meta, [_indexable(text) for text in texts], kept, now, history, lines)
 
 
@@ -108,10 +108,10 @@ def _indexable(text: Text) -> Text:
     return text._replace(body=indexable(text.body), tools=indexable(text.tools))
 
 
-def indexed(connection: sqlite3.Connection, session_id: str) -> Indexed:
+def indexed(connection: sqlite3.Connection, session_id: str) -> IndexedLines:
     """What the index has of a session."""
     select = "SELECT lines, digest FROM session WHERE session_id = ?"
-    return Indexed(*(connection.execute(select, (session_id,)).fetchone() or ()))
+    return IndexedLines(*(connection.execute(select, (session_id,)).fetchone() or ()))
 
 
 def all_facts(connection: sqlite3.Connection) -> Mapping[str, Facts]:

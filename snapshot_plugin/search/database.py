@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WORDS", "IndexDatabase", "index_path", "transaction"]
 
 _APPLICATION = 0x61534E50
-_VERSION = 4
+_VERSION = 5
 """Raised when the tables or what is put into them change; an index of another version is made anew."""
 _PATIENCE = 30.0
 WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"

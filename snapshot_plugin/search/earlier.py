@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.search.content import Entry, Indexed, put, texts_in
+from snapshot_plugin.search.content import Entry, IndexedLines, put, texts_in
 from snapshot_plugin.search.database import IndexDatabase
 from snapshot_plugin.search.find import Found, Question
 from snapshot_plugin.search.rows import Text
@@ -77,6 +77,6 @@ def _asked(states: Mapping[str, StoredSnapshot], question: Question) -> Found:
         for name, state in states.items():
             texts = texts_in(state.snapshot)
             new = [Text("", "", "", None) if (text.role, text.body) in said else text for text in texts]
-            put(database.connection, Entry(state.meta.evolve(session_id=name), new, Indexed(), Indexed()))
+            put(database.connection, Entry(state.meta.evolve(session_id=name), new, IndexedLines(), IndexedLines()))
             said.update((text.role, text.body) for text in texts)
         return question(database.connection)

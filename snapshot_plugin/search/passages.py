@@ -5,10 +5,11 @@ Messages are read as stored JSON. Building the model of each would take as long 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import may_name_a_secret, redact
 from snapshot_plugin.model.secret_shapes import redact_text
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -26,10 +27,15 @@ _BETWEEN = "\n\0\n"
 """Stands between messages that are scanned together. No rule for secrets reaches across it unseen."""
 
 
-def about(snapshot: SessionSnapshot) -> Text:
-    """What can be found of the session itself: its title, task, plan and tags, with every secret taken out."""
+def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Text:
+    """What can be found of the session itself: its title, task, plan and tags, with every secret taken out.
+
+    A tag is found as ``tag:NAME`` too; that of a snapshot in the *history* is followed by the snapshot's reference.
+    """
     clean = redact(snapshot.evolve(messages=()))[0]
-    said = (clean.title, clean.current_task, *(entry.content for entry in clean.plan), *clean.tags)
+    tagged = [f"tag:{tag} {meta.session_id}@{meta.seq}" for meta in history for tag in meta.snapshot_tags]
+    tags = [*(f"tag:{tag}" for tag in clean.tags), *(redact_text(line)[0] for line in tagged)]
+    said = (clean.title, clean.current_task, *(entry.content for entry in clean.plan), *tags)
     return Text("\n".join(filter(None, said)), "", "", None)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
-from snapshot_plugin.operations.comparing import compare
+from snapshot_plugin.operations.comparing import compare, shortened
 from snapshot_plugin.operations.exporting import FORMS, export
 from snapshot_plugin.operations.listed import listed
 from snapshot_plugin.operations.messages import messages, whole_message
@@ -33,6 +33,8 @@ __all__ = ["ROUTES"]
 _PAGE = 500
 _MESSAGES = 100
 _MOST = 500
+_LONGEST_COMPARED = 2_000
+"""So many characters of a text are in a comparison; the page shows 1,500."""
 _ENDINGS = {"bundle": "asnap", "markdown": "md", "html": "html", "json": "json"}
 
 
@@ -162,7 +164,8 @@ async def _diff(request: Request) -> Response:
     site, asked = _site(request), request.query_params
     if not asked.get("a"):
         raise InvalidInput("a names what to compare", hint="a and b are sessions, or snapshots: id@3")
-    return answer(await compare(site.store, asked["a"], asked.get("b") or None))
+    found = await compare(site.store, asked["a"], asked.get("b") or None)
+    return answer(shortened(found, _LONGEST_COMPARED))
 
 
 async def _search(request: Request) -> Response:

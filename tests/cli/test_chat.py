@@ -78,7 +78,7 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         kill_all(terminal)
     with Terminal("chat", "--", *agent, columns=100, lines=60) as terminal:
         terminal.wait_for("was interrupted just now, after 2 turns.")
-        terminal.wait_for("Go on with it? [Y/n]")
+        terminal.wait_for("Resume it? [Y/n]")
         terminal.send(ENTER)
         terminal.wait_for("restored: ")
         assert "remember the zebra" in terminal.text

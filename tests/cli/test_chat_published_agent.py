@@ -60,7 +60,7 @@ def test_a_published_agent_streams_uses_a_tool_is_cancelled_and_killed_and_goes_
         said(terminal, "[[stream last 400]]", "last-010")
         kill_all(terminal)
     with Terminal(*command, env=environment, columns=100, lines=60, patience=100) as terminal:
-        terminal.wait_for("Go on with it? [Y/n]")
+        terminal.wait_for("Resume it? [Y/n]")
         terminal.send(ENTER)
         terminal.wait_for("restored: ")
         assert "last-010" in terminal.text

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
+from snapshot_plugin.cli.charts import Chart, bar, plot, sparkline, svg
 from snapshot_plugin.model.snapshot import AgentInfo, Metrics, SessionConfig, SessionSnapshot
 from snapshot_plugin.operations.statistics import Statistics
 from snapshot_plugin.testing import make_snapshot
@@ -179,6 +179,16 @@ def test_terminal_shows_bars_and_sparklines() -> None:
         assert all(len(line) <= 60 for line in terminal.lines)
 
 
+def test_plot_has_an_axis_of_time_and_one_of_values() -> None:
+    values = [0.0] * 30
+    values[0], values[29] = 50, 100
+    *rows, axis, names = plot(values, ("2026-03-01", "2026-03-30"), "1.2M", 2)
+    assert rows == [f"1.2M │{' ' * 29}█", f"     │█{' ' * 28}█"]
+    assert axis == f"   0 └{'─' * 30}"
+    assert names == "      2026-03-01          2026-03-30"
+    assert list(plot([0, 0], ("a", "b"), "0"))[-1] == "   a to b"
+
+
 # The picture -------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +198,9 @@ def test_chart_is_a_self_contained_file(asnap: Asnap, home: Path) -> None:
     drawing = (home / "x.svg").read_text("utf-8")
 
     rects = ET.fromstring(drawing).findall("{http://www.w3.org/2000/svg}rect")
-    assert len(rects) == 3 + 3 + 24
+    assert len(rects) == 4 + 4 + 24  # the day between, on which nothing happened, too
+    values = [each.text for each in ET.fromstring(drawing).findall(".//*[@class='y']")]
+    assert values[:2] == ["0", "1.0k"]
     assert not [word for word in ("<script", "href", "url(", "@import", "<image") if word in drawing]
 
 

@@ -47,6 +47,19 @@ async def test_every_message_and_tool_call_is_found_at_its_position(tmp_path: Pa
             assert await places(store, tmp_path, word) == [("zoo", 0)], word
 
 
+async def test_tags_of_a_session_and_of_its_snapshots_are_found(tmp_path: Path) -> None:
+    session = make_snapshot("ape", session_id="s", tags=("urgent",))
+    async with stored(tmp_path) as store:
+        await store.save(session, tags=["pre-deploy"])
+        await store.save(session.append(make_message("more")))
+        assert await places(store, tmp_path, "tag:urgent") == [("s", 0)]
+        result, _ = await found(store, tmp_path, "tag:pre-deploy")
+        assert [hit.snippet.replace(START, "").replace(END, "") for hit in result.hits] == [
+            "tag:urgent\ntag:pre-deploy s@1"
+        ]
+        assert await places(store, tmp_path, "tag:ape") == []
+
+
 async def test_log_with_a_match_in_every_line_is_shown_quickly(tmp_path: Path) -> None:
     log = "nothing\n" * 20_000 + "the walrus sleeps\n" * 100_000 + "at the zoo\n"
     async with stored(tmp_path, make_snapshot(log, session_id="s")) as store:

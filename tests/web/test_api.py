@@ -181,6 +181,17 @@ def test_export_redacts_secrets_and_counts_them(opened: Opened, place: Path) -> 
     assert secret in client.get("/api/v1/sessions/leaky/export?form=html&redact=0").text
 
 
+def test_huge_message_is_cut_in_the_page_and_in_a_comparison(opened: Opened, place: Path) -> None:
+    store = FilesystemStore(place, background=False)
+    store.sync.save(make_snapshot("x" * 10_000_000, session_id="huge"), base=0)
+    store.sync.save(make_snapshot("short", session_id="small"), base=0)
+    client = opened()
+    for path in ("sessions/huge/messages", "diff?a=small&b=huge", "diff?a=huge&b=small"):
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 200
+        assert len(answer.content) < 100_000
+
+
 def test_bidirectional_control_characters_are_escaped_in_json(opened: Opened, place: Path) -> None:
     store = FilesystemStore(place, background=False)
     store.sync.save(make_snapshot("\u202etrap", session_id="bidi"), base=0)

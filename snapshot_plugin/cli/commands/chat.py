@@ -120,7 +120,7 @@ async def _wanted(call: Call, row: SessionRow) -> bool:
 
     when = long_ago(row.changed_at, call.now).replace("now", "just now")
     call.out.note(f"{row.name} was interrupted {when}, after {row.length}.", fg="yellow")
-    call.out.note("  Go on with it? [Y/n]")
+    call.out.note("  Resume it? [Y/n]")
     keys = TurnKeys(lambda: None)
     with keys.listening():
         return await keys.choose({"y": "y", "n": "n", Keys.Enter: "y"}) == "y"

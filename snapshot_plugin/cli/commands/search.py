@@ -30,6 +30,7 @@ _LIMIT = 20
         ("asnap search 'migrat*' --tool bash --agent gemini", "words that begin so, where a shell was run"),
         ("""asnap search 'timeout OR "gave up"'""", "one or the other"),
         ("asnap search 'deploy NOT staging'", "one without the other"),
+        ("asnap search tag:pre-deploy", "sessions with a tag, and snapshots"),
         ("asnap search needle latest", "within one conversation"),
         ("asnap search needle latest --earlier", "also in text that was later compacted away"),
     ),

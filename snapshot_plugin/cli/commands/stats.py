@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.charts import Chart, bar, sparkline, svg
+from snapshot_plugin.cli.charts import Chart, bar, plot, sparkline, svg
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.unreadable import tell_unreadable
@@ -36,12 +36,18 @@ class _StatisticsText(Statistics):
                 cost = f"{group.cost:.6g}"
                 numbers = map(str, (group.sessions, group.turns, group.messages, group.tokens))
                 out.line("\t".join((plain(group.key), *numbers, cost)))
-            for line in self._about():
+            for line in (*self._about(), *self._activity()):
                 out.note(line)
             return
-        for line in self._about():
+        for line in (*self._about(), *self._activity()):
             for part in textwrap.wrap(line, out.columns, subsequent_indent=" " * 8, drop_whitespace=False):
                 out.line(part)
+        days = self.daily[-min(_DRAWN // 2, out.columns - 12) :]
+        if len(days) > 1:
+            tokens = [day.tokens for day in days]
+            out.line("tokens by day")
+            for line in plot(tokens, (days[0].day, days[-1].day), count(max(tokens))):
+                out.line(line, fg="blue")
         shown = self.groups[-_SHOWN:] if self.by in ("day", "week") else self.groups[:_SHOWN]
         out.table(_columns(self.by), [_cells(group, max(g.tokens for g in shown)) for group in shown])
         if len(shown) < len(self.groups):
@@ -51,9 +57,8 @@ class _StatisticsText(Statistics):
         total = self.total
         spent = f"{count(total.tokens)} tokens" + (f", {money(total.cost)}" if total.cost else "")
         yield f"total   {total.sessions} session(s), {total.turns} turn(s), {total.messages} message(s), {spent}"
-        if len(self.daily) > 1:
-            line = sparkline([day.tokens for day in self.daily[-_DRAWN // 2 :]])
-            yield f"tokens  {line}  {self.daily[-len(line)].day} to {self.daily[-1].day}"
+
+    def _activity(self) -> Iterator[str]:
         if any(self.hours):
             yield f"hours   {sparkline(self.hours)}  0 to 23 h, most at {_busiest(self.hours, _hour_names())}"
             yield f"days    {sparkline(self.weekdays)}  most on {_busiest(self.weekdays, _DAYS)}"
@@ -144,9 +149,12 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
 def _drawn(answer: Statistics) -> str:
     groups = answer.groups[-_DRAWN:] if answer.by in ("day", "week") else answer.groups[:_DRAWN]
     keys, tokens = [group.key for group in groups], [group.tokens for group in groups]
+    costs = [group.cost for group in groups]
+    if answer.by == "day":  # the axis of time: days without anything are days, too
+        days = answer.daily[-_DRAWN:]
+        keys, tokens, costs = [day.day for day in days], [day.tokens for day in days], [day.cost for day in days]
     charts = [Chart(f"tokens by {answer.by}", keys, tokens, [count(number) for number in tokens])]
-    if any(group.cost for group in groups):
-        costs = [group.cost for group in groups]
+    if any(costs):
         charts.append(Chart(f"cost by {answer.by}", keys, costs, [money(cost) for cost in costs]))
     if any(answer.hours):
         charts.append(Chart("messages by hour", _hour_names(), answer.hours, list(map(str, answer.hours))))
