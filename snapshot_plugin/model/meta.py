@@ -111,13 +111,12 @@ class SnapshotMeta:
             ValueError: a field is missing or has the wrong type.
         """
         try:
-            return cls(
-                **{
-                    name: value if type(value) is _PLAIN.get(name) else _READ[name](value)
-                    for name, value in data.items()
-                    if value is not None and name in _READ
-                }
-            )
+            fields: dict[str, Any] = {
+                name: value if type(value) is _PLAIN.get(name) else _READ[name](value)
+                for name, value in data.items()
+                if value is not None and name in _READ
+            }
+            return cls(**fields)
         except TypeError as error:
             raise ValueError(str(error)) from error
 
