@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from snapshot_plugin.live.recovery import Recovered
-from snapshot_plugin.live.reducers import reduce_messages
+from snapshot_plugin.live.recovery import Recovered, reduce_messages
 from snapshot_plugin.live.spool import Record
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.manager import SnapshotManager

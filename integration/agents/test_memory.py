@@ -20,8 +20,9 @@ from integration.agents.scripted_model import ScriptedModel
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _AGENT = AGENTS["opencode"]
-_PATIENCE = 90.0
+_PATIENCE = 240.0
 _HELLO = {"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}}}
+_MOST_HELLOS = 30
 _FACT = "the flux capacitor needs 1.21 gigawatts"
 
 
@@ -31,9 +32,17 @@ class _Session:
     def __init__(self, client: Client, session_id: str, model: ScriptedModel) -> None:
         self._client, self._session_id, self._model = client, session_id, model
 
+    def wait_for(self, tool: str) -> None:
+        """Talk until the agent offers the model *tool*: it may begin before its MCP servers have started."""
+        assert any(tool in self._prompt(f"hello {number}") for number in range(_MOST_HELLOS)), (
+            f"no {tool} is offered"
+        )
+
     def call(self, tag: str, tool: str, **arguments: Any) -> str:
         """Let the model call a tool; returns all it was told from then on."""
-        return self._prompt(f"question-{tag} [[call {tag} {tool} {json.dumps(arguments)}]]")
+        told = self._prompt(f"question-{tag} [[call {tag} {tool} {json.dumps(arguments)}]]")
+        assert "\n" in told, f"{tool} was not called"
+        return told
 
     def run(self, tag: str, command: str) -> str:
         """Let the model run a command in the agent's shell; returns all it was told from then on."""
@@ -65,7 +74,9 @@ def _session(home: Path, work: Path, model: ScriptedModel) -> Iterator[_Session]
             "env": [{"name": key, "value": value} for key, value in environment.items()],
         }
         made = client.call("session/new", {"cwd": str(work), "mcpServers": [server]}, _PATIENCE)
-        yield _Session(client, made["result"]["sessionId"], model)
+        session = _Session(client, made["result"]["sessionId"], model)
+        session.wait_for("load_session_context")
+        yield session
     finally:
         client.leave()
         client.kill()
@@ -74,6 +85,7 @@ def _session(home: Path, work: Path, model: ScriptedModel) -> Iterator[_Session]
 @pytest.mark.skipif(
     not _AGENT.is_installed, reason="opencode is not installed: python -m integration.agents.install opencode"
 )
+@pytest.mark.timeout(1200)
 def test_the_next_session_of_a_real_agent_finds_what_the_first_one_stored(tmp_path: Path) -> None:
     work = tmp_path / "project"
     work.mkdir()
@@ -167,7 +179,7 @@ def test_sessions_after_the_first_spend_a_fifth_and_find_every_regression(tmp_pa
                     regressions = _regressions(session)
     print(f"tokens to get started, session by session: without {without}, with {spent}")
     assert regressions == list(_FEATURES)
-    assert max(spent[1:]) <= 0.2 * min(without), (without, spent)
+    assert 0 < max(spent[1:]) <= 0.2 * min(without), (without, spent)
 
 
 def _plain(text: str) -> str:

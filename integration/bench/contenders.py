@@ -41,6 +41,10 @@ class State:
         self.snapshot = snapshot
         self.items = _items(turn)
 
+    def of(self, session_id: str) -> State:
+        """The same, of another session."""
+        return State(self.turn, self.snapshot.evolve(session_id=session_id))
+
 
 class Contender(Protocol):
     """Someone who keeps a session on disk."""

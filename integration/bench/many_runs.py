@@ -38,8 +38,8 @@ class Measured(NamedTuple):
 async def _ours(path: Path) -> Any:
     async with FilesystemStore(path) as store:
 
-        async def save(session_id: str, state: State) -> None:
-            await store.save(state.snapshot.evolve(session_id=session_id))
+        async def save(_session_id: str, state: State) -> None:
+            await store.save(state.snapshot)
 
         yield save
 
@@ -88,20 +88,22 @@ _CONTENDERS: dict[str, Any] = {
 
 async def _run(save: Save, sessions: int, material: list[State]) -> Measured:
     took: list[float] = []
+    names = [f"session-{number}" for number in range(sessions)]
+    has = {name: [state.of(name) for state in material] for name in names}  # what a caller has in hand
 
     async def live(session_id: str) -> None:
-        for state in material:
+        for state in has[session_id]:
             start = time.perf_counter()
             await save(session_id, state)
             took.append(time.perf_counter() - start)
 
     async with anyio.create_task_group() as tasks:  # first saves make files: not what is measured
-        for number in range(sessions):
-            tasks.start_soon(save, f"session-{number}", material[0])
+        for name in names:
+            tasks.start_soon(save, name, has[name][0])
     cpu, start = time.process_time(), time.perf_counter()
     async with anyio.create_task_group() as tasks:
-        for number in range(sessions):
-            tasks.start_soon(live, f"session-{number}")
+        for name in names:
+            tasks.start_soon(live, name)
     seconds = time.perf_counter() - start
     return Measured(len(took) / seconds, quantile(took, 0.99), (time.process_time() - cpu) / len(took))
 

@@ -1,7 +1,8 @@
 """``python -m integration.soak.faulty PLACE FAULT ARGUMENTS…``: the command ``asnap`` on a disk that fails.
 
 FAULT is ``call=K`` (the K-th call that changes something below PLACE fails with EIO), ``rate=R,seed=S`` (each fails
-with probability R) or ``size=N`` (no file grows beyond N bytes, as with ``ulimit -f``). Reads never fail.
+with probability R) or ``size=N`` (no file grows beyond N bytes, as with ``ulimit -f``). Reads never fail. Once a
+call has failed, there is a file ``PLACE.failed``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def inject(place: str, fault: str) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         return
-    fails = _decider(fault)
+    fails, failed = _decider(fault), Path(f"{place}.failed")
 
     def is_ours(target: Any) -> bool:
         if isinstance(target, int):
@@ -55,6 +56,7 @@ def inject(place: str, fault: str) -> None:
         def call(target: Any, *args: Any, **kwargs: Any) -> Any:
             reads = name == "open" and not (args and args[0] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
             if not reads and is_ours(target) and fails():
+                failed.touch()
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return real(target, *args, **kwargs)
 

@@ -26,6 +26,8 @@ __all__ = ["PROGRAM"]
 
 _PATIENCE = 60.0
 _TURNS = 6
+_MOST_CALLS = 400
+_STEP = 11
 _AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,8 +87,8 @@ def _metas(value: Any) -> Iterator[dict[str, Any]]:
             yield from _metas(each)
 
 
-def _play(tally: Tally, fault: str | None, *, turns: int = _TURNS) -> None:
-    """One conversation on a disk that fails, then a recovery on a good one."""
+def _play(tally: Tally, fault: str | None, *, turns: int = _TURNS) -> bool:
+    """One conversation on a disk that fails, then a recovery on a good one. Returns whether a call failed."""
     with tempfile.TemporaryDirectory(prefix="asnap-faults-") as folder:
         store = Path(folder) / "store"
         anyio.run(_make, store)
@@ -107,6 +109,7 @@ def _play(tally: Tally, fault: str | None, *, turns: int = _TURNS) -> None:
             tally.lose(len(missing), f"{fault}: {', '.join(missing)} were acknowledged and are gone")
         tally.other["told"] += bool(told)
         tally.other["told, and not on disk"] += len(missing) if told else 0
+        return Path(f"{store}.failed").exists()
 
 
 def _converse(tally: Tally, store: Path, fault: str | None, turns: int) -> tuple[list[str], bool]:
@@ -147,11 +150,16 @@ async def _kept(place: Path) -> str:
 
 
 def _each_call(rounds: int) -> Tally:
-    """Fail the k-th call, for each k. Few enough rounds take steps."""
+    """Fail the k-th call, for each k until a run has fewer calls than that. The short form takes large steps."""
     tally = Tally()
-    for k in range(1, rounds + 1):
+    step = 1 if rounds == _MOST_CALLS else _STEP
+    for k in range(1, rounds * step + 1, step):
         tally.rounds += 1
-        _play(tally, f"call={k}")
+        if not _play(tally, f"call={k}"):
+            return tally
+        tally.other["calls that failed"] += 1
+    if step == 1:
+        tally.fault(f"a conversation makes more than {_MOST_CALLS} calls")
     return tally
 
 
@@ -186,7 +194,7 @@ PROGRAM = Program(
     "proxy_faults",
     "What the proxy acknowledged is on disk after a recovery, or the client was told in the protocol.",
     (
-        Case("one failing call at each k", _each_call, rounds=60, quick=4),
+        Case("one failing call at each k", _each_call, rounds=_MOST_CALLS, quick=4),
         Case("random EIO, 1 in 3 to 1 in 12", _random_rates, rounds=40, quick=3),
         Case("a limit on file sizes", _file_sizes, rounds=16, quick=2),
         Case("no fault", _undisturbed, rounds=1, quick=1),

@@ -2,7 +2,8 @@
 
 The rule (docs/explanation/fidelity.md): an agent keeps its memory unless its replay is blank or holds turns that
 are not ours. What it lacks of the conversation is told to the model. Not part of the conversation: notices, slash
-commands, what a compaction replaced, refused turns. A turn that was cut off is always told: shown is not known.
+commands, what a compaction replaced, refused turns. An interrupted turn is always told to the model, because a
+replayed turn may not be in its memory.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.notes import split_notes
-from snapshot_plugin.acp.state import told_messages
-from snapshot_plugin.acp.turns import Turn, turns, was_interrupted
+from snapshot_plugin.acp.state import Turn, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
@@ -122,7 +122,7 @@ class _Found(NamedTuple):
 
 
 def _look_for(turn: Turn, shown: _Shown) -> list[_Found]:
-    """What must be there is looked for after what was found last; finding what may be there changes nothing."""
+    """Required text is searched after the last match; optional text does not move that position."""
     read = _ReadTurn(turn, bool(turn.messages[0].role == "user" and _COMMAND.match(turn.messages[0].text.strip())))
     required = _answered(turn) if turn.settled and not read.is_command else ()
     founds = [_Found(message, read, required=True, there=shown.has(message)) for message in required]
@@ -132,7 +132,7 @@ def _look_for(turn: Turn, shown: _Shown) -> list[_Found]:
 
 
 def _answered(turn: Turn) -> Sequence[Message]:
-    """The prompt and its answer. What an agent said afterwards by itself need not be remembered."""
+    """The prompt and its answer, without unprompted messages after it, which need not be remembered."""
     answers = [at for at, message in enumerate(turn.messages) if message.role == "assistant"]
     return turn.messages[: answers[0] + 1]
 
@@ -150,7 +150,7 @@ class _Shown:
         self._runs = list(_runs(updates))
         self._repeated = repeated
         pieces = [(role, *piece) for role, text in self._runs for piece in split_notes(text)]
-        # What stands in a restoration note, either side may have said.
+        # Text in a restoration note may come from either side.
         self._said = {
             side: "".join(_squeezed(text) for role, is_note, text in pieces if is_note or role == side)
             for side in _ROLES.values()
@@ -196,7 +196,7 @@ class _Shown:
         return True
 
     def _find(self, piece: str, role: str, at: int) -> int:
-        """Looking in vain is what takes long, so after very much of it nothing is found."""
+        """Failed searches are slow, so searching stops after a budget is used up."""
         place = self._said[role].find(piece, at) if self._patience > 0 else -1
         self._patience -= len(self._said[role]) - at if place < 0 else 0
         return place
@@ -222,7 +222,7 @@ class _Shown:
         )
 
     def news(self, record: SessionSnapshot) -> str:
-        """What was said last about a turn that was cut off, and is not in the record."""
+        """The agent's text for an interrupted turn that is not in the record."""
         last = list(turns(record.messages))[-1:]
         if not last or last[0].settled or last[0].messages[0].role != "user" or not self._runs:
             return ""

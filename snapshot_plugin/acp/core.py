@@ -19,10 +19,15 @@ from snapshot_plugin.acp.actions import (
     Actions,
     AgentGone,
     Checkpoint,
+    Job,
+    Jobs,
+    PassAs,
     RecordEvent,
     Steps,
     ToAgent,
     ToClient,
+    no_method,
+    refusal,
 )
 from snapshot_plugin.acp.events import (
     answered_by_agent,
@@ -36,7 +41,6 @@ from snapshot_plugin.acp.events import (
     show_state,
     with_note,
 )
-from snapshot_plugin.acp.jobs import Job, Jobs, no_method, refusal
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     RESOURCE_NOT_FOUND,
@@ -50,13 +54,13 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.acp.notes import NOTE_LIMIT
 from snapshot_plugin.acp.offers import can, offered
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 
 __all__ = ["Core"]
 
 _PROTOCOL = 1
 log = logging.getLogger("snapshot_plugin.acp")
-
 
 Method = Callable[["Core", Pending], Steps[Message]]
 GivesBack = Callable[["Core", SessionSnapshot, Any], Steps[Any]]
@@ -115,8 +119,7 @@ class Core:
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
-        self._jobs = jobs
+        self.jobs = jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue, self._making = list[Message](), 0
         self._held: dict[str, list[Message]] = {}
@@ -136,8 +139,8 @@ class Core:
             if "id" not in message:
                 return _passed(message, self.ids.for_agent(message)) if self.is_up else []
             return self._client_asks(message)
-        except Exception as error:
-            log.exception("a message of the client could not be handled")
+        except Exception as error:  # noqa: BLE001 — the client gets it as the answer
+            log_failure(log, "a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
                 return []
             return [ToClient(failure(message["id"], INTERNAL_ERROR, f"{type(error).__name__}: {error}"))]
@@ -146,8 +149,11 @@ class Core:
         pending = Pending.of(message)
         session_id = pending.session_id
         if not self.is_up:
-            return self._queued(message, pending)
-        job = self._jobs.at_work_on(session_id)
+            if self.is_over:
+                return [ToClient(refusal(pending, AgentGone("the agent ended")))]
+            self._queue.append(message)
+            return []
+        job = self.jobs.at_work_on(session_id)
         if job is not None:
             job.followers.append(message)
             return []
@@ -158,12 +164,6 @@ class Core:
             job.followers.append(message)
             return self.start(job)
         return self._forwarded(message, pending)
-
-    def _queued(self, message: Message, pending: Pending) -> Actions:
-        if self.is_over:
-            return [ToClient(refusal(pending, AgentGone("the agent ended")))]
-        self._queue.append(message)
-        return []
 
     def _forwarded(self, message: Message, pending: Pending) -> Actions:
         session_id = pending.session_id
@@ -208,8 +208,8 @@ class Core:
             if isinstance(method, str):
                 return self._agent_asks(message)
             return self._agent_answers(message)
-        except Exception:
-            log.exception("a message of the agent could not be handled")
+        except Exception as error:  # noqa: BLE001 — the client gets the message as it is
+            log_failure(log, "a message of the agent could not be handled", error)
             return [PASS] if method is not None else []
 
     def joins(self, agent_id: str) -> bool:
@@ -233,12 +233,12 @@ class Core:
             return []
         if self._repeating and (record := self._repeating.get(session_id)) and is_late_replay(record, update):
             return []
-        passed = PASS if session_id == agent_id else ToClient(self.ids.for_client(message))
+        passed = PASS if session_id == agent_id else PassAs(session_id)
         # That a tool starts has to be durable: its effects may outlive everything.
         return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
 
     def _stray(self, message: Message, agent_id: str, session_id: str, update: Message) -> Actions:
-        """An update of a session that is not open: one that is being made now, or one nobody recorded."""
+        """An update for a session that is not open: it is being created, or is not recorded."""
         if self._making:
             self._strays.setdefault(agent_id, []).append(update)
             return []
@@ -262,14 +262,17 @@ class Core:
 
     def _agent_answers(self, message: Message) -> Actions:
         number = message.get("id")
-        ours = self._jobs.answered(number, message)
-        if ours is not None:
+        if (ours := self.jobs.answered(number, message)) is not None:
             return ours
         pending = self._from_client.pop(key_of(number), None)
-        if pending is None:  # about a line that was no message; or a second answer, or one that came too late
+        if pending is None:  # for a line that was not a message, a duplicate answer, or a late one
             return [PASS] if number is None else []
-        actions = self._answered(pending, message)
-        return actions + self._jobs.checked_waits()
+        try:
+            actions = self._answered(pending, message)
+        except Exception as error:  # noqa: BLE001 — the client waits for the answer
+            log_failure(log, f"the answer to {pending.method} could not be handled", error)
+            actions = [PASS]
+        return actions + self.jobs.checked_waits()
 
     def _answered(self, pending: Pending, message: Message) -> Actions:
         result, passed = message.get("result"), message
@@ -292,12 +295,12 @@ class Core:
         """Take the agent's answer to ``initialize``; False for another version of the protocol."""
         if result.get("protocolVersion") != _PROTOCOL:
             return False
-        capabilities, info = result.get("agentCapabilities"), result.get("agentInfo")
+        capabilities, info = result.get("agentCapabilities"), result.get("agentInfo") or {}
         self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
         if self.only_known:
             self.capabilities = {"loadSession": self._remembers, "sessionCapabilities": {"close": {}}}
-        names = info if isinstance(info, dict) else {}
-        known = {key: names[key] for key in ("name", "version") if isinstance(names.get(key), str)}
+        names = ("name", "version") if isinstance(info, dict) else ()
+        known = {key: info[key] for key in names if isinstance(info.get(key), str)}
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
         return True
 
@@ -310,10 +313,6 @@ class Core:
     def can(self, name: str) -> bool:
         """Whether the agent itself advertises a session method."""
         return can(self.capabilities, name)
-
-    def is_busy(self, session_id: str) -> bool:
-        """Whether a job is at work on the session."""
-        return self._jobs.at_work_on(session_id) is not None
 
     def agent_event(self, agent_id: str) -> Message:
         """The event that this agent has the session now, under this id, and how it can bring it back."""
@@ -337,7 +336,7 @@ class Core:
 
     @contextmanager
     def making_sessions(self) -> Iterator[None]:
-        """While a session is made, what the agent says of an unknown one waits until `bind` names it."""
+        """While a session is being created, updates for an unknown session wait until `bind` names it."""
         self._making += 1
         try:
             yield
@@ -358,22 +357,20 @@ class Core:
     def bind(self, session_id: str, agent_id: str, *, is_new: bool) -> Steps[None]:
         """The agent has the session under this id now. What it said of it meanwhile is recorded and shown.
 
-        Of one that is not new only how it is: what an agent says to greet a new session is not part of it.
+        For an existing session only its state is taken: a greeting for a new session is not part of it.
         """
         self.ids.bind(session_id, agent_id)
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed.discard(session_id)
-        strays = self._strays.pop(agent_id, [])
-        yield from (show if is_new else show_state)(session_id, strays)
+        yield from (show if is_new else show_state)(session_id, self._strays.pop(agent_id, []))
 
     def drop(self, session_id: str) -> None:
         """The session is not open here any more."""
         self.open.discard(session_id)
         self.lost.discard(session_id)
-        self.notes.pop(session_id, None)
-        self.setups.pop(session_id, None)
-        self._repeating.pop(session_id, None)
+        for kept in (self.notes, self.setups, self._repeating):
+            kept.pop(session_id, None)
 
     # For the supervisor -----------------------------------------------------------------------------------
 
@@ -381,7 +378,7 @@ class Core:
         """The agent is gone: what waited for it, and the actions of the jobs that did."""
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
-        return waiting, self._jobs.agent_gone()
+        return waiting, self.jobs.agent_gone()
 
     def unsent(self, message: Message) -> Actions:
         """Answer a request that could not be written to the agent. The model is not told of such a prompt."""

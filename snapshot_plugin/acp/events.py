@@ -159,7 +159,7 @@ def is_late_replay(record: SessionSnapshot, update: Message) -> bool:
 
 
 def is_withheld(kind: Any, update: Message) -> bool:
-    """Our note to the model is neither the user's words nor a title."""
+    """Whether an update only repeats our note to the model, which is neither user text nor a title."""
     if kind == "user_message_chunk":
         return _is_echoed_note(update)
     return kind == "session_info_update" and _is_note_title(update)

@@ -46,7 +46,7 @@ def _is_taken(sessions: LiveSessions, session_id: str) -> bool:
     try:
         return sessions.has(session_id)
     except (SnapshotError, OSError):
-        return False  # that it cannot be recorded is said in a moment
+        return False  # the failure to record is reported below
 
 
 def ensure_recorded(live: Any) -> None:

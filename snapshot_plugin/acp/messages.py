@@ -153,6 +153,16 @@ class TextRuns:
         else:  # not UTF-8
             yield from ((parse(line), line) for line in lines)
 
+    def under(self, session_id: str, message: Message, data: bytes) -> bytes:
+        """The bytes of the message that was read last, line by line, with another id of its session."""
+        params = {**message["params"], "sessionId": session_id}
+        if data.find(b"\n") == len(data) - 1:
+            return encode({**message, "params": params})
+        params["update"] = {**params["update"], "content": {"type": "text", "text": _PROBE}}
+        before, _, behind = encode({**message, "params": params}).partition(_PROBE.encode())
+        texts = data[len(self._before) : -len(self._behind)]
+        return before + texts.replace(self._behind + self._before, behind + before) + behind
+
     def _remember(self, message: Message, line: bytes, following: bytes) -> None:
         """Cut *line* around its text, if *following* may be like it and nothing else than the text can be meant."""
         found = _TEXT.search(line)
@@ -251,7 +261,7 @@ class IdMap:
             self._ours[agent_id] = session_id
 
     def forget(self, session_id: str) -> None:
-        """The agent does not have the session under an id of its own any more."""
+        """Forget the agent's own id for a session."""
         before = self._agents.pop(session_id, None)
         if before is not None and self._ours.get(before) == session_id:
             del self._ours[before]

@@ -85,7 +85,7 @@ class SessionMethods:
     # Beginning --------------------------------------------------------------------------------------------
 
     def new(self, core: Core, pending: Pending) -> Steps[Message]:
-        """Begin a session; durable before the client hears of it. The first may be a stored one to continue."""
+        """Begin a session; durable before the client gets its id. The first may continue a stored session."""
         adopted, self._adopt = self._adopt, None
         if adopted is not None:
             try:
@@ -120,10 +120,10 @@ class SessionMethods:
         yield from _replayed(core, session_id)  # after the answer: clients drop updates of unknown sessions
         return {}
 
-    # Coming back ------------------------------------------------------------------------------------------
+    # Restoring ------------------------------------------------------------------------------------------
 
     def load(self, core: Core, pending: Pending) -> Steps[Message]:
-        """Bring a session back and replay it. One that is open here is only replayed: its turn goes on."""
+        """Bring a session back and replay it. An open session is only replayed: its turn continues."""
         session_id = _named(pending)
         if session_id in core.open:
             snapshot = core.view(session_id)
@@ -200,7 +200,7 @@ class SessionMethods:
             except AgentRefused as refused:
                 if not is_ours:
                     raise
-                yield Say(f"the agent did not close {session_id}: {refused}")
+                yield Say(f"the agent did not close {session_id}", str(refused))
         _forget(core, session_id)  # first: what the agent says from now on is not shown, because nobody records it
         outcome: Outcome = yield Do(lambda sessions: sessions.finish(session_id))
         if outcome.status == "failed":
@@ -209,7 +209,7 @@ class SessionMethods:
         return {}
 
     def delete(self, core: Core, pending: Pending) -> Steps[Message]:
-        """To the trash, and from the agent under its own names; deleting what is not there succeeds."""
+        """Move the session to the trash, and delete it in the agent; deleting an unknown session succeeds."""
         session_id = _named(pending)
         yield from _settled(core, session_id)
         names = yield Do(lambda sessions: names_of(sessions, session_id))
@@ -226,7 +226,7 @@ class SessionMethods:
             try:
                 yield Ask("session/delete", {"sessionId": name})
             except AgentRefused as refused:
-                yield Say(f"the agent did not delete {session_id}: {refused}")
+                yield Say(f"the agent did not delete {session_id}", str(refused))
         return {}
 
     # Listing ----------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def _agents_own(core: Core, cwd: str | None) -> Steps[list[Message]]:
                 break
             params = {**params, "cursor": result["nextCursor"]}
     except AgentRefused as refused:
-        yield Say(f"the agent cannot list its sessions: {refused}")
+        yield Say("the agent cannot list its sessions", str(refused))
     return sessions
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from snapshot_plugin.acp.turns import turns, was_cut_off
+from snapshot_plugin.acp.state import turns, was_cut_off
 from snapshot_plugin.model.content import Block, ResourceLinkBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -40,7 +40,7 @@ def transcript_note(snapshot: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> st
 
 
 def lost_note(messages: Sequence[Message], *, limit: int = NOTE_LIMIT) -> str:
-    """What the user saw and the agent lacks, at most *limit* characters of it."""
+    """A note with what the user saw and the agent lacks, of at most *limit* characters."""
     return _note(
         "The session was interrupted before the prompt above. The user has seen the following, which you may not "
         "remember. Nothing of it was re-run; the outcome of tools that were running is unknown.",
@@ -54,7 +54,7 @@ def fits(messages: Sequence[Message], *, limit: int = NOTE_LIMIT) -> bool:
 
 
 def is_note(text: str) -> bool:
-    """Whether *text* is a note of ours that comes back, or the beginning of one."""
+    """Whether *text* is one of our notes echoed back, or the beginning of one."""
     return text.startswith(_OPEN) or (len(text) > len("<restoration") and _OPEN.startswith(text))
 
 

@@ -53,8 +53,8 @@ def merged_list(
 ) -> list[dict[str, Any]]:
     """Our sessions and the agent's as `SessionInfo`, newest first, each once and under our id for it.
 
-    *known*: agent id → our id. *deleted*: what the user deleted; an agent that cannot delete lists it for ever, we
-    do not. Where both know a session, ours is listed, with the agent's title if it has none.
+    *known*: agent id → our id. *deleted*: what the user deleted; agents that cannot delete keep listing it; we do
+    not. Where both know a session, ours is listed, with the agent's title if it has none.
     """
     out = {meta.session_id: _info(meta) for meta in ours if meta.cwd is not None}
     for info in agents:
@@ -99,7 +99,7 @@ def page(sessions: Sequence[dict[str, Any]], cursor: Any) -> dict[str, Any]:
     make others appear twice.
 
     Raises:
-        BadCursor: it is none of ours.
+        BadCursor: the cursor was not issued here.
     """
     if cursor is not None:
         last = _decoded(cursor)

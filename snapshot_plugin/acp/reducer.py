@@ -2,7 +2,7 @@
 
 An event is what is spooled: one JSON object with one or more of the keys below, and ``t`` (when) and
 ``n`` (which permission request). Applying the same events to the same snapshot always gives the same snapshot, and
-a snapshot may be taken anywhere between two events: a recording that goes on from it ends with the same session.
+a snapshot may be taken anywhere between two events: recording resumed from it ends with the same session.
 
 ====================  =====================================================================================
 ``new``               the session began: cwd, servers by name
@@ -73,9 +73,9 @@ class AcpReducer:
             self._reopen(unfinished)
 
     def apply(self, event: Mapping[str, Any]) -> None:
-        """Take one event in. One that makes no sense is kept verbatim or passed over; it never raises."""
+        """Take one event in. A malformed event is kept verbatim or skipped; this never raises."""
         for kind, value in event.items():
-            if kind == "update":  # most of all events, so only what is stored whole is looked through
+            if kind == "update":  # the most frequent event, so only values stored whole are checked
                 self._on_update(value)
             elif value is not None and (handler := getattr(self, f"_on_{kind}", None)):
                 handler(plain(value), event)
@@ -91,7 +91,7 @@ class AcpReducer:
     # A turn that is under way when a snapshot is taken ----------------------------------------------------
 
     def _unfinished(self) -> dict[str, Any]:
-        """What a recording that goes on from here must know and the messages do not tell."""
+        """The state that resumed recording needs and that is not in the messages."""
         draft = self._transcript.drafting
         state: dict[str, Any] = {}
         if self.running:
@@ -224,7 +224,7 @@ class AcpReducer:
         self._end({"unsent": value}, event)
 
     def _end(self, note: dict[str, Any], event: Mapping[str, Any]) -> None:
-        """The turn is over. What is known of its end stands at the assistant's message, be it an empty one."""
+        """End the turn. Its outcome is stored on the assistant's message, even if that is empty."""
         if self.running:
             self._transcript.draft("assistant")
         fields = {"timestamp": _moment(event.get("t")), "metadata": {"acp": note} if note else {}}

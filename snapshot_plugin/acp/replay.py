@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from snapshot_plugin.acp.turns import settled_tools
+from snapshot_plugin.acp.state import settled_tools
 from snapshot_plugin.model.content import Block, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
@@ -96,7 +96,7 @@ def _tool_call(block: ToolCallBlock, tool_bytes: int) -> dict[str, Any]:
 
 
 def _inline(item: Any, terminals: Mapping[str, Any]) -> Any:
-    """A terminal's id died with the client that made it; what it showed did not."""
+    """Replace a terminal by its text: its id is invalid after the client that made it is gone."""
     if not isinstance(item, dict) or item.get("type") != "terminal":
         return item
     known = terminals.get(str(item.get("terminalId"))) or {}
@@ -119,7 +119,7 @@ def _unshown(items: list[Any], terminals: Mapping[str, Any]) -> Iterator[Any]:
 
 
 class _Budget:
-    """Cuts the long strings of one payload. Short ones are names and kinds, without which it means nothing."""
+    """Truncates the long strings of one payload. Short strings are kept: they are names and kinds."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit

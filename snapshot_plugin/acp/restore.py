@@ -24,8 +24,8 @@ from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, Record
 from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.events import show_state, until_up
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.notes import fits, lost_note, transcript_note
-from snapshot_plugin.acp.turns import settled_tools, turns, was_interrupted
+from snapshot_plugin.acp.notes import NOTE_LIMIT, fits, lost_note, transcript_note
+from snapshot_plugin.acp.state import settled_tools, turns, was_interrupted
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said
@@ -34,7 +34,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from snapshot_plugin.acp.core import Core
 
-__all__ = ["Grade", "Restored", "Wish", "meets", "restore"]
+__all__ = ["Grade", "Restored", "Wish", "meets", "note_for_new_agent", "restore"]
 
 Grade = Literal["native-load", "native-resume", "context"]
 _MEETS = {
@@ -60,7 +60,7 @@ class Wish(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """How a session came back."""
+    """How a session was restored."""
 
     session_id: str
     grade: Grade
@@ -123,6 +123,11 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     return restored
 
 
+def note_for_new_agent(record: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> str | None:
+    """What an agent that knows nothing of the session is told with the next prompt; None if nothing was said."""
+    return transcript_note(record, limit=limit) if record.messages else None
+
+
 def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     tried: list[str] = []
     if core.gives_back is not None:
@@ -135,10 +140,10 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     if wish.require != "context":
         why = "; ".join(tried) or "another agent had it"
         raise FidelityNotMet(
-            f"session {record.session_id} is not back as {wish.require}: {why}", session_id=record.session_id
+            f"session {record.session_id} cannot be restored as {wish.require}: {why}", session_id=record.session_id
         )
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
-    note = transcript_note(record, limit=core.note_limit) if record.messages else None
+    note = note_for_new_agent(record, limit=core.note_limit)
     return Restored(
         record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record
     )

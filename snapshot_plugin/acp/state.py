@@ -1,27 +1,33 @@
-"""What a session is beside its conversation: setup, agent, plan, mode, options, commands, title, usage.
+"""What a session is beside its words: setup, agent, plan, mode, options, commands, title, usage; its turns.
 
-Pure functions from a snapshot and a piece of the protocol to the next snapshot. What is nonsense changes nothing.
+Pure functions from a snapshot and a piece of the protocol to the next snapshot. Malformed input changes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from snapshot_plugin.model.snapshot import AgentInfo, McpServer, PlanEntry, SessionSnapshot
+from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, PlanEntry, SessionSnapshot
 
 __all__ = [
     "HISTORY",
     "STATE_UPDATES",
     "ContextWindow",
+    "Turn",
     "agent_names",
     "context_window",
     "expected_grade",
     "last_restore",
     "noted",
+    "settled_tools",
     "stored_setup",
     "told_messages",
+    "turns",
+    "was_cut_off",
+    "was_interrupted",
     "with_agent",
     "with_config",
     "with_history",
@@ -184,7 +190,7 @@ def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     title = update.get("title", before)
     if title is not None and not isinstance(title, str):
         return snapshot
-    is_ours = snapshot.title not in (None, before)  # somebody renamed it: what people call it goes before
+    is_ours = snapshot.title not in (None, before)  # renamed by a person: that name takes precedence
     noticed = noted(snapshot, "title", title)
     return noticed if is_ours else noticed.evolve(title=title)
 
@@ -212,8 +218,8 @@ STATE_UPDATES: Mapping[str, Callable[[SessionSnapshot, Raw], SessionSnapshot]] =
 """Updates that say how the session is, not what was said in it: the last one counts."""
 
 
-def _acp(snapshot: SessionSnapshot) -> Raw:
-    return _dict(snapshot.metadata.get("acp"))
+def _acp(kept: SessionSnapshot | Message) -> Raw:
+    return _dict(kept.metadata.get("acp"))
 
 
 def _dict(value: Any) -> Raw:
@@ -272,3 +278,72 @@ def _noted(snapshot: SessionSnapshot, name: str) -> Mapping[str, Any]:
     acp = snapshot.metadata.get("acp")
     value = acp.get(name) if isinstance(acp, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+_WELL = ("end_turn", "max_tokens", "max_turn_requests")
+
+
+class Turn(NamedTuple):
+    """A prompt and the messages up to the next one. What came before the first prompt is a turn without one."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was answered to its end: the agent can be expected to remember it."""
+        answers = [message for message in self.messages if message.role == "assistant"]
+        has_prompt = self.messages[0].role == "user"
+        return has_prompt and bool(answers) and not any(was_cut_off(answer) for answer in answers)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the model does not have it: the agent refused it, or it never reached the agent."""
+        ends = [_acp(message) for message in self.messages]
+        return any(end.get("stopReason") == "refusal" or "unsent" in end for end in ends)
+
+
+def turns(messages: Sequence[Message]) -> Iterator[Turn]:
+    """The record, turn by turn."""
+    start = 0
+    for at, message in enumerate(messages):
+        if message.role == "user" and at > start:
+            yield Turn(tuple(messages[start:at]))
+            start = at
+    if start < len(messages):
+        yield Turn(tuple(messages[start:]))
+
+
+def settled_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """*messages* with the tool calls of finished turns finished: some agents never say that a tool is done."""
+    return tuple(
+        _with_settled_tools(message) if turn.settled else message
+        for turn in turns(messages)
+        for message in turn.messages
+    )
+
+
+def _with_settled_tools(message: Message) -> Message:
+    if not any(isinstance(block, ToolCallBlock) and block.is_open for block in message.content):
+        return message
+    content = tuple(
+        block.evolve(status="completed") if isinstance(block, ToolCallBlock) and _is_done(block) else block
+        for block in message.content
+    )
+    return message.evolve(content=content)
+
+
+def _is_done(call: ToolCallBlock) -> bool:
+    return call.is_open and bool(call.content or call.raw_output is not None)
+
+
+def was_cut_off(answer: Message) -> bool:
+    """Whether an answer ended before its time: a crash, an error, a refusal, or the user's wish."""
+    end = _acp(answer)
+    if not end.keys().isdisjoint(("interrupted", "error", "unsent")):
+        return True
+    return "stopReason" in end and end["stopReason"] not in _WELL
+
+
+def was_interrupted(message: Message) -> bool:
+    """Whether a crash ended it: nobody told the agent's model."""
+    return "interrupted" in _acp(message)

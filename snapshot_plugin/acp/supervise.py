@@ -11,6 +11,7 @@ from snapshot_plugin.acp.actions import (
     Ask,
     Checkpoint,
     GiveUp,
+    Job,
     RecordEvent,
     Restart,
     Say,
@@ -19,7 +20,6 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import chunk, shown, stamp
-from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
@@ -94,12 +94,12 @@ class Supervision:
             except AgentGone:
                 return  # it ended again: `agent_ended` was called
             except AgentRefused as refused:
-                yield Say(f"the restarted agent cannot be used: {refused}")
+                yield Say("the restarted agent cannot be used", str(refused))
                 yield from self.agent_ended(" (it was not usable)")  # type: ignore[misc]  # actions are steps too
                 return
         core.is_up = True
         for session_id in sorted(core.lost):
-            if not core.is_busy(session_id):
+            if core.jobs.at_work_on(session_id) is None:
                 yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
         yield from core.release_queue()  # type: ignore[misc]  # as above
 
@@ -113,7 +113,7 @@ def _logged_in(core: Core) -> Steps[None]:
     except AgentGone:
         raise
     except AgentRefused as refused:
-        yield Say(f"the login is not accepted any more: {refused}")
+        yield Say("the login is not accepted any more", str(refused))
 
 
 def bring(core: Core, session_id: str) -> Steps[None]:
@@ -122,7 +122,7 @@ def bring(core: Core, session_id: str) -> Steps[None]:
         restored = yield from restore(core, Wish(session_id, core.setups.get(session_id, {}), core.require))
     except Exception as error:
         core.lost.add(session_id)
-        yield Say(f"session {session_id} is not back: {error}")
+        yield Say(f"session {session_id} is not back", str(error))
         raise
     yield from told(restored)
     if restored.news:

@@ -31,7 +31,10 @@ _DEPTH = 100
 
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
-    """*value* as every store can carry it: numbers finite, nesting bounded. What is neither is named instead."""
+    """*value* as every store can carry it: numbers finite, nesting bounded.
+
+    Other values are replaced by their names.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict | list) and not depth:
@@ -209,13 +212,13 @@ class Transcript:
     # Tool calls -------------------------------------------------------------------------------------------
 
     def begin_call(self, update: dict[str, Any]) -> None:
-        """A tool call. Agents count anew in each turn, so only one of this message can be meant."""
+        """Begin a tool call. Agents reuse ids in later turns, so only a call of this message can match."""
         draft = self.draft("assistant")
         call_id = update["toolCallId"]
         self._put(draft, merged(draft.call(call_id) or ToolCallBlock(tool_call_id=call_id), update))
 
     def update_call(self, update: dict[str, Any]) -> None:
-        """A change to a tool call, however long ago it was made; to one nobody has seen, it is its beginning."""
+        """Update a tool call, however old; an unknown call is begun."""
         call = self._call(update["toolCallId"])
         if call is None:
             self.begin_call(update)
@@ -289,7 +292,7 @@ class Transcript:
         self._shows[call_id] = names
 
     def _note_terminals(self, call: ToolCallBlock) -> None:
-        """What a stored call knows of terminals, known again."""
+        """Reload what a stored call contains about terminals."""
         for name, seen in _terminals_told(call).items():
             self._terminals[name] = {**self._terminals.get(name, {}), **thaw(seen)}
         self._with_terminals(call)

@@ -90,7 +90,7 @@ class Call:
         if self.assume_yes:
             return
         if not self.may_ask:
-            raise InvalidInput(f"not done: {question}", hint="in a script, say so with --yes")
+            raise InvalidInput(f"not done: {question}", hint="in a script, add --yes")
         with _interruptible():
             try:
                 agreed = click.confirm(question, err=True)

@@ -159,7 +159,7 @@ def look_at_agents(call: Call) -> Iterator[Observation]:
             area="agents", level="ok", what=f"found: {', '.join(found)}", run=f"asnap run -- {found[0]}"
         )
     else:
-        yield Observation(area="agents", level="hint", what="no ACP agent we know is on the PATH", run="asnap demo")
+        yield Observation(area="agents", level="hint", what="no known ACP agent is on the PATH", run="asnap demo")
 
 
 def _extras() -> list[str]:

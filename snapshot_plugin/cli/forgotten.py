@@ -42,7 +42,7 @@ class ToldForgotten(Forgotten):
         if self.dry_run:
             out.note(f"would forget {self.counted}; nothing was changed")
         elif self.operation:
-            out.note(f"forgot {self.counted}; to take it back: {out.run('asnap undo')}")
+            out.note(f"forgot {self.counted}; undo: {out.run('asnap undo')}")
             out.note(f"  it lies in the trash, and takes up room, until {out.run('asnap purge')}")
         else:
             out.note("nothing was forgotten")

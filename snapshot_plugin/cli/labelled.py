@@ -20,4 +20,4 @@ class ToldLabel(Label):
         out.note(plain(self.told))
         if self.live_pid:
             out.note(f"  it is live: process {self.live_pid} carries it from now on")
-        out.note(f"  to take it back: {out.run('asnap undo')}")
+        out.note(f"  undo: {out.run('asnap undo')}")

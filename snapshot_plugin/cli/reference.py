@@ -42,7 +42,7 @@ def _lines() -> Iterator[str]:
         yield f"## {title}\n\n```\n{TOPICS[topic]}\n```\n"
     yield "## Exit codes\n\n| code | meaning |\n|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in EXITS.items())
-    yield "\nNew codes may come; take one you do not know for a failure.\n"
+    yield "\nMore codes may be added; treat an unknown one as a failure.\n"
     commands = every_command()
     for section in SECTIONS:
         yield f"## {section}\n"
@@ -77,8 +77,10 @@ def _options(command: AsnapCommand, *, common: bool) -> Iterator[str]:
             continue
         if common and command.answer and param.name not in COMMON:
             continue
+        if getattr(param, "hidden", False):
+            continue
         names, told = param.get_help_record(context) or (param.make_metavar(context), "")
-        told = told or ("what help calls REF: see above" if "REF" in names else "")
+        told = told or ("a session: see [Naming a session](#naming-a-session)" if "REF" in names else "")
         yield f"| `{_cell(names)}` | {_cell(told)} |"
 
 

@@ -28,7 +28,7 @@ class ToldSearched(Searched):
                 out.line("\t".join(_cells(hit, session)))
         out.note(self._footer(), dim=True)
         if self.unindexed:
-            out.note(f"{self.unindexed} of them are being indexed in the background: search again in a minute")
+            out.note(f"{self.unindexed} more are being indexed in the background: search again in a minute")
         if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: who types so may mean the words
             out.note(f"what follows NOT was left out; all of it as it stands: asnap search {_phrase(self.query)}")
 

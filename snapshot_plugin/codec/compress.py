@@ -1,4 +1,4 @@
-"""Raw DEFLATE, by the fastest library that is installed. What is written is the same format either way."""
+"""Raw DEFLATE, by the fastest library that is installed. The output format is the same either way."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def quick_zlib(data: bytes) -> bytes:
 
 
 def stored(data: bytes) -> bytes:
-    """A stream that holds *data* as it is, in blocks."""
+    """A DEFLATE stream that stores *data* uncompressed."""
     parts = []
     for at in range(0, len(data) or 1, _BLOCK):
         block = data[at : at + _BLOCK]
@@ -106,7 +106,7 @@ def inflate_start(data: bytes, limit: int) -> bytes:
 
 
 def stream_length(data: bytes) -> int | None:
-    """How many bytes of *data* its stream takes; None if the stream is longer. Keeps nothing of what it holds."""
+    """How many bytes of *data* its stream takes; None if the stream is longer. The output is discarded."""
     unpacker = zlib.decompressobj(_RAW)
     for at in range(0, len(data), _CHUNK):
         rest = data[at : at + _CHUNK]

@@ -207,7 +207,7 @@ class StoredDocument:
         return root_of(chain[-1] if chain else CHAIN_START, map(digest, self.sections.values()), digest)
 
     def raw(self, session_id: str) -> dict[str, Any]:
-        """The snapshot as plain data of its own version, but for messages that were read ahead."""
+        """The snapshot as plain data of its own version, except for messages that were parsed ahead."""
         try:
             return self._raw(session_id)
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -18,10 +18,10 @@ __all__ = ["SessionKeys"]
 
 
 class SessionKeys:
-    """Everything one session of an encrypted store needs.
+    """The keys of one session in an encrypted store.
 
-    Its keys belong to this session of this store: what they seal opens nowhere else. Each is derived when it is
-    first used, then kept. Safe to use from several threads.
+    They are bound to this session of this store: nothing they seal opens elsewhere. Each key is derived on first
+    use, then cached. Safe to use from several threads.
     """
 
     def __init__(self, keyset: Keyset, *, store_id: str, session_id: str) -> None:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MAGIC",
     "MAX_FRAME",
+    "OPENING",
     "PREFIX",
     "Header",
     "encode_frame",
     "open_frame",
     "open_meta",
-    "opening_of",
     "read_header",
     "summary_in",
 ]
@@ -43,7 +43,8 @@ _MAX_HEADER = 0xFFFF - 8
 _ZERO_SUM = "0" * 64
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 12
-_OPENING = 160
+OPENING = 160
+"""So many bytes of a frame, its id among them, are enough to recognise it among all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,7 @@ def _trailer(content: bytes) -> bytes:
 
 
 def _assemble(start: bytes, ciphertext: bytes) -> bytes:
-    """An encrypted frame: *ciphertext* as it is, so that gzip can carry and check it."""
+    """An encrypted frame: *ciphertext* in stored blocks, so that gzip can carry and check it."""
     return start + stored(ciphertext) + _trailer(ciphertext)
 
 
@@ -201,18 +202,13 @@ def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
     return Header.from_bytes(data[at + PREFIX : body]), body, size
 
 
-def opening_of(frame: bytes) -> bytes:
-    """The beginning of a frame, its id included: enough to recognise it among all others."""
-    return frame[:_OPENING]
-
-
 def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes]:
     """Check every byte of *frame* and return its header and payload.
 
     Raises:
-        SnapshotCorrupted: the bytes are not what was written, or belong to another session.
-        SnapshotTampered: the bytes are well-formed, but this store's key did not make them for this place,
-            or a plain frame stands in an encrypted store.
+        SnapshotCorrupted: the bytes were changed, or belong to another session.
+        SnapshotTampered: the bytes are well-formed, but not sealed by this store's key for this place, or a plain
+        frame is in an encrypted store.
         WrongKey: the frame names a key this keyset does not have.
     """
     header, content, size = _verified(frame, session_id, keys)

@@ -6,7 +6,7 @@ The formulas are those of ``docs/reference/format.md`` §3. Which error means wh
 * `SnapshotCorrupted`: the document's ``sum`` is wrong, so its bytes are not the ones that were written;
 * `SnapshotTampered`: the ``sum`` is right, but the content is not what this store's key made;
 * `InvalidSnapshotVersion`: the ``sum`` is right and a newer release wrote it;
-* a slot that a secret does not open is no error here: another slot may.
+* a slot that a secret does not open is not an error here: another slot may open.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _Hkdf:
 
 @dataclass(frozen=True, kw_only=True)
 class KeySlot:
-    """One way to the master key: wrapped under what a secret derives to."""
+    """One copy of the master key, wrapped under a key derived from a secret."""
 
     store_id: str
     id: str
@@ -204,7 +204,7 @@ class KeySlot:
         scrypt_n: int = _SCRYPT_N,
         random: Random = os.urandom,
     ) -> Self:
-        """A new slot: *secret* opens it. A generated key is used as it is, anything else is stretched."""
+        """A new slot: *secret* opens it. A generated key is used directly; any other secret is stretched."""
         if len(label) > _MAX_LABEL:
             raise InvalidInput(f"a label of {len(label)} characters is too long", hint=f"use at most {_MAX_LABEL}")
         salt, nonce = random(_SALT_BYTES), random(NONCE_BYTES)
@@ -249,7 +249,7 @@ class KeySlot:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], *, store_id: str, slot_id: str) -> Self:
-        """The slot in *document*; nothing is derived yet, and no parameter is taken that would exhaust memory."""
+        """The slot in *document*. No key is derived yet, and parameters that would exhaust memory are refused."""
         _check_version(document, "the key slot")
         if document.get("store") != store_id or document.get("id") != slot_id:
             raise _tampered("the key slot was made for another place")
@@ -272,7 +272,7 @@ def pack(document: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """The document in *data*. `SnapshotCorrupted` if a single bit is not as it was written."""
+    """The document in *data*. `SnapshotCorrupted` if a single bit was changed."""
     found = _SUM.search(data)
     if found is None:
         raise SnapshotCorrupted("a key file is cut off, or is not one of ours", hint=_BACKUP)
@@ -296,7 +296,7 @@ def _is_generated(secret: bytes) -> bool:
 
 
 def _decoded(secret: bytes) -> bytes:
-    """The 32 bytes of a generated key. Half of one is refused, not taken for a passphrase."""
+    """The 32 bytes of a generated key. A truncated one is refused instead of being used as a passphrase."""
     text = secret.strip().removeprefix(_GENERATED.encode())
     try:
         key = base64.b64decode(text + b"=", altchars=b"-_", validate=True)

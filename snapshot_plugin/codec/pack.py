@@ -25,7 +25,7 @@ _BEGINS = b'{"frame":'
 
 
 def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None, *, packs: int = _PACKS) -> list[bytes]:
-    """Frames that hold these snapshots in little space; neighbours stand together in packs."""
+    """Frames that hold these snapshots compactly; adjacent snapshots share a pack."""
     listed = list(snapshots)
     total = sum(payload_size(lines) for _, lines in listed)
     limit = max(2 * _WORTH, min(_PACK_BYTES, total // packs))  # twice: a group below _WORTH is not packed
@@ -71,7 +71,7 @@ def payload_size(lines: Sequence[bytes]) -> int:
 
 
 def open_snapshots(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> list[Snapshot]:
-    """What a frame holds, oldest first: one snapshot, or those of a pack. Raises what `open_frame` raises."""
+    """The snapshots in a frame, oldest first: one, or those of a pack. Raises what `open_frame` raises."""
     header, payload = open_frame(frame, session_id=session_id, keys=keys)
     lines = payload.split(b"\n")
     if lines.pop():

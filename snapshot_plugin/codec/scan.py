@@ -45,10 +45,10 @@ def _piece(data: bytes, at: int) -> Stretch:
 
 
 def _unfinished(data: bytes, at: int) -> bool:
-    """Whether all that follows is what an interrupted append leaves: the beginning of a frame, or zeros.
+    """Whether the rest is an interrupted append: the beginning of a frame, or zeros.
 
-    A whole frame whose length field was damaged also reaches past the end; it gives itself away because its
-    compressed stream is complete.
+    A whole frame with a damaged length field also reaches past the end; its complete compressed stream gives it
+    away.
     """
     rest = data[at:]
     if not rest.strip(b"\0"):

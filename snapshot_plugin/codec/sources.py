@@ -39,7 +39,7 @@ class KeySource(Protocol):
 
     @property
     def kind(self) -> str:
-        """What a store may write down about the source, as ``passphrase`` or ``key-file``."""
+        """The kind of source that a store may record, such as ``passphrase`` or ``key-file``."""
         ...
 
     def secret(self) -> bytes:
@@ -105,7 +105,7 @@ class EnvironmentKey:
 
 @dataclass(frozen=True)
 class CommandKey:
-    """What a command prints, as ``pass show agent``. It runs without a shell and without our standard input."""
+    """The output of a command such as ``pass show agent``, run without a shell and without our standard input."""
 
     argv: Sequence[str] = field(repr=False)
     timeout: float = 30.0
@@ -222,7 +222,7 @@ def _split(command: str) -> tuple[str, ...]:
 
 
 def _encoded(text: str) -> bytes:
-    # The environment hands over bytes that are no text as lone surrogates; this gives them back.
+    # os.environ decodes bytes that are not UTF-8 as lone surrogates; this restores the bytes.
     return text.encode(errors="surrogateescape")
 
 

@@ -144,24 +144,24 @@ async def bring(
     make_id: Callable[[], str] = new_id,
     clock: Clock = utc_now,
 ) -> tuple[Arrival, ...]:
-    """Put *sessions* into *store*: all of them, or none if one is not what it should be.
+    """Put *sessions* into *store*: all of them, or none if one is invalid.
 
-    A session that is there with the same content is left alone. One whose newest snapshot is an earlier one of what
-    arrives goes on with the later ones: its history stays and becomes longer. Any other is left alone, too, and
-    what arrives gets a new id.
+    A stored session with the same content is left alone. If the stored session's newest snapshot is an earlier one
+    of the imported session, the later snapshots are appended to its history. Any other stored session is left
+    alone, and the imported one gets a new id.
 
     Args:
         store: where they go.
-        sessions: what arrives, each with its snapshots, oldest first.
-        paths: directories that are elsewhere here; see `edits.moved`.
-        under: the id to give the one session that arrives; `Conflict` if another one has it.
-        dry_run: say what would be done, and do nothing.
+        sessions: the sessions to import, each with its snapshots, oldest first.
+        paths: directories to remap; see `edits.moved`.
+        under: the id for the one imported session; `Conflict` if it is taken.
+        dry_run: report what would be done, and change nothing.
         make_id: makes new ids.
         clock: the time of day.
 
     Raises:
         SessionLocked: a session that would be updated is live.
-        Conflict: what a killed process left of it is not in a snapshot yet, or it was changed at this moment.
+        Conflict: the session has a spool that is not recovered yet, or it changed during the import.
     """
     place = carrier(store)
     families = _families(sessions, paths or {})
@@ -206,7 +206,7 @@ def _outline(copies: Copies) -> tuple[SessionSnapshot, int]:
 
 
 class _Change(NamedTuple):
-    """A session as it is to be, and as it is in the store."""
+    """A session as it will be, and as it is in the store."""
 
     after: Copies
     before: Copies = ()
@@ -287,10 +287,10 @@ def _under(members: Sequence[Copies], session_id: str) -> list[Copies]:
 
 
 def _later(local: Copies, copies: Copies) -> Copies:
-    """Those of *copies* that come after the newest of *local*; none, if that one is not among them.
+    """The *copies* after the newest of *local*; none if that one is not among them.
 
-    None, too, if they claim fewer records of a spool than were written here: what is recorded next would follow on
-    records that the newest snapshot does not know, and recovery would not apply it.
+    Also none if they cover fewer spool records than were written here: later records would then follow a gap, and
+    recovery would not apply them.
     """
     numbers = [_identity(copy) for copy in copies]
     here = _identity(local[-1])
@@ -304,7 +304,7 @@ def _identity(copy: Copied) -> tuple[int, str, tuple[str, ...]]:
 
 
 async def _put_in(place: Carrier, changes: Sequence[_Change]) -> None:
-    """All or none: an error or Ctrl-C half way reverts what was done."""
+    """Put in all sessions or none: an error or Ctrl-C half way rolls back."""
     done: list[_Change] = []
     try:
         for change in reversed(changes):  # the memory before the session that names it

@@ -1,6 +1,6 @@
-"""Changes to a session on its way from one store to another: other paths, another name.
+"""Changes to a session during a transfer: other paths, another id.
 
-Each works on the lines of the snapshots, so that it costs what there is to change and leaves the rest as it was.
+Each edit works on the lines of the snapshots, so it touches only the lines that change.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Edit = Callable[[Line], Line]
 
 
 def moved(copies: Sequence[Copied], paths: Mapping[str, str]) -> list[Copied]:
-    """The session as if its directories were elsewhere: each path at or below a key of *paths* is moved.
+    """The session with its directories remapped: each path at or below a key of *paths* is moved.
 
-    Only the settings change (``cwd`` and additional directories). What was said stays as it was said.
+    Only the settings change (``cwd`` and additional directories). Messages are not changed.
     """
 
     def edit(line: Line) -> Line:
@@ -79,7 +79,7 @@ def edited(copies: Sequence[Copied], edit: Edit) -> list[Copied]:
 
 
 def _with_roots_of_their_own(copies: Sequence[Copied]) -> list[Copied]:
-    # What each was built on has another root now, so the old ones are no measure any more.
+    # The base of each snapshot has a new root, so the old roots no longer apply.
     whole = [Copied(replace(copy.header, prev="", root=""), copy.payload) for copy in copies]
     return list(with_roots(whole, plain_digest))
 

@@ -45,7 +45,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def to_html(snapshots: Sequence[SessionSnapshot], *, tools: bool = True) -> str:
-    """The sessions as one page. With *tools*, tool calls are there, folded; without, they are only counted."""
+    """The sessions as one page. With *tools*, tool calls are included, folded; without, they are only counted."""
     title = title_of(snapshots[0]) if len(snapshots) == 1 else f"{len(snapshots)} sessions"
     articles = "\n".join("\n".join(_article(snapshot, tools=tools)) for snapshot in snapshots)
     return f"""<!DOCTYPE html>
@@ -116,7 +116,7 @@ def _block(block: Block) -> str:
 
 
 def _folded(block: Block) -> tuple[str, str] | None:
-    """What is shown when asked for: its line, and its content."""
+    """A folded section: its summary line and its content."""
     if isinstance(block, ThoughtBlock) and block.text:
         return "Thought", _prose(block.text)
     if isinstance(block, ToolCallBlock):
@@ -128,7 +128,7 @@ def _folded(block: Block) -> tuple[str, str] | None:
 
 
 def _prose(text: str) -> str:
-    """A text with its fenced code set apart; everything else is shown as it was written."""
+    """A text with its fenced code as code blocks; everything else is shown verbatim."""
     return "".join(_part(part) for part in parts_of(text))
 
 

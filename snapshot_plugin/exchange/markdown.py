@@ -110,13 +110,13 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def call_of(block: ToolCallBlock) -> dict[str, Any]:
-    """A tool call as it is shown: what it was, what went in, what came out."""
+    """A tool call as shown: its title, input and output."""
     raw = block.raw()
     return {name: value for name, value in raw.items() if name != "type"}
 
 
 def note_of(block: Block) -> str | None:
-    """What is said in the place of what a text cannot show; None where there is nothing better than the JSON."""
+    """A note in place of content that text cannot show; None if the JSON is the best form."""
     if isinstance(block, ImageBlock | AudioBlock):
         return f"{block.type}, {plain(block.mime_type)}, {len(block.data) * 3 // 4} bytes"
     if isinstance(block, ResourceBlock) and "blob" in block.resource:
@@ -130,7 +130,7 @@ def note_of(block: Block) -> str | None:
 
 
 def harmless(text: str) -> str:
-    """*text*, which is Markdown, with everything in it disarmed; code in fences stays as it is."""
+    """*text* with its Markdown made inert; fenced code is unchanged."""
     out: list[str] = []
     for part in parts_of(text):
         if part.fence:
@@ -150,10 +150,10 @@ class TextPart(NamedTuple):
 
 
 def parts_of(text: str) -> list[TextPart]:
-    """A text, without what terminals obey, cut at its fences. One that is never closed ends with the text."""
+    """A text without terminal control characters, split at its fences. An unclosed fence ends with the text."""
     parts = [TextPart([])]
     for line in plain(text, lines=True).split("\n"):
-        found = _FENCE.match(line)  # one that is indented ends with its list; those we write begin at the margin
+        found = _FENCE.match(line)  # an indented fence ends with its list; the fences we write start at the margin
         here = parts[-1]
         if here.fence and found and found[1].startswith(here.fence) and not found[2].strip():
             parts.append(TextPart([]))

@@ -35,7 +35,7 @@ _KNOWN = (
 
 
 class Contents(NamedTuple):
-    """What a file holds: its format, and each session with its snapshots."""
+    """The contents of a file: its format, and each session with its snapshots."""
 
     format: str
     sessions: list[Sequence[Copied]]
@@ -51,9 +51,9 @@ async def read_sessions(
     """The sessions in *data*. The format is recognised, unless one of `FORMATS` is *wanted*.
 
     Raises:
-        InvalidInput: it is of no format we know, or not of the one given.
-        InvalidSnapshot: it is of that format, and something in it is not what it should be.
-        InvalidSnapshotVersion: it is newer than this release.
+        InvalidInput: the format is unknown, or not the one given.
+        InvalidSnapshot: the content does not fit the format.
+        InvalidSnapshotVersion: a newer release wrote it.
         LimitExceeded, SnapshotCorrupted, SnapshotTampered: see `bundle.unpack`.
     """
     if wanted == "bundle" or (wanted is None and is_bundle(data)):
@@ -102,7 +102,7 @@ def _documents(text: str, wanted: str | None) -> tuple[str, list[Any]]:
 
 
 def _is_lines(text: str) -> bool:
-    """Whether the first line is an object by itself, and either more follow or it is a line we know."""
+    """Whether the first line is a JSON object, and either more lines follow or its kind is known."""
     first, _, rest = text.strip().partition("\n")
     try:
         value = parse_json(first)

@@ -12,7 +12,7 @@ __all__ = ["redacted"]
 
 
 def redacted(copies: Sequence[Copied]) -> tuple[list[Copied], RedactionReport]:
-    """The session without its secrets, in all of its snapshots; and what was taken out."""
+    """The session with secrets removed from all its snapshots, and a report of what was removed."""
     found: list[Redaction] = []
 
     def edit(line: Line) -> Line:

@@ -20,7 +20,7 @@ SHARED = frozenset({"markdown", "html"})
 
 
 class Rendered(NamedTuple):
-    """A text, and what was taken out of it."""
+    """A text, and the report of its redactions."""
 
     text: str
     redacted: RedactionReport
@@ -29,7 +29,7 @@ class Rendered(NamedTuple):
 def render(
     snapshots: Sequence[SessionSnapshot], form: TextForm, *, tools: bool = True, redacted: bool | None = None
 ) -> Rendered:
-    """The sessions as one text. Unless *redacted* is given, secrets are taken out of what is `SHARED`."""
+    """The sessions as one text. Unless *redacted* is given, the formats in `SHARED` are redacted."""
     report = RedactionReport()
     if form in SHARED if redacted is None else redacted:
         found, report = redact(tuple(snapshots))

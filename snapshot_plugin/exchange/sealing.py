@@ -52,10 +52,9 @@ def unseal(data: bytes, source: KeySource) -> bytes:
     """What `seal` was given.
 
     Raises:
-        KeyMissing: *source* has nothing to give.
-        WrongKey: what it gives does not open this file.
+        KeyMissing: *source* has no secret. WrongKey: its secret does not open this file.
         InvalidSnapshotVersion: a newer release sealed it.
-        SnapshotCorrupted, SnapshotTampered: it was cut off or changed.
+        SnapshotCorrupted, SnapshotTampered: the file was truncated or changed.
     """
     end = data.find(b"\n", 0, _HEAD_LIMIT) + 1
     told = _parsed(data[:end])

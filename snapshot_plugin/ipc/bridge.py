@@ -160,7 +160,7 @@ class Bridge:
         if self._current and self._current.session_id == session_id:
             await self._let_go()
         async with self._manager.leasing(session_id) as leased:
-            await leased.take()  # nobody else may have it
+            await leased.take()  # take exclusive ownership
             await leased.release()
             trashed = [await self._manager.store.delete(session_id)]
         with suppress(SnapshotNotFound):
@@ -206,7 +206,10 @@ class Bridge:
         self._current = current
 
     async def _freshen(self, current: _Current, found: StoredSnapshot) -> None:
-        """Taking the session may have brought more of it back than was read before. Nobody else changes it now."""
+        """Read the session again: taking its lease may have recovered a spool.
+
+        No other process can change it now.
+        """
         newest = await self._manager.store.read(current.session_id)
         if newest.ref.seq != found.ref.seq:
             current.state = newest.snapshot

@@ -11,7 +11,7 @@ MAX_LINE = 64 << 20
 
 
 class TooLong:
-    """Stands for a line that was too long."""
+    """Placeholder for a line over the size limit."""
 
 
 class BoundedLines:

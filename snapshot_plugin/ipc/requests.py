@@ -91,7 +91,7 @@ class ClearSession(_Request):
 
 
 class TellState(_Request):
-    """Where things stand."""
+    """Ask for the current state."""
 
     type: Literal["session_state"]
 

@@ -46,7 +46,7 @@ def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        return None  # refused by the bridge, as all that is no request
+        return None  # the bridge refuses it like any malformed request
 
 
 def _refuse(name: str) -> None:

@@ -14,7 +14,7 @@ _NAME: Final = "live"
 
 
 def set_aside(directory: Path) -> Path | None:
-    """Move the spool to a name that nothing reads, and return it; None if there is no spool.
+    """Quarantine the spool under another name, and return that name; None if there is no spool.
 
     For a spool that could not be recovered: the session can continue, and nothing is lost.
     """

@@ -24,7 +24,7 @@ async def leased_or_owned(
 ) -> AsyncIterator[Owner | None]:
     """Hold the session's lease for a moment. Yields its owner instead if it has one; None: the lease is ours.
 
-    What a dead owner left in the spool stays, and stays known as left behind.
+    A dead owner's spool is kept, and is still reported as left behind.
     """
     held: Lease | Hold | Owner | None = None
     place, us = place_of(store), Owner.this_process(since=clock())
@@ -86,10 +86,10 @@ async def held_alone(
 
 
 async def must_be_recovered(store: SnapshotStore, session_id: str) -> None:
-    """For what builds on the newest snapshot of a session that is held alone.
+    """Refuse a session with an unrecovered spool; the caller holds its lease.
 
     Raises:
-        Conflict: what a killed process left is not in a snapshot yet.
+        Conflict: the spool of a killed process is not recovered yet.
     """
     if isinstance(store, LocalStore | StoreWithRows):
         await in_thread(_check_spool, store, session_id)

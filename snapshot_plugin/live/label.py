@@ -26,10 +26,10 @@ def label_of(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def apply_label(snapshot: SessionSnapshot, request: Mapping[str, Any]) -> SessionSnapshot:
-    """*snapshot* with those of `LABELS` that *request* names; everything else in *request* means nothing here.
+    """*snapshot* with those of `LABELS` that *request* names; other keys of *request* are ignored.
 
-    Values are taken as they are, so that what was there can always be put back; what people type goes through
-    `checked_label` first. ``updated_at`` stays: a new name does not make an old session look recent. Returns
+    Values are not validated, so that old labels can always be restored; typed input goes through `checked_label`
+    first. ``updated_at`` stays: a new name does not make an old session look recent. Returns
     *snapshot* itself if nothing is different.
 
     Raises:

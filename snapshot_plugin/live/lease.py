@@ -34,6 +34,7 @@ _NAME: Final = ".lease"
 _GATE: Final = ".lease.gate"
 _GATE_TIMEOUT: Final = 5.0
 _PROGRAM_CHARS: Final = 40
+_LONGEST: Final = 64 * 1024
 
 
 class Owner(Value):
@@ -51,9 +52,26 @@ class Owner(Value):
 
     @classmethod
     def this_process(cls, *, since: datetime, control: str | None = None, program: str | None = None) -> Self:
-        """This process; *program* is how people know it (default: the name of the running script)."""
+        """This process; *program* is the name shown to people (default: the name of the running script)."""
         name = _program() if program is None else program
         return cls(pid=os.getpid(), host=socket.gethostname(), since=since, program=name, control=control)
+
+    @classmethod
+    def read(cls, fd: int) -> Self | None:
+        """The owner that a lock file names in its first line; None if it names none."""
+        line, _, _rest = os.pread(fd, _LONGEST, 0).partition(b"\n")
+        try:
+            return cls.model_validate_json(line) if line else None
+        except ValidationError:
+            return None
+
+    def write(self, fd: int) -> None:
+        """Name this owner in a lock file that the caller has locked."""
+        line = self.model_dump_json(exclude={"command"}).encode() + b"\n"  # 0.1.0 kept a whole command line here
+        # The new name first, then the cut: a kill in between leaves a whole first line.
+        os.lseek(fd, 0, os.SEEK_SET)
+        write_all(fd, line)
+        os.ftruncate(fd, len(line))
 
     @property
     def is_here(self) -> bool:
@@ -94,11 +112,11 @@ class Lease:
             StoreUnavailable: the disk refused.
         """
         with _opened(directory, os.O_CREAT) as fd:
-            before = _read(fd)
+            before = Owner.read(fd)
             if not _lock(fd, fcntl.LOCK_EX):
                 raise _taken(directory, before)
             epoch = _next_epoch(directory)
-            _write(fd, owner)
+            owner.write(fd)
             return cls(os.dup(fd), directory, owner, before, epoch)
 
     @property
@@ -123,7 +141,7 @@ class Lease:
         if self.previous is not None and self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):
-                _write(fd, self.previous)
+                self.previous.write(fd)
             os.close(fd)
         self.release()
 
@@ -154,7 +172,7 @@ def _look(directory: Path) -> _LeaseState:
     if not (directory / _NAME).exists():
         return _LeaseState(None, is_held=False)
     with _opened(directory) as fd:
-        return _LeaseState(_read(fd), is_held=not _lock(fd, fcntl.LOCK_SH))
+        return _LeaseState(Owner.read(fd), is_held=not _lock(fd, fcntl.LOCK_SH))
 
 
 @contextlib.contextmanager
@@ -189,22 +207,6 @@ def _next_epoch(directory: Path) -> int:
     finally:
         os.close(fd)
     return epoch
-
-
-def _read(fd: int) -> Owner | None:
-    line, _, _rest = os.pread(fd, os.fstat(fd).st_size, 0).partition(b"\n")
-    try:
-        return Owner.model_validate_json(line) if line else None
-    except ValidationError:
-        return None
-
-
-def _write(fd: int, owner: Owner) -> None:
-    line = owner.model_dump_json(exclude={"command"}).encode() + b"\n"  # 0.1.0 kept a whole command line here
-    # The new name first, then the cut: a kill in between leaves a whole first line.
-    os.lseek(fd, 0, os.SEEK_SET)
-    write_all(fd, line)
-    os.ftruncate(fd, len(line))
 
 
 def _session_id(directory: Path) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
+from pathlib import PurePath
 from typing import Any, Literal, Self
 
 from snapshot_plugin.errors import SnapshotError
@@ -9,7 +12,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.value import Value
 
-__all__ = ["Outcome", "SnapshotAllReport", "describe"]
+__all__ = ["Outcome", "SnapshotAllReport", "describe", "log_failure", "loggable"]
 
 Status = Literal["saved", "failed", "timeout", "not_reachable", "not_asked", "not_live"]
 
@@ -21,8 +24,25 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {"code": SnapshotError.code, "message": f"{type(error).__name__}: {error}"}
 
 
+def loggable(error: BaseException) -> str:
+    """An error for a log: our own message; of others only type and place, as their text may quote content."""
+    if isinstance(error, SnapshotError):
+        cause = error.__cause__
+        is_ours = cause is None or isinstance(cause, OSError | SnapshotError) or not str(cause)
+        return error.message if is_ours else error.message.replace(str(cause), "…")
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
+
+
+def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
+    """Log that something failed. What the error itself says is logged at DEBUG only."""
+    log.error("%s: %s", what, loggable(error))
+    log.debug("%s", what, exc_info=error)
+
+
 class Outcome(Value):
-    """What became of one session.
+    """The outcome of saving or finishing one session.
 
     ``saved``: the session as it was is durable, under `seq`. ``failed`` and ``timeout``: it is not, see `problem`.
     ``not_reachable``: another process owns it and did not answer. ``not_asked``: the settings say not to save.

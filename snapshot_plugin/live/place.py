@@ -15,7 +15,7 @@ from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_o
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
 from snapshot_plugin.live.rows import RowPlace
-from snapshot_plugin.live.spool import Record, Spool, spool_has_records
+from snapshot_plugin.live.spool import Record, Spool, read_spool, spool_has_records
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
 
@@ -72,7 +72,7 @@ def _no_leases(store: SnapshotStore) -> InvalidInput:
 
 
 def ownerships_elsewhere(store: SnapshotStore) -> dict[str, Ownership]:
-    """Who has which session, in a store that is not on this disk. A bucket does not know."""
+    """The owners of sessions in a store that is not on a local disk. Buckets have none."""
     place = place_of(store) if store.capabilities.live else None
     return place.ownerships() if isinstance(place, RowPlace) else {}
 
@@ -128,6 +128,22 @@ class FilePlace:
             return False
         return ended_without_stop(directory) is not None or spool_has_records(directory, session_id)
 
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        try:
+            about = (directory / "live").stat() if directory else None
+        except OSError:
+            return ()
+        return (about.st_size, about.st_mtime_ns) if about else ()
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        if directory is None:
+            return ()
+        return read_spool(directory, session_id=session_id, keys=self.keys_of(session_id)).records
+
     def _existing(self, session_id: str) -> Path | None:
         if isinstance(self._store, LocalStore):
             directory = self._store.path / "sessions" / dirname_of(session_id)
@@ -159,7 +175,7 @@ class FileHold:
         return not self.lease.is_in_place
 
     def watch(self, overtaken: Callable[[], None]) -> None:
-        """See `Hold`: nobody can take a lock that the kernel keeps."""
+        """See `Hold`: the kernel holds the lock, so it cannot be taken over."""
 
     @property
     def last(self) -> int:

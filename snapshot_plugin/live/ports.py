@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -137,6 +138,16 @@ class LivePlace(Protocol):
     def is_abandoned(self, session_id: str) -> bool:
         """The same for one session."""
 
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """Differs whenever the session's spool does; empty if it has none. Changes nothing."""
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """What the session's spool holds, without owning it. Changes nothing.
+
+        Raises:
+            SnapshotError: it cannot be read.
+        """
+
 
 class Reducer(Protocol):
     """A session as it is being recorded: events in, snapshot out. Pure: no I/O, no clock.
@@ -176,7 +187,7 @@ class Reports(Protocol):
         """*operation* (``spool``, ``save``) failed; it is tried again."""
 
     def recovered(self, recovered: Recovered) -> None:
-        """What a dead owner had left was made a snapshot, or could not be."""
+        """A dead owner's spool was recovered into a snapshot, or could not be."""
 
 
 @runtime_checkable
@@ -221,7 +232,7 @@ def utc_now() -> datetime:
 
 
 class LogReports:
-    """The default `Reports`: what goes wrong is logged; ids and reasons, never what was said in a session."""
+    """The default `Reports`: failures are logged with ids and reasons, never with message content."""
 
     def created(self, ref: SnapshotRef, **_about: Any) -> None:
         """See `Reports`."""
@@ -256,7 +267,8 @@ class LiveContext:
     clock: Callable[[], datetime] = utc_now
     reducers: Mapping[str, Reduce] = field(default_factory=dict)
     recorded: Callable[[], None] = lambda: None
-    """Called after something was spooled that is not flushed yet."""
+    """Called after something was spooled that is not flushed yet, unless `flush_due` says that it was called."""
+    flush_due: threading.Event = field(default_factory=threading.Event)
     touch: Callable[[LiveSession], None] = lambda _session: None
     """Called when a session wants to be saved soon."""
     overtaken: Callable[[LiveSession], None] = lambda _session: None

@@ -85,6 +85,18 @@ class RowPlace:
         """See `LivePlace`."""
         return bool(self._rows.abandoned(short_id(session_id)))
 
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """See `LivePlace`."""
+        base, last = self._rows.span(short_id(session_id))
+        return (base, last) if last > base else ()
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """See `LivePlace`."""
+        bodies = Bodies(session_id, self._keys_of(session_id), os.urandom)
+        return [
+            Record(n, bodies.open(RawRecord(n, body, 0, 0))) for n, body in self._rows.records(short_id(session_id))
+        ]
+
 
 class RowHold:
     """A `Hold` of rows."""

@@ -1,6 +1,6 @@
 """When a live session is saved: soon after something significant, after an interval, again after a failure.
 
-`Schedule` decides and knows no clock; `SaveThread` and `FlushThread` act for hosts that have no event loop.
+`Schedule` decides without a clock; `SaveThread` and `FlushThread` act for hosts that have no event loop.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SaveThread:
             self._changed.notify()
 
     def forget(self, session: Saveable) -> None:
-        """Do not save *session* any more. A save that is under way goes on."""
+        """Stop saving *session*. A save in progress continues."""
         with self._changed:
             self._waiting.discard(session)
 
@@ -141,29 +141,30 @@ class FlushThread:
 
     def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
         self._flush, self._interval = flush, interval
-        self._news = threading.Event()
+        self.due = threading.Event()
+        """Set while a flush is due: `wake` would do nothing."""
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
     def wake(self) -> None:
         """There is something to flush. Costs next to nothing when called again."""
-        if not self._news.is_set():
-            self._news.set()
+        if not self.due.is_set():
+            self.due.set()
             with self._starting:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, daemon=True, name="asnap flush")
                     self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. What is not flushed yet is left to others."""
+        """End the thread without flushing."""
         self._stopped.set()
-        self._news.set()
+        self.due.set()
 
     def _run(self) -> None:
         while True:
-            self._news.wait()
+            self.due.wait()
             if self._stopped.wait(self._interval):
                 return
-            self._news.clear()  # first: what comes during the flush is flushed the next time
+            self.due.clear()  # first: what comes during the flush is flushed the next time
             self._flush()

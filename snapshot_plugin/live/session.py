@@ -22,13 +22,12 @@ from typing import Any
 
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.label import typed_label
-from snapshot_plugin.live.leased_spool import LeasedSpool, Mark
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
 from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.schedule import Schedule
 from snapshot_plugin.live.steps import Steps, StoreMethods, run
-from snapshot_plugin.live.storing import Storing
+from snapshot_plugin.live.storing import LeasedSpool, Mark, Storing
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
@@ -186,7 +185,8 @@ class LiveSession:
         if durable:
             return self._made_durable(is_spooled=is_spooled)
         if is_spooled:
-            self._context.recorded()
+            if not self._context.flush_due.is_set():
+                self._context.recorded()
         elif self._context.place is not None:
             self.checkpoint()
         return is_spooled

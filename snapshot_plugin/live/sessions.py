@@ -83,6 +83,7 @@ class LiveSessions:
             clock=clock,
             reducers=reducers or {},
             recorded=self._flushes.wake,
+            flush_due=self._flushes.due,
             touch=self._saves.touch,
             overtaken=self._overtaken,
             forget=self._saves.forget,
@@ -117,7 +118,7 @@ class LiveSessions:
         return live
 
     def resume(self, session_id: str) -> LiveSession:
-        """Record a stored session further; one that is live here is returned as it is.
+        """Resume recording a stored session; one that is live here is returned unchanged.
 
         What a dead process left in its spool is recovered first. A turn that was under way ends as interrupted.
 
@@ -196,7 +197,7 @@ class LiveSessions:
         return self._store.list()
 
     def delete(self, session_id: str, labels: Mapping[str, str] | None = None) -> Trashed | None:
-        """Move a session to the trash; None if there is none. One that is live here is given up first.
+        """Move a session to the trash; None if there is none. A session that is live here is closed first.
 
         Args:
             session_id: the session.

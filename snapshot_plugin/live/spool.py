@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 class SpoolContents(NamedTuple):
-    """What a spool holds. The records are exactly those that were appended, in order, up to any damage.
+    """The contents of a spool: exactly the appended records, in order, up to any damage.
 
     `base`: records up to this number were dropped by `Spool.truncate`. `torn`: an append was cut off before it was
     acknowledged. `damage`: what is wrong behind the last record; records that followed are not included.
@@ -155,9 +155,14 @@ class Spool:
             StoreUnavailable: the disk refused, or the spool is closed; none was added.
         """
         bodies = [self._bodies.encode(record) for record in records]
-        with self._lock, disk_errors("writing to the spool", session_id=self._session_id):
+        with self._lock:
             numbered = enumerate(bodies, self._last + 1)
-            self._write(b"".join([self._layout.record(n, self._bodies.seal(n, body)) for n, body in numbered]))
+            data = b"".join([self._layout.record(n, self._bodies.seal(n, body)) for n, body in numbered])
+            try:
+                self._write(data)
+            except OSError:
+                with disk_errors("writing to the spool", session_id=self._session_id):
+                    raise
             self._last += len(bodies)
             if self._end - self._marks[-1][1] >= _MARK_BYTES:
                 self._marks.append((self._last, self._end))
@@ -292,7 +297,7 @@ class Spool:
             self._doubtful_tail = False
 
     def _empty(self, base: int) -> None:
-        """Drop everything. The header says so first: once it does, the records behind it mean nothing."""
+        """Drop all records. The header is written first: after that, the records in the file are ignored."""
         header = self._header(base)
         os.pwrite(self._open_fd(), header, 0)
         self._doubtful_tail = True

@@ -38,9 +38,9 @@ class RawRecord(NamedTuple):
 class SpoolScan(NamedTuple):
     """What a spool file holds, up to the first byte that cannot be trusted.
 
-    `base` is the number up to which records were dropped; records at or below it may still lie in the file and
-    mean nothing. `end` is where the last whole record ends. `torn`: the file ends in the beginning of a record,
-    which nobody was told is safe. `damage` says what is wrong behind `end`, where it is more than that.
+    `base` is the number up to which records were dropped; records at or below it may still be in the file and are
+    ignored. `end` is where the last whole record ends. `torn`: the file ends in an unfinished record, which was
+    never acknowledged. `damage` says what is wrong behind `end`, where it is more than that.
     """
 
     base: int

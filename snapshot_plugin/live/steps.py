@@ -65,7 +65,7 @@ class StoreCall(NamedTuple):
 
 
 class Blocking(NamedTuple):
-    """Call *work*, which may block. *lost* gets a result that nobody can be given because of a cancellation."""
+    """Call *work*, which may block. *lost* gets the result if a cancellation prevents returning it."""
 
     work: Callable[..., Any]
     args: tuple[Any, ...] = ()

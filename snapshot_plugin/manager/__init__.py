@@ -7,7 +7,7 @@
 `config`                 `SnapshotConfig`; `config_layers`, `config_values`: its sources; `places`, `opening`
 `events`, `telemetry`    what happened, for subscribers and metrics; `reporter` makes the events
 `predeploy`, `control`   saving all sessions, also those of other processes, over a private socket
-`signals`, `tasks`       saving on SIGTERM and SIGINT; task groups
+`signals`                saving on SIGTERM and SIGINT
 `retention`              applying the settings: how many snapshots and sessions are kept
 `operations`             the operation log; `undoing`: undo
 `labels`, `branches`     names, tags, pins, notes; forks and merges

@@ -14,8 +14,7 @@ import anyio.abc
 from snapshot_plugin.errors import SessionLocked, SnapshotError
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.schedule import Schedule
-from snapshot_plugin.manager.asking import source_of
-from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
+from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext, source_of
 from snapshot_plugin.manager.ports import Snapshottable
 from snapshot_plugin.store.base import StoredSnapshot
 
@@ -179,7 +178,7 @@ class AutoSnapshots:
         return outcome
 
     async def finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
-        """Finish every session, all at once."""
+        """Finish all sessions concurrently."""
         outcomes: list[Outcome] = []
 
         async def finish(session_id: str) -> None:

@@ -54,9 +54,9 @@ async def merged(
     now: datetime,
     title: str | None = None,
 ) -> Merged:
-    """Two branches, each a session and the number of its snapshot (None: the newest), made one; see `model.merge`.
+    """Two branches, each a session and the number of its snapshot (None: the newest), merged; see `model.merge`.
 
-    Nothing is saved yet. The snapshot they both come from is consulted where the store still has it.
+    Nothing is saved yet. Their common ancestor is used if the store still has it.
     """
     one, other = await _side(store, *first), await _side(store, *second)
     kin = kinship(one, other, [(meta.session_id, meta.parent) for meta in await store.list()])
@@ -74,7 +74,7 @@ async def _base(store: SnapshotStore, kin: Kinship | None) -> SessionSnapshot | 
         return None
     try:
         found = await store.read(kin.ancestor.session_id, at=kin.ancestor.seq)
-    except SnapshotError:  # forgotten, deleted or damaged: then nobody knows who changed what
+    except SnapshotError:  # forgotten, deleted or damaged: merge without a common ancestor
         return None
     return _without_spool(found.snapshot)
 
@@ -86,7 +86,7 @@ def renamed(at: int) -> int:
 
 
 class Made(NamedTuple):
-    """A new session as it was saved."""
+    """A newly saved session."""
 
     snapshot: SessionSnapshot
     session_ids: tuple[str, ...]
@@ -94,10 +94,10 @@ class Made(NamedTuple):
 
 
 async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigger: str) -> Made:
-    """Save a new session; `Conflict` if there is one of that id.
+    """Save a new session; `Conflict` if the id is taken.
 
-    Where it names another session's working memory, it gets a copy of its own, as it was then: neither sees what
-    the other does to it, and it stays when the other goes. Both are saved, or neither.
+    If it refers to another session's working memory, it gets its own copy of that memory at that snapshot, so that
+    changes or deletion on one side do not affect the other. Both are saved, or neither.
     """
     memory = await _own_memory(store, snapshot)
     if memory is None:
@@ -116,7 +116,7 @@ async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigge
 
 
 async def _own_memory(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot | None:
-    """A copy of the memory that *snapshot* names; None where there is none, and what it names stays as it is."""
+    """A copy of the memory that *snapshot* refers to; None if it refers to none."""
     try:
         pin = pin_of(snapshot)
         found = await find_memory(store, pin.session_id, seq=pin.seq) if pin else None

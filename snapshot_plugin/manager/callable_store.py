@@ -23,14 +23,13 @@ Delete = Callable[[str], object]
 
 
 class CallableStore(MemoryStore):
-    """Keeps the newest snapshot of each session with three plain functions; older ones while the process lives.
+    """Stores the newest snapshot of each session with three plain functions; older ones only in memory.
 
     Args:
         save: called with a session's id and its state, a JSON object, after each change.
-        load: returns what was saved last under an id, or None.
-        delete: removes what is saved under an id.
+        load: returns the state last saved under an id, or None. delete: removes the state saved under an id.
 
-    A function that raises makes the call raise `StoreUnavailable`; what was not saved is saved with the next save.
+    If a function raises, the call raises `StoreUnavailable`; the next save includes the missing changes.
     """
 
     capabilities = Capabilities(durable=True)

@@ -167,7 +167,7 @@ class SnapshotConfig:
     def _take_from_project(
         cls, project: Layer, values: dict[str, Any], origins: dict[str, Origin]
     ) -> Iterator[str]:
-        """Add what the project may decide to *values*; yield what it may not, and why."""
+        """Add the settings a project may set to *values*; yield a notice for each other one."""
         defaults = {setting.name: setting.default for setting in fields(cls)}
         for name, raw in project.values.items():
             origin = project.origin[name]
@@ -200,7 +200,7 @@ class SnapshotConfig:
 
     @property
     def keep(self) -> RetentionPolicy:
-        """The policy that holds: `retention`, or else the newest `max_snapshots_per_session`."""
+        """The policy in effect: `retention`, or else the newest `max_snapshots_per_session`."""
         from snapshot_plugin.model.policy import RetentionPolicy  # noqa: PLC0415 — reading settings needs none
 
         return self.retention or RetentionPolicy(keep_last=self.max_snapshots_per_session)

@@ -47,7 +47,7 @@ class Origin:
 
 
 class Layer(NamedTuple):
-    """The values of one source, and notices about what was ignored."""
+    """The values of one source, and notices about ignored ones."""
 
     origin: dict[str, Origin]
     values: dict[str, Any]
@@ -72,8 +72,8 @@ def file_layer(names: Collection[str], path: Path) -> Layer:
 def project_layer(names: Collection[str], directory: Path | None) -> Layer:
     """The nearest ``.asnap.toml``, or ``[tool.asnap]`` of a ``pyproject.toml``, at or above *directory*.
 
-    The search ends at the repository's root. A project is something people clone: only a plain file of bounded size
-    is read, and what is wrong with it becomes a notice, never an error. `taken_from_project` says what it may set.
+    The search ends at the repository's root. Projects may be cloned from strangers: only a regular file of bounded
+    size is read, and a fault in it becomes a notice, never an error. `taken_from_project` says what it may set.
     """
     for place in () if directory is None else _upwards(directory):
         for path, table in ((place / _DOTFILE, ()), (place / _PYPROJECT, ("tool", "asnap"))):
@@ -135,7 +135,7 @@ def _read_untrusted(path: Path) -> str:
     finally:
         os.close(fd)
     if path.name == _PYPROJECT and b"asnap" not in data:
-        return ""  # whatever is wrong with it
+        return ""  # any fault becomes a notice
     if len(data) > _LARGEST:
         raise _Unusable(f"it is larger than {_LARGEST} bytes")
     if status.st_uid not in (os.getuid(), 0):
@@ -191,7 +191,7 @@ def _meant(name: str, names: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-# What a project may set: people clone projects, so one may ask for more safety, never for less -------------------
+# What a project may set: a cloned project may ask for more safety, never for less -------------------
 
 _Better = Callable[[Any, Any], bool]
 

@@ -25,7 +25,7 @@ Reader = Callable[[Any], Any]
 
 
 def seconds(value: Any) -> float:
-    """A time that is neither zero nor negative: a number of seconds, a timedelta, or text like ``90``, ``5m``."""
+    """A positive duration: a number of seconds, a timedelta, or text such as ``90`` or ``5m``."""
     if isinstance(value, str):
         value = span_of(value) or value
     if isinstance(value, timedelta):
@@ -56,7 +56,7 @@ def count(value: Any) -> int:
 
 
 def limit(value: Any) -> int | None:
-    """A whole number, at least one; None, or text that says so, is no limit."""
+    """A whole number of at least 1; None, or text such as ``none``, means no limit."""
     return None if value in (None, "", "none") else count(value)
 
 

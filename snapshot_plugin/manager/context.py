@@ -1,8 +1,9 @@
 """Read and restore an agent's context: history, prompts, tools, permissions.
 
-An agent says itself what it is (`PersistentAgent`), or has plain attributes named like the fields of
-`AgentContext`; those it has are kept. An attribute whose value has ``get_state()`` and ``set_state(state)``, such
-as a permission manager, is asked through them. Messages are `Message` values, or dicts, which come back exactly.
+An agent either provides its context (`PersistentAgent`) or has plain attributes named like the fields of
+`AgentContext`; the attributes it has are stored. An attribute whose value has ``get_state()`` and
+``set_state(state)``, such as a permission manager, is read and restored through them. Messages are `Message`
+values, or dicts, which round-trip exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["AgentContext", "AgentReader", "FrameworkConversation", "PersistentAg
 
 
 class AgentContext(Value):
-    """What an agent is, apart from its plugins and its memory. None: the agent has nothing of the kind."""
+    """The context of an agent, without its plugins and memory. None: the agent has no such part."""
 
     history: tuple[Message, ...] = ()
     system_prompt: str | None = None
@@ -86,14 +87,14 @@ _ROLES: dict[str, Role] = {
 
 
 class FrameworkConversation(Protocol):
-    """What an adapter keeps for an agent of its framework: each message is durable when it is there."""
+    """The conversation that a framework's adapter stores: each message is durable once it is added."""
 
     framework: str
     adapter: Any
     """What the framework itself is given: a session, or a store of conversations."""
 
     async def run(self, prompt: Any, **options: Any) -> Any:
-        """Have the agent answer, as the framework does, and keep what was said."""
+        """Run the agent as the framework does, and store the conversation."""
 
 
 def conversation_of(agent: object, session_id: str, store: SnapshotStore) -> FrameworkConversation | None:
@@ -129,7 +130,7 @@ class AgentReader:
             )
 
     def read(self, onto: SessionSnapshot) -> tuple[SessionSnapshot, list[Problem]]:
-        """*onto* with the agent's present context. A part that is not JSON stays as it was, and is named."""
+        """*onto* with the agent's current context. A part that is not JSON keeps its old value and is named."""
         problems: list[Problem] = []
         values = self._spoken() if self._speaks else self._attributes(problems)
         for part, value in values.items():
@@ -144,7 +145,7 @@ class AgentReader:
 
     @property
     def unreadable_history(self) -> Problem | None:
-        """Why no conversation is kept; None if the agent has one that can be read."""
+        """Why no conversation is stored; None if the agent's history can be read."""
         if "history" in self._parts or self._kept_by_adapter:
             return None
         what = f"a {type(self._agent).__name__} has no history that can be read"
@@ -196,7 +197,7 @@ class _History:
         self._known: list[tuple[Any, Message]] = []
 
     def read(self, history: Iterable[Any], problems: list[Problem]) -> tuple[Message, ...]:
-        """The messages. One that cannot be kept is left out and named in *problems*; the others are kept."""
+        """The messages. One that cannot be stored is left out and named in *problems*."""
         known, self._known = self._known, []
         for index, item in enumerate(history):
             place = len(self._known)
@@ -216,7 +217,7 @@ def _same(kept: Any, item: Any) -> bool:
 
 
 def _kept(item: Any) -> Any:
-    """A copy to compare with, for the agent may go on changing its own."""
+    """A copy to compare with later, because the agent may change its own objects."""
     return copy.deepcopy(item) if isinstance(item, Mapping) else item
 
 
@@ -244,7 +245,7 @@ def _made(given: Mapping[str, Any]) -> Message:
 
 
 def _text(content: Any) -> str:
-    """What can be read in content of a shape we do not know."""
+    """The readable text in content of an unknown shape."""
     if isinstance(content, list):
         return "".join(_text(block.get("text")) for block in content if isinstance(block, dict))
     return content if isinstance(content, str) else ""
@@ -257,7 +258,7 @@ def _messages_for(snapshot: SessionSnapshot) -> Sequence[Any]:
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
-    """The message as the agent wrote it, to the letter; plain text is a string."""
+    """The message exactly as the agent wrote it; plain text is a string."""
     if _ORIGINAL in message.metadata:
         original: dict[str, Any] = thaw(message.metadata[_ORIGINAL])
         return original

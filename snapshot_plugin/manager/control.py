@@ -1,7 +1,7 @@
 """Requests to the process that owns a session: one private socket per manager, one JSON line each way.
 
-Only processes of the same user are answered, and only an answer from a process of the same user is believed: the
-directory lets nobody else in, and both ends ask the kernel who is on the other side. Sizes and waits are bounded.
+Both ends accept only processes of the same user: the directory is private, and each end asks the kernel for the
+peer's credentials. Sizes and waits are bounded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAX_REASON: Final = 1000
 _SETTLED: Final = 60  # seconds; a socket younger than that may be about to listen
 
 _CALL_FAILED: Final = (
-    OSError,  # nobody listens there, or not to us
+    OSError,  # no listener, or no permission
     anyio.BrokenResourceError,  # hung up
     anyio.IncompleteRead,  # hung up in mid-line
     anyio.DelimiterNotFound,  # a line without end
@@ -60,10 +60,10 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Answer(Value):
-    """What came of asking.
+    """The outcome of a request to the owner.
 
-    ``done``: `result` is what the owner returned. ``refused``: it said no; `code` and `reason` are its error.
-    ``unreachable``: there is nobody to ask, or no answer came; whether the request was carried out is not known.
+    ``done``: `result` is what the owner returned. ``refused``: `code` and `reason` are its error. ``unreachable``:
+    no owner could be contacted, or no answer came; the request may or may not have been carried out.
     """
 
     outcome: Literal["done", "refused", "unreachable"]
@@ -85,10 +85,10 @@ async def serve_control(
         handler: called for each request, several at a time.
         name: unique for this manager, e.g. a new id.
         environ: where ``XDG_RUNTIME_DIR`` is looked up.
-        task_status: told the path of the socket once it can be connected to.
+        task_status: gets the path of the socket once it accepts connections.
 
     Raises:
-        StoreUnavailable: there is no place for a socket that only this user can reach.
+        StoreUnavailable: there is no private directory for the socket.
     """
     path = await anyio.to_thread.run_sync(_socket_path, name, environ)
     try:
@@ -113,8 +113,8 @@ async def ask_owner(
 ) -> Answer:
     """Send *request* to the process that owns a session, and wait for its answer at most *timeout* seconds.
 
-    An owner on another machine is asked through *place*, where that is a database that both use. Never raises for
-    what the other side is or does; see `Answer`.
+    An owner on another machine is asked through *place*, where that is a database that both use. Never raises
+    because of the other side; see `Answer`.
 
     Raises:
         InvalidInput: *request* is not JSON, or longer than 64 KiB.
@@ -284,7 +284,7 @@ def _places(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _is_private(directory: Path) -> bool:
-    """Make *directory* if need be; True when it is ours, no link, and nobody else can enter it."""
+    """Create *directory* if needed; True if it is ours, not a symlink, and private."""
     try:
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)

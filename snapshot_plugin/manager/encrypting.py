@@ -1,11 +1,11 @@
 """Encrypt a plain store: write an encrypted copy beside it, compare the two, then replace the store.
 
-The store that is there stays as it is until the encrypted one was read back whole. Interrupted anywhere, the same
-call goes on where it stopped:
+The plain store stays unchanged until the encrypted copy was read back and compared. After an interruption, the same
+call continues where it stopped:
 
-1. ``NAME.encrypting`` is filled, session by session; what is there already is compared and left.
+1. ``NAME.encrypting`` is filled, session by session; sessions already copied are compared and kept.
 2. ``NAME`` becomes ``NAME.plain``, and ``NAME.encrypting`` becomes ``NAME``.
-3. ``NAME.plain`` is removed. What a disk keeps of removed files is beyond a program's reach.
+3. ``NAME.plain`` is removed. Data that the disk keeps of removed files is out of reach.
 4. The search index and the operation log, which are elsewhere, are sealed. Only then is the mark of 1. removed.
 """
 
@@ -44,7 +44,7 @@ async def _nothing_else(_store: FilesystemStore) -> None: ...
 
 
 class Encrypted(NamedTuple):
-    """What was encrypted."""
+    """The result of encrypting a store."""
 
     sessions: int
     trashed: int
@@ -60,15 +60,15 @@ async def encrypt_existing(
     step: Step = lambda _name: None,
     clock: Clock = utc_now,
 ) -> Encrypted:
-    """Encrypt the plain store at *place*. Nothing of it is left in the clear, trash and quarantine included.
+    """Encrypt the plain store at *place*.
 
-    *seal* is called with the encrypted store, to take care of what is kept about it elsewhere. After an
-    interruption it may be called again.
+    No plaintext is left, in trash and quarantine neither. *seal* is called with the encrypted store, to seal data
+    kept about it elsewhere. After an interruption, call again.
 
     Raises:
-        InvalidInput: it is encrypted already, or holds what a repair set aside, and *discard_set_aside* is false.
+        InvalidInput: it is encrypted already, or has quarantined files and *discard_set_aside* is false.
         SessionLocked, Conflict: a session is live, was changed meanwhile, or has to be recovered first.
-        Damaged: a session cannot be read, so it could not be written anew.
+        Damaged: a session cannot be read, so it cannot be encrypted.
     """
     draft, plain = _beside(place)
     if is_store(place) and not read_marker(place)["encrypted"]:
@@ -101,7 +101,8 @@ def is_begun(place: Path) -> bool:
 def begin(place: Path) -> None:
     """Leave a mark that the plain store at *place* is being encrypted.
 
-    The mark is the new store, still empty. It has the id of the old one: undo and other programs know it by that.
+    The mark is the new store, still empty. It keeps the id of the plain store, because undo and other programs
+    refer to that id.
     """
     draft = _beside(place)[0]
     if is_store(place) and not read_marker(place)["encrypted"] and not is_store(draft):
@@ -154,7 +155,7 @@ def _opened(draft: Path, source: KeySource, label: str) -> FilesystemStore:
 
 
 async def _fill_trash(old: FilesystemStore, new: FilesystemStore, step: Step) -> int:
-    """First, while no session is in its way: each is put in its place and then discarded as it was."""
+    """Fill the trash first, before the sessions take their ids: each is put in and then discarded."""
     trashed = await old.trash()
     there = {entry.token for entry in await new.trash()}
     for entry in trashed:

@@ -1,9 +1,10 @@
-"""Events: what happened to sessions, and who is told.
+"""Events about sessions, and their subscribers.
 
-A plain subscriber is called at once, in the event loop. An ``async def`` subscriber has its own task and bounded
+A plain subscriber is called immediately, in the event loop. An ``async def`` subscriber has its own task and
+bounded
 queue in the manager's task group and gets its events in order. An exception in a subscriber is logged, and the
-subscriber gets the next event. A subscriber that hangs delays nobody: events that do not fit its queue are dropped
-and counted.
+subscriber gets the next event. A subscriber that hangs delays no others: events that do not fit its queue are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class EventBus:
                 subscription.deliver(event)
 
     def open(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Start serving async subscribers; what was emitted before is waiting for them."""
+        """Start serving async subscribers, beginning with the events emitted before."""
         self._tasks = tasks
         for subscription in self._queued():
             tasks.start_soon(subscription.run)

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPlan:
-    """What a policy decides about one session: each snapshot with its fate and the reasons, newest first."""
+    """What a policy decides about one session: each snapshot, newest first, with the decision and its reasons."""
 
     session_id: str
     decisions: tuple[tuple[SnapshotMeta, Decision], ...]
@@ -43,10 +43,12 @@ class SnapshotPlan:
 async def plan_snapshots(
     store: SnapshotStore, session_id: str, policy: RetentionPolicy, *, keep_tagged: bool = False
 ) -> SnapshotPlan:
-    """Decide, and change nothing. Unless *policy* names tags itself, or with *keep_tagged*, tagged snapshots stay.
+    """Decide which snapshots to drop, and change nothing.
+
+    Unless *policy* names tags itself, or with *keep_tagged*, tagged snapshots stay.
 
     Raises:
-        SnapshotCorrupted: the session is damaged, and what is damaged is not thinned out.
+        SnapshotCorrupted: the session is damaged; damaged sessions are not thinned.
     """
     history = await store.history(session_id)
     if any(meta.state != "ok" for meta in history):
@@ -66,7 +68,7 @@ async def plan_single(
 
     Raises:
         SnapshotNotFound: there is no such snapshot.
-        InvalidInput: it is the newest, which stays.
+        InvalidInput: it is the newest, which cannot be dropped.
     """
     history = await store.history(session_id)
     if seq not in {meta.seq for meta in history}:

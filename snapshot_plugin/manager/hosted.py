@@ -1,12 +1,13 @@
 """Sessions that an ACP host records (`LiveSessions`), as sessions of a manager.
 
 The manager lists, touches, saves and finishes them with its own; what happens to them becomes its events.
+At the end are the ways in which a manager ends its tasks and waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.live.steps import has_sync_face
 from snapshot_plugin.manager.managed import ManagerContext
 
-__all__ = ["HostedSessions", "ReportsInLoop"]
+__all__ = ["HostedSessions", "ReportsInLoop", "end_tasks", "run_for"]
 
 
 class HostedSessions:
@@ -78,7 +79,7 @@ class HostedSessions:
         return Outcome(session_id=session_id, status="not_live")
 
     async def finish_all(self, *, save: bool) -> Sequence[Outcome]:
-        """The same for every session, at once; ends the hosts' background threads too."""
+        """Finish every session concurrently, and end the hosts' background threads."""
         outcomes: list[Outcome] = []
 
         async def finish(session_id: str) -> None:
@@ -100,7 +101,7 @@ async def _run_portal(*, task_status: TaskStatus[BlockingPortal]) -> None:
 
 
 async def _bounded(finish: Callable[[], Outcome], session_id: str, within: float) -> Outcome:
-    """*finish* in a worker thread. One that takes too long goes on alone: a disk may never answer."""
+    """Run *finish* in a worker thread. After the time limit the thread is abandoned: a disk may never answer."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(within):
         return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
     return Outcome.timed_out(session_id, within)
@@ -117,7 +118,7 @@ class ReportsInLoop:
         method = getattr(self._report, name)
 
         def tell(*args: Any, **about: Any) -> None:
-            with suppress(RuntimeError):  # the loop has ended: there is no one left to tell
+            with suppress(RuntimeError):  # the loop has ended: no subscriber is left
                 self._soon(partial(method, *args, **about))
 
         return tell
@@ -131,3 +132,26 @@ def _soon() -> Callable[[Callable[[], Any]], Any]:
         import trio.lowlevel  # noqa: PLC0415 — only where trio runs
 
         return trio.lowlevel.current_trio_token().run_sync_soon
+
+
+async def end_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
+    """Cancel *tasks* and wait for them. *error* is what ends the block they belong to."""
+    tasks.cancel_scope.cancel()
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        await tasks.__aexit__(type(error), error, error.__traceback__)
+    else:
+        # The body's own error is not the tasks': given to them, it would come out wrapped in a group.
+        await tasks.__aexit__(None, None, None)
+
+
+async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run *work* in *tasks* and wait for it at most *within* seconds, even if it cannot be cancelled."""
+    finished = anyio.Event()
+
+    async def run() -> None:
+        await work()
+        finished.set()
+
+    tasks.start_soon(run)
+    with anyio.move_on_after(within):
+        await finished.wait()

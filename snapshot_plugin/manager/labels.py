@@ -47,7 +47,7 @@ _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Labelled(Value):
-    """What became of a label: as it was, as it is, the snapshot that holds it, and who was asked if it is live."""
+    """The result of a label change: before, after, the snapshot that holds it, and the owner if it is live."""
 
     session_id: str
     before: JsonObject
@@ -113,8 +113,8 @@ async def label(
 
     Raises:
         SnapshotNotFound, Damaged: there is no such session, or its newest snapshot is not whole.
-        SessionLocked: another process has the session and cannot be asked; the text says who and since when.
-        InvalidInput: what is to change is of the wrong kind.
+        SessionLocked: another process owns the session and cannot be asked; the text names it and since when.
+        InvalidInput: a value has the wrong type.
     """
     async with leased_or_owned(store, session_id, clock) as owner:
         found = await store.read(session_id, strict=True)

@@ -1,7 +1,12 @@
-"""The live sessions of a manager: `LiveSession` for event loops, with the state of a session object."""
+"""The live sessions of a manager: `LiveSession` for event loops, with the state of a session object.
+
+A session object is asked for its snapshot, and whether it changed.
+"""
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,13 +14,12 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.errors import InvalidSnapshot, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.session import LiveSession, Mark
 from snapshot_plugin.live.steps import run_async
-from snapshot_plugin.manager.asking import ask, is_same, source_of
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.ports import Snapshottable
+from snapshot_plugin.manager.ports import Adapted, Snapshottable
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotRef
@@ -23,7 +27,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
 
-__all__ = ["ManagedSession", "ManagedSessions", "ManagerContext"]
+__all__ = ["ManagedSession", "ManagedSessions", "ManagerContext", "ask", "is_same", "source_of"]
 
 _TAKES = 3
 """How often an async snapshot is taken again because records arrived meanwhile."""
@@ -41,7 +45,7 @@ class ManagerContext:
 
 
 class _Seen(NamedTuple):
-    """What the newest snapshot contains."""
+    """The content of the newest snapshot."""
 
     snapshot: SessionSnapshot
     upto: int
@@ -90,8 +94,8 @@ class ManagedSession:
             self.live.failed("spool", error)
 
     async def flush(self) -> None:
-        """Make what was recorded survive a power cut; on return it does. A disk that refuses is reported."""
-        async with self._flushing:  # a flush that is under way may be of what this caller recorded
+        """Make recorded events survive a power cut. A disk error is reported, not raised."""
+        async with self._flushing:  # the flush in progress may cover this caller's records
             last = self.live.mark.upto
             if last != self._flushed:
                 self._flushed = last
@@ -110,7 +114,7 @@ class ManagedSession:
             self._source, self._seen = source_of(session), _Seen(stored.snapshot, self.live.mark.upto)
 
     async def save(self, session: Snapshottable, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef:
-        """Make *session* as it is now durable. Raises what `asking.ask` and the store raise."""
+        """Save the current state of *session*; durable on return. Raises what `asking.ask` and the store raise."""
         self._requested += 1
         ticket, source = self._requested, source_of(session)
         async with self._saving:
@@ -217,3 +221,59 @@ class ManagedSessions:
             self._recorded = anyio.Event()
             for managed in tuple(self._held.values()):
                 await managed.flush()
+
+
+def source_of(session: Snapshottable) -> object:
+    """The object the author made: two adaptations of it are the same session."""
+    return session.source if isinstance(session, Adapted) else session
+
+
+async def ask(session: Snapshottable, *, timeout: float) -> SessionSnapshot:  # noqa: ASYNC109 — part of the promise
+    """The session as it is now.
+
+    Raises:
+        InvalidSnapshot: it returned no snapshot, or the snapshot of another session.
+        SnapshotError: its method raised, or did not answer in time.
+    """
+    session_id = session.session_id
+    with anyio.move_on_after(timeout):
+        try:
+            taken = session.snapshot()
+            taken = await taken if inspect.isawaitable(taken) else taken
+        except SnapshotError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise SnapshotError(f"session {session_id!r} gave an error: {reason}", session_id=session_id) from error
+        return _checked(taken, session_id)
+    raise SnapshotError(
+        f"session {session_id!r} did not give its snapshot within {timeout:g} s",
+        session_id=session_id,
+        hint="make its snapshot() quicker, or raise snapshot_timeout",
+    )
+
+
+def _checked(taken: object, session_id: str) -> SessionSnapshot:
+    if not isinstance(taken, SessionSnapshot):
+        kind = type(taken).__name__
+        raise InvalidSnapshot(f"session {session_id!r} gave a {kind}, not a SessionSnapshot", session_id=session_id)
+    if taken.session_id != session_id:
+        raise InvalidSnapshot(
+            f"session {session_id!r} gave the snapshot of session {taken.session_id!r}; it was not saved",
+            session_id=session_id,
+            hint="set SessionSnapshot.session_id to the session's own id",
+        )
+    return taken
+
+
+def is_same(old: SessionSnapshot, new: SessionSnapshot) -> bool:
+    """Whether *new* is made of the very objects of *old*, apart from its time. False only means: compare them."""
+    if old is new:
+        return True
+    before, after = old.__dict__, new.__dict__
+    return (
+        (old.model_extra or {}) == {} == (new.model_extra or {})
+        and all(before[name] is after[name] for name in before if name not in ("messages", "updated_at"))
+        and len(old.messages) == len(new.messages)
+        and all(map(operator.is_, old.messages, new.messages))
+    )

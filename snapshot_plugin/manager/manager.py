@@ -24,7 +24,7 @@ from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus
-from snapshot_plugin.manager.hosted import HostedSessions
+from snapshot_plugin.manager.hosted import HostedSessions, end_tasks, run_for
 from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
@@ -32,7 +32,6 @@ from snapshot_plugin.manager.predeploy import ReachableSession, save_everyone, s
 from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
-from snapshot_plugin.manager.tasks import end_tasks, run_for
 from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
@@ -167,7 +166,7 @@ class SnapshotManager:
     async def snapshot(
         self, session: Snapshottable, *, trigger: str = "manual", tags: Sequence[str] = ()
     ) -> SnapshotRef:
-        """Save *session* now; durable on return. Calls that meet while one is under way share the next save.
+        """Save *session* now; durable on return. Concurrent calls are coalesced into the next save.
 
         Raises:
             SessionLocked: another process, or another session object here, has this id.
@@ -298,7 +297,7 @@ class SnapshotManager:
     # Bringing back ---------------------------------------------------------------------------------------
 
     async def restore(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """The newest whole snapshot, with what a dead process left in the spool; or the one numbered *at*.
+        """The newest intact snapshot, including a dead owner's spool; or the one numbered *at*.
 
         Raises `SnapshotError` as `SnapshotStore.read`: not found, nothing whole, a newer version, a missing key.
         """
@@ -383,7 +382,7 @@ class SnapshotManager:
         )
 
     async def _recover_abandoned(self, session_id: str) -> None:
-        """Before the newest is read: what a dead owner left in the spool belongs to it."""
+        """Recover a dead owner's spool before the newest snapshot is read."""
         if recovered := await recover_if_abandoned(self.store, session_id, self._reducers, self.clock()):
             self.report.recovered(recovered)
 

@@ -27,7 +27,7 @@ class OperationLines(Protocol):
         """Add a line; durable on return. Returns how many bytes there are."""
 
     def change_lines(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> None:
-        """Put what *change* makes of the lines in their place, while nobody else writes."""
+        """Replace the lines by what *change* returns, while holding the lock."""
 
 
 class LineFile:

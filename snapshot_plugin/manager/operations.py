@@ -1,17 +1,18 @@
 """The operation log: what commands changed, and how each change is undone.
 
 JSON lines: with the store where it can keep them (a database), else in the user's state directory. Each line is an
-operation with its **steps**, plain data that says what to do to take it back:
+operation with its **steps**, plain data that describes how to undo it:
 
-- ``{"do": "delete", "session_id"}``: what was made (by import, fork, merge) goes to the trash;
-- ``{"do": "undelete", "token"}``: what was deleted comes back;
-- ``{"do": "label", "session_id", "title", "tags", "pinned", "note"}``: names as they were; only those given change;
-- ``{"do": "restore", "session_id", "token"}``: dropped snapshots come back from the copy in the trash;
+- ``{"do": "delete", "session_id"}``: a session made by import, fork or merge goes to the trash;
+- ``{"do": "undelete", "token"}``: a deleted session is restored;
+- ``{"do": "label", "session_id", "title", "tags", "pinned", "note"}``: labels are set back; only those given
+change;
+- ``{"do": "restore", "session_id", "token"}``: dropped snapshots are restored from the copy in the trash;
 - ``{"do": "drop", "session_id", "seqs"}``: snapshots are dropped (again), with a copy in the trash;
-- ``{"do": "revert", "session_id", "seq"}``: the session is as it was in that snapshot.
+- ``{"do": "revert", "session_id", "seq"}``: the session is reverted to that snapshot.
 
-An undo is an operation too, so it can be taken back. For an encrypted store each line is sealed, for names and
-notes are content. A line that a crash tore, or that cannot be opened, is passed over: the log is no data.
+An undo is an operation too, so it can be undone. For an encrypted store each line is sealed, because names and
+notes are content. Unreadable lines are skipped; the log is best-effort.
 """
 
 from __future__ import annotations
@@ -90,10 +91,10 @@ class OperationLog:
     async def record(
         self, *, kind: str, summary: str, steps: Sequence[Mapping[str, Any]], undoes: str | None = None
     ) -> Operation:
-        """Write down what was done; durable on return.
+        """Log an operation; durable on return.
 
         Raises:
-            StoreUnavailable: the disk refused. What was done stays done; it can only not be undone.
+            StoreUnavailable: a disk error. The operation stays in effect, but cannot be undone.
         """
         done = Operation(
             id=new_id(), at=self._clock(), kind=kind, summary=summary, steps=tuple(map(dict, steps)), undoes=undoes
@@ -110,7 +111,7 @@ class OperationLog:
         return _told(tuple(found for line in lines if (found := self._decoded(line))))[::-1]
 
     async def forget(self, gone: Callable[[Operation], bool]) -> int:
-        """Drop the operations for which *gone* holds, for good. Returns how many."""
+        """Permanently drop the operations for which *gone* returns true. Returns how many."""
         dropped = 0
 
         def without(lines: list[bytes]) -> list[bytes]:
@@ -175,7 +176,9 @@ def _told(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     undone: dict[str, bool] = {}
     for place, each in enumerate(operations):
         before, target, is_undone = place, each.undoes, True
-        while target is not None and places.get(target, place) < before:  # an undo only knows what came before it
+        while (
+            target is not None and places.get(target, place) < before
+        ):  # an undo refers only to earlier operations
             undone[target] = is_undone
             before = places[target]
             target, is_undone = operations[before].undoes, not is_undone

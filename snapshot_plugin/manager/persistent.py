@@ -38,7 +38,7 @@ _SAVE_TIMEOUT = 300.0
 
 
 class LoadReport(Value):
-    """What was loaded. Parts that are not named in `problems` were loaded."""
+    """The result of a load. Parts not named in `problems` were loaded."""
 
     found: bool
     """False if nothing was stored yet."""
@@ -66,20 +66,22 @@ def persistent_session(
 ) -> PersistentSession:
     """Persist *agent* under *agent_id*: load on entry, save when changed, and save on exit.
 
-    Kept are history, system prompt, instructions, model, tools, permissions, options, title and tags, as far as the
-    agent has them (`snapshot_plugin.manager.context` says how it is asked), the working memory of the session, and
-    the state of each registered plugin. Agents of openai-agents and pydantic-ai do not hold their conversations:
-    run them with ``session.run(prompt)``, and their adapters keep what is said.
+    It stores history, system prompt, instructions, model, tools, permissions, options, title and tags, as far as
+    the agent has them (`snapshot_plugin.manager.context` says how they are read), the working memory of the
+    session, and the state of each registered plugin. Agents of openai-agents and pydantic-ai do not hold their
+    conversations:
+    run them with ``session.run(prompt)``, and their adapters store the conversation.
 
     Args:
-        agent: the agent. It is not changed in any other way, and works as before without this.
-        agent_id: names what is kept. One process at a time can have it open.
-        store: a store, a path or URL of one, or three functions (save, load, delete) of a place of one's own, see
-            `CallableStore`; default: the user's own store (``ASNAP_STORE``, or the data directory).
+        agent: the agent. It is not changed otherwise, and works as before outside the block.
+        agent_id: the id to store it under. One process at a time can have it open.
+        store: a store, a path or URL of one, or three functions (save, load, delete), see `CallableStore`; default:
+        the user's own store (``ASNAP_STORE``, or the data directory).
         auto_save_interval: seconds between saves of a changed session; None or 0: only when told.
         save_on_exit: save when the block is left, even by an error or a cancellation.
-        load_on_enter: give the agent what was kept when the block is entered.
-        agent_type: what kind of agent it is; default: the name of its class. What another kind kept is refused.
+        load_on_enter: restore the agent when the block is entered.
+        agent_type: what kind of agent it is; default: the name of its class. State stored by another kind is
+        refused.
         clock: the time of day.
     """
     return PersistentSession(
@@ -141,7 +143,7 @@ class PersistentSession:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What the last save could not keep; all else is kept."""
+        """The parts that the last save could not store; all others are stored."""
         return self._problems
 
     @property
@@ -172,9 +174,9 @@ class PersistentSession:
         return await self._conversation.run(prompt, **options)
 
     def register_plugin(self, name: str, get_state: Callable[[], Any], set_state: Callable[[Any], None]) -> None:
-        """Keep a plugin's state too, and give it back: now, if the session is loaded already, or when it is.
+        """Store a plugin's state too. It is restored now if the session is loaded already, else on load.
 
-        Both functions are plain. One that fails is named in `report` (giving back) or `problems` (keeping).
+        Both functions are synchronous. A failing one is named in `report` (restoring) or `problems` (saving).
         """
         self._plugins.register(name, get_state, set_state)
         if self._state is not None:
@@ -182,17 +184,17 @@ class PersistentSession:
             self._set_report(self.report.evolve(problems=(*self.report.problems, *failed)))
 
     async def load(self) -> LoadReport:
-        """Give the agent what was kept. Nothing kept: nothing is done. Nothing whole: the same, and it is said.
+        """Restore the agent. Does nothing if nothing is stored, or if no snapshot is intact (`report` says so).
 
         Raises:
-            InvalidInput: another kind of agent kept it.
+            InvalidInput: another kind of agent stored it.
             SnapshotError: the store cannot be read (a missing key, a newer version, the disk).
         """
         await self._load()
         return self.report
 
     async def save(self) -> SnapshotRef:
-        """Keep the agent's context as it is now; durable on return. Unchanged: nothing is written."""
+        """Save the agent's current context; durable on return. An unchanged context is not written."""
         return await self.manager.snapshot(self)
 
     async def exists(self) -> bool:
@@ -205,9 +207,9 @@ class PersistentSession:
         return history[0].saved_at if history else None
 
     async def delete(self) -> bool:
-        """Move all that is kept to the store's trash; whether there was anything. The agent stays as it is.
+        """Move the stored context to the store's trash; returns whether there was any.
 
-        It is not saved by itself any more; `save` begins anew.
+        The agent is unchanged and no longer saved automatically; `save` starts a new history.
         """
         await self.manager.stop_auto_snapshot(self.session_id, save=False)
         self._save_on_exit = False
@@ -259,7 +261,7 @@ class PersistentSession:
     # What the manager asks -------------------------------------------------------------------------------
 
     async def snapshot(self) -> SessionSnapshot:
-        """The agent as it is now. Memory entries are made durable first, for the snapshot names them."""
+        """The agent's current snapshot. Memory entries are saved first, because the snapshot refers to them."""
         before = self.memory.pin
         pin = await self.memory.save()
         if pin is not before:

@@ -30,7 +30,7 @@ def user_cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def user_state_dir(environ: Mapping[str, str]) -> Path:
-    """What is remembered between commands and is no data: the operation log."""
+    """The directory for state between commands that is not user data: the operation log."""
     return _xdg(environ, "XDG_STATE_HOME") or platformdirs.user_state_path(_APP, appauthor=False)
 
 

@@ -19,9 +19,9 @@ class _Plugin(NamedTuple):
 
 
 class PluginStates:
-    """Plugins by name. One that fails is named, and costs the others nothing.
+    """Plugins by name.
 
-    The state of a plugin that is not registered (yet, or any more) is kept as it was.
+    A failing plugin is named and does not affect the others. The state of an unregistered plugin is kept.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class PluginStates:
         self._plugins[name] = _Plugin(get_state, set_state)
 
     def read(self, before: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-        """Every plugin's state now; *before* is what is known of those that cannot say."""
+        """Every plugin's current state; *before* is used for plugins that fail."""
         states, problems = dict(before), []
         for name, plugin in self._plugins.items():
             try:

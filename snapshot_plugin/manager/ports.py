@@ -38,10 +38,10 @@ SessionT = TypeVar("SessionT", bound="Snapshottable")
 
 @runtime_checkable
 class Snapshottable(Protocol):
-    """A live session that can say what it is at this moment.
+    """A live session that can return its current snapshot.
 
     A plain `snapshot` is called in the event loop, because it reads live state: it must be quick and must not
-    wait for anything. An ``async def`` one may wait, and is given up after ``config.snapshot_timeout``.
+    wait for anything. An ``async def`` one may wait, and times out after ``config.snapshot_timeout``.
     Returning the same object as last time tells the manager, for free, that nothing changed.
     """
 
@@ -50,7 +50,7 @@ class Snapshottable(Protocol):
         """Ours, stable for ever."""
 
     def snapshot(self) -> SessionSnapshot | Awaitable[SessionSnapshot]:
-        """The session as it is now. Its ``session_id`` is this session's."""
+        """The current snapshot. Its ``session_id`` is this session's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Adapted(Generic[SourceT]):
     take: Callable[[SourceT], SessionSnapshot | Awaitable[SessionSnapshot]]
 
     def snapshot(self) -> SessionSnapshot | Awaitable[SessionSnapshot]:
-        """What the function makes of the object now."""
+        """Call the function on the object."""
         return self.take(self.source)
 
 
@@ -89,7 +89,7 @@ class Provider(Protocol[SessionT]):
     """Starts and stops sessions of one kind."""
 
     async def create_session(self, session_id: str, config: Any, /) -> SessionT:
-        """Start a new session. *config* is the caller's own and is passed on as it is."""
+        """Start a new session. *config* is the caller's own and is passed through."""
 
     async def stop_session(self, session: SessionT, /) -> None:
         """End a session this provider started."""
@@ -105,7 +105,7 @@ class ResumableProvider(Provider[SessionT], Protocol[SessionT]):
 
 @runtime_checkable
 class ContextProvider(Provider[SessionT], Protocol[SessionT]):
-    """A provider that can at least tell a new session what was said in the old one."""
+    """A provider that can give a new session the transcript of the old one."""
 
     async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot, /) -> SessionT:
         """Start a new session that is given *snapshot* as its past."""
@@ -126,7 +126,7 @@ class RestoringProvider(Provider[SessionT], Protocol[SessionT]):
     async def restore_session(
         self, session_id: str, config: Any, snapshot: SessionSnapshot, /, *, require_load: bool
     ) -> RestoredAs[SessionT]:
-        """Bring *snapshot* back as well as the agent can: loaded, or told what was said.
+        """Restore *snapshot* as well as the agent can: by loading it, or from its transcript.
 
         Raises:
             AgentNoLoadSupport: it cannot be loaded, and *require_load*. Nothing is left running.

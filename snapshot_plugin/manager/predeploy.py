@@ -42,7 +42,7 @@ class _Work(NamedTuple):
 async def save_everyone(
     own: Mapping[str, ReachableSession], place: LivePlace | None, *, tag: str, within: float
 ) -> list[Outcome]:
-    """Save *own* sessions and those of other processes, all at once. In order of session ids.
+    """Save *own* sessions and those of other processes concurrently. Outcomes are in order of session ids.
 
     A session that is not finished *within* seconds counts as not saved.
     """
@@ -105,10 +105,10 @@ class ReachableSession(Protocol):
 
 
 async def answer_request(find: Callable[[str], ReachableSession | None], request: dict[str, Any]) -> dict[str, Any]:
-    """The owner's side: do what is asked with the session that *find* returns, save it and tell its outcome.
+    """The owner's side: carry out a request for the session that *find* returns, save it and return the outcome.
 
-    ``{"op": "snapshot", "session_id", "tag"}`` just saves it, under the tag; ``{"op": "label", "session_id"}`` with
-    title, tags, pinned or note gives it that label for the rest of its life (see `labels.apply_label`).
+    ``{"op": "snapshot", "session_id", "tag"}`` saves it under the tag; ``{"op": "label", "session_id"}`` with
+    title, tags, pinned or note labels it permanently (see `labels.apply_label`).
     """
     op, session_id, tag = request.get("op"), request.get("session_id"), request.get("tag")
     if not isinstance(session_id, str) or (op != "label" and (op != "snapshot" or not isinstance(tag, str))):
@@ -130,7 +130,7 @@ async def serve_sessions(
 ) -> None:
     """Answer other processes about the sessions that *find* returns, until cancelled. Starts with a path.
 
-    Without a socket others cannot ask; that is reported, and this process goes on.
+    If no socket can be made, this is reported and the process continues.
     """
     try:
         await serve_control(functools.partial(answer_request, find), name=new_id(), task_status=task_status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from snapshot_plugin.live.outcome import describe
+from snapshot_plugin.live.outcome import describe, loggable
 from snapshot_plugin.live.recovery import Recovered
 from snapshot_plugin.manager.events import (
     EventBus,
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Tells the bus, and logs what went wrong: ids and reasons, never what was said in a session."""
+    """Emits events and logs failures: ids and reasons, never message content."""
 
     def __init__(self, bus: EventBus, clock: Clock) -> None:
         self._bus = bus
@@ -55,7 +55,7 @@ class Reporter:
     ) -> None:
         """Something could not be done."""
         about = describe(error)
-        _log.warning("session %s: %s failed (%s): %s", session_id, operation, about["code"], about["message"])
+        _log.warning("session %s: %s failed (%s): %s", session_id, operation, about["code"], loggable(error))
         self._bus.emit(
             SnapshotFailed(
                 session_id=session_id,
@@ -75,7 +75,7 @@ class Reporter:
     def restored(
         self, found: StoredSnapshot, *, grade: str, duration: float, fell_back: str | None = None
     ) -> SessionRestored:
-        """A session came back. A clock that was set back makes it no younger than new."""
+        """Report a restored session. Its age is never negative, even if the clock was set back."""
         now = self._clock()
         event = SessionRestored(
             session_id=found.ref.session_id,

@@ -62,7 +62,7 @@ class ResumeReport(Value):
         what = {
             "native-load": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
             "native-resume": f"resumed with {self.messages} messages, {self.age or 0:.0f} s old",
-            "context": f"started anew and told its {self.messages} messages",
+            "context": f"restarted and given its {self.messages} messages as context",
             "fresh": "started fresh",
         }[self.grade]
         reason = f" because {self.fell_back}" if self.fell_back else ""
@@ -86,15 +86,16 @@ async def create_or_resume_session(
 ) -> tuple[SessionT, ResumeReport]:
     """Start the session, from its newest snapshot if there is one and the provider can; the report says how.
 
-    What a killed process left in the spool is recovered first. A damaged newest snapshot costs only itself; if none
-    is whole, the session starts fresh. Whatever was there before a fallback stays, tagged ``before-fallback``.
+    The spool of a killed process is recovered first. If the newest snapshot is damaged, the newest intact one is
+    used; if none is intact, the session starts fresh. Snapshots from before a fallback are kept, tagged
+    ``before-fallback``.
     The session is attached to *manager*, if its settings enable persistence.
 
     Args:
-        provider: what starts sessions; a `ResumableProvider` can load them, a `ContextProvider` can tell them, a
-            `RestoringProvider` does what is possible in one start.
-        session_id: ours.
-        config: passed to the provider as it is.
+        provider: starts sessions; a `ResumableProvider` can load them, a `ContextProvider` can give them a
+        transcript, a `RestoringProvider` does the best possible in one start.
+        session_id: our id of the session.
+        config: passed through to the provider.
         manager: keeps the session saved from now on.
         require_load: refuse to fall back.
 

@@ -3,7 +3,7 @@
 A manager applies its settings to a session after saves, when the session stops and when the manager closes. When it
 opens, and once an hour, it applies what depends on age or on other sessions (``retention``, ``max_sessions``,
 ``max_session_age``) to every session of the store, because a stopped session ages too. Whole sessions go to the
-trash. Nothing here raises: what could not be done is reported, and costs no save.
+trash. Nothing here raises: failures are reported and never fail a save.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def batch_of(config: SnapshotConfig) -> int:
 
 
 def policy_for(history: Sequence[SnapshotMeta], config: SnapshotConfig) -> RetentionPolicy:
-    """What the settings keep of a session with this history: tagged snapshots stay, see `keeping_tagged`."""
+    """The policy for a session with this history; tagged snapshots are kept, see `keeping_tagged`."""
     return keeping_tagged(config.keep, history)
 
 
@@ -126,7 +126,7 @@ class Retention:
             self._report.failed(session_id, "retention", error)
 
     async def aclose(self) -> None:
-        """Finish the sweep that is under way, and trim what was saved here, as far as that is done in a moment."""
+        """Finish the sweep in progress, and trim the sessions saved here within a short time limit."""
         with anyio.move_on_after(_CLOSING, shield=True):
             for session_id in tuple(self._dirty):
                 await self.apply(session_id, exactly=True)
@@ -156,7 +156,7 @@ class Retention:
 
     async def _trim(self, session_id: str, history: Sequence[SnapshotMeta]) -> int:
         policy = policy_for(history, self._config)
-        if any(meta.state != "ok" for meta in history):  # what is damaged is not thinned out
+        if any(meta.state != "ok" for meta in history):  # damaged sessions are not thinned
             return len(history)
         going = [each for each in plan(history, policy, self._clock()) if not each.keep]
         if going:
@@ -203,7 +203,7 @@ class Retention:
     async def _attempt(self, session_id: str, work: Callable[[str], Awaitable[None]]) -> bool:
         try:
             await work(session_id)
-        except (SessionLocked, SnapshotNotFound):  # its owner does it; or it went by itself
+        except (SessionLocked, SnapshotNotFound):  # its owner trims it, or it is gone
             return False
         except Exception as error:  # noqa: BLE001 — as above
             self._report.failed(session_id, "retention", error)

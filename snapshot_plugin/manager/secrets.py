@@ -31,7 +31,7 @@ _ASIDE: Final = ("quarantine", "live.aside-")
 
 
 class SessionSecrets(Value):
-    """What was found in one session: the places in its newest snapshot, and every snapshot that holds a secret."""
+    """The secrets found in one session: places in its newest snapshot, and every snapshot that holds one."""
 
     session_id: str
     places: tuple[Redaction, ...] = ()
@@ -52,7 +52,7 @@ class SessionSecrets(Value):
 
 
 class SessionFixed(Value):
-    """What was done to a session: its new snapshot, those that were dropped, and the steps that take it back."""
+    """The result of a fix: the new snapshot, the dropped ones, and the steps that undo it."""
 
     session_id: str
     snapshot: int
@@ -116,12 +116,12 @@ async def find_secrets_in_trash(store: SnapshotStore) -> list[SessionSecrets]:
 async def take_secrets_out(store: SnapshotStore, session_id: str, *, clock: Clock = utc_now) -> SessionFixed:
     """Save the session without its secrets, and drop every snapshot that holds one.
 
-    A copy of the session as it was goes to the trash: the secrets are gone for good once that is purged.
+    A copy of the unredacted session goes to the trash: the secrets are gone once that copy is purged.
 
     Raises:
         SessionLocked: the session is live.
-        Conflict: what a killed process left is not in a snapshot yet.
-        Damaged: a snapshot cannot be read, so nobody knows what it holds.
+        Conflict: the spool of a killed process is not recovered yet.
+        Damaged: a snapshot cannot be read, so it may hold secrets.
     """
     if not isinstance(store, LogStore):
         raise InvalidInput("this store keeps no copies, so what is taken out could not come back")
@@ -167,7 +167,10 @@ async def _older(store: SnapshotStore, session_id: str, *, is_clean: bool) -> di
 
 
 def _held(copies: Sequence[Copied], is_clean: bool) -> dict[int, Counter[str]]:
-    """By lines, each looked at once: snapshots share most of theirs. A line of a clean newest snapshot is clean."""
+    """Search line by line, each line once: snapshots share most lines.
+
+    Lines of a clean newest snapshot are clean.
+    """
     known: dict[bytes, Counter[str]] = {line: Counter() for line in _lines(_last(copies))} if is_clean else {}
     found: dict[int, Counter[str]] = {}
     document = StoredDocument()

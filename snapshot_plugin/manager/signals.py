@@ -1,7 +1,7 @@
 """Save all sessions on SIGTERM and SIGINT, then let the signal take effect.
 
-A signal is watched only where nobody else does: its handler must be the interpreter's default. So an author's own
-handler is never displaced, and under ``asyncio.run``, ``trio.run`` or ``anyio.run`` Ctrl-C is left alone: there
+A signal is watched only if its handler is the interpreter's default. So an application's own handler is never
+replaced, and under ``asyncio.run``, ``trio.run`` or ``anyio.run`` Ctrl-C is left alone: there
 it unwinds the program, which closes the manager, which saves.
 """
 
@@ -23,10 +23,12 @@ _DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.S
 
 
 class LastGasp:
-    """One manager's wish to save before the process ends. Of several, the first watches, and calls them all.
+    """One manager's request to save before the process ends.
+
+    With several managers, the first watches and calls all.
 
     Args:
-        save: saves what there is, within a time of its own; must not raise.
+        save: saves every session within its own time limit; must not raise.
     """
 
     _waiting: list[LastGasp] = []  # noqa: RUF012 — shared on purpose: signals belong to the process

@@ -82,7 +82,7 @@ class EventMetrics:
         self._counts[event.name] += 1
 
     def snapshot(self) -> MetricsSnapshot:
-        """The numbers now, as a value of their own."""
+        """The current numbers, as an immutable value."""
         return MetricsSnapshot(
             saved=self._counts[SnapshotCreated.name],
             skipped=self._counts[SnapshotSkipped.name],

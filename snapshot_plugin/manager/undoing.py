@@ -24,7 +24,7 @@ FINAL = frozenset({"secrets"})
 
 
 class TakenBack(Value):
-    """One step: what was done, and how to take that back; or why it could not be done."""
+    """One step: what was done and how to undo it, or why it failed."""
 
     step: JsonObject
     told: str = ""
@@ -46,7 +46,7 @@ async def take_back(store: SnapshotStore, operation: Operation, *, clock: Clock 
 async def record_undo(log: OperationLog, operation: Operation, taken: Sequence[TakenBack]) -> Operation:
     """Write down that *operation* was taken back. What could not be taken back stays there to be tried again."""
     inverse = [each.inverse for each in reversed(taken) if each.inverse is not None]
-    again = "did again" if operation.undoes else "took back"
+    again = "redid" if operation.undoes else "undid"
     left = [each.step for each in taken if not each.is_done]
     if left:
         await log.record(kind=operation.kind, summary=f"the rest of: {operation.summary}", steps=left)
@@ -59,7 +59,7 @@ async def record_undo(log: OperationLog, operation: Operation, taken: Sequence[T
 
 
 def is_purged(operation: Operation, tokens: Sequence[str]) -> bool:
-    """Whether a step needs something that is not among *tokens*, what is in the trash."""
+    """Whether a step needs a trash entry that is not among *tokens*."""
     return any("token" in step and step["token"] not in tokens for step in operation.steps)
 
 
@@ -79,7 +79,7 @@ async def _try(undo: _Undo, step: Mapping[str, Any]) -> TakenBack:
         told, inverse = await way(step)
     except SnapshotError as error:
         return TakenBack(step=dict(step), code=error.code, problem=error.message)
-    except (KeyError, TypeError, ValueError) as error:  # a step that nobody here wrote
+    except (KeyError, TypeError, ValueError) as error:  # an unknown step
         return TakenBack(step=dict(step), code=InvalidInput.code, problem=f"the step is not whole: {error}")
     return TakenBack(step=dict(step), told=told, inverse=inverse)
 
@@ -88,7 +88,7 @@ _Done = tuple[str, dict[str, Any]]
 
 
 class _Undo:
-    """The ways to take something back. Each returns what it did and the step that undoes it."""
+    """The ways to undo a step. Each returns what it did and the step that undoes it."""
 
     def __init__(self, store: SnapshotStore, operation: Operation, clock: Clock) -> None:
         self._store = store
@@ -150,7 +150,7 @@ class _Undo:
             head = await self._store.read(session_id, strict=True)
             then = await self._store.load(session_id, at=seq)
             if (upto := upto_of(head.snapshot)) > upto_of(then):
-                then = with_upto(then, upto)  # what is recorded next goes on from there, and is to be recovered
+                then = with_upto(then, upto)  # later records continue from there and must be recoverable
             await self._store.save(then, trigger="undo", base=head.ref.seq)
         told = f"{session_id} is as it was in snapshot {seq}"
         return told, {"do": "revert", "session_id": session_id, "seq": head.ref.seq}

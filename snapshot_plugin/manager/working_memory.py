@@ -1,8 +1,7 @@
 """An agent's working memory: entries that may be many and large, loaded on first use.
 
-They are kept in a session of their own beside the agent's, ``<id>+memory``, of which the store writes only the
-entries that changed. The agent's snapshot names the memory snapshot that belongs to it, so that both come back
-as they were together.
+They are stored in a second session beside the agent's, ``<id>+memory``; a save writes only the entries that
+changed. The agent's snapshot names its memory snapshot, so both are restored from the same moment.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def memory_id(session_id: str) -> str:
 
 
 def owner_of(session_id: str) -> str | None:
-    """The session whose memory *session_id* would be by its name; None if by its name it is no memory."""
+    """The session whose memory *session_id* names; None if it is not the id of a memory."""
     owner = session_id.removesuffix(memory_id(""))
     return owner if owner and owner != session_id else None
 
@@ -66,7 +65,7 @@ class MemoryPin(Value):
 
 
 def pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
-    """The memory that *snapshot* names; None if it names none. `InvalidInput` if what it says is no such name."""
+    """The memory that *snapshot* names; None if it names none. `InvalidInput` if the name is malformed."""
     raw = snapshot.metadata.get(PIN)
     if raw is None:
         return None
@@ -77,7 +76,7 @@ def pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
 
 
 async def find_memory(store: SnapshotStore, session_id: str, *, seq: int | None = None) -> SessionSnapshot | None:
-    """The memory in that session as it was in snapshot *seq*; where that was forgotten, the newest there is."""
+    """The memory in that session at snapshot *seq*; if that was forgotten, the newest."""
     try:
         return await store.load(session_id, at=seq)
     except SnapshotNotFound:
@@ -88,9 +87,9 @@ async def find_memory(store: SnapshotStore, session_id: str, *, seq: int | None 
 
 
 class WorkingMemory:
-    """Entries by key: JSON values, copied in and copied out. Nothing is read before the first use.
+    """Entries by key: JSON values, copied in and out.
 
-    Changes are kept with the session's next save.
+    Nothing is read before the first use. Changes are saved with the session's next save.
     """
 
     def __init__(self, store: SnapshotStore, session_id: str, *, clock: Clock) -> None:
@@ -109,7 +108,7 @@ class WorkingMemory:
 
     @property
     def pin(self) -> MemoryPin | None:
-        """What the last load or save saw; tells count and size without loading anything."""
+        """Count and size as of the last load or save, without loading any entry."""
         return self._pin
 
     @property
@@ -118,10 +117,10 @@ class WorkingMemory:
         return self._entries is not None
 
     def reset(self, pin: MemoryPin | None, imported: Mapping[str, Any] | None = None) -> None:
-        """Be the memory *pin* names, from the next use on. What was not saved is dropped.
+        """Switch to the memory that *pin* names. Unsaved changes are dropped.
 
-        *imported* are the entries of a session that another program wrote with its memory inside. They are the
-        memory where there is no other.
+        *imported* are the entries of a session that another program wrote with its memory inside. They are used if
+        there is no other memory.
         """
         self._pin, self._entries, self._base = pin, None, None
         self._saved, self._sizes, self._imported = {}, {}, imported or {}
@@ -142,10 +141,10 @@ class WorkingMemory:
         return (await self._loaded()).get(key, _ABSENT)
 
     async def set(self, key: str, value: Any, **about: Unpack[EntryDetails]) -> None:
-        """Keep *value* under *key*, with what is told *about* it. `InvalidSnapshot` if it is not JSON.
+        """Store *value* under *key*, with its metadata *about*.
 
-        What is not told stays as it was. Values named like credentials are kept while the process lives, and are
-        not saved (`problems` names them).
+        `InvalidSnapshot` if it is not JSON. Metadata not given is kept. Values named like credentials stay in
+        memory only and are not saved (`problems` names them).
         """
         entries = await self._loaded()
         now, before = rfc3339(self._clock()), _about(entries.get(key))
@@ -154,7 +153,7 @@ class WorkingMemory:
         entries[key] = freeze({_ENTRY: told, "value": value} if is_told else value, key)
 
     async def about(self, key: str) -> Mapping[str, Any]:
-        """What was told about an entry: description, scope, priority, pinned, times; empty if nothing was."""
+        """An entry's metadata: description, scope, priority, pinned, times; empty if it has none."""
         return _about(await self._entry(key))
 
     async def delete(self, key: str) -> bool:
@@ -220,7 +219,7 @@ def _about(entry: Any) -> dict[str, Any]:
 
 
 def _imported(entry: Any) -> Any:
-    """An entry of another program: its value, and what it says about it."""
+    """An entry of another program: its value and its metadata."""
     if not isinstance(entry, dict) or "value" not in entry:
         return entry
     told = {_OLD_NAMES.get(name, name): told for name, told in entry.items() if name != "value"}

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
-from pydantic import ValidationError
 
 from snapshot_plugin import errors
 from snapshot_plugin.errors import InvalidInput, MemoryReadOnly, SnapshotError, StoreUnavailable
@@ -28,7 +27,7 @@ from snapshot_plugin.memory.batch import MemoryChange, Outcome, Saved
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.store.files import disk_errors, write_all
+from snapshot_plugin.store.files import disk_errors
 
 if TYPE_CHECKING:
     from snapshot_plugin.memory.engine import MemoryEngine
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Doorbell", "HeldElsewhere", "WriterLock"]
 
 _FILE: Final = ".lease"
-_LONGEST: Final = 64 * 1024
 _TIMEOUT: Final = 10.0
 _OP: Final = "deliver"
 
@@ -77,12 +75,9 @@ class WriterLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with disk_errors(f"writing {_FILE}"):
-                line = Owner.this_process(since=now, control=self.control).model_dump_json().encode() + b"\n"
-                os.lseek(fd, 0, os.SEEK_SET)
-                write_all(fd, line)
-                os.ftruncate(fd, len(line))
+                Owner.this_process(since=now, control=self.control).write(fd)
         except BlockingIOError:
-            owner = _owner(fd)
+            owner = Owner.read(fd)
             os.close(fd)
             who = f"process {owner.pid} since {rfc3339(owner.since)}" if owner else "another process"
             raise HeldElsewhere(f"the memory of {self._files.root} is written by {who}", owner) from None
@@ -99,13 +94,6 @@ class WriterLock:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, 0)
             os.close(fd)
-
-
-def _owner(fd: int) -> Owner | None:
-    line = os.pread(fd, _LONGEST, 0).partition(b"\n")[0]
-    with contextlib.suppress(ValidationError):
-        return Owner.model_validate_json(line)
-    return None
 
 
 class Doorbell:

@@ -38,7 +38,7 @@ class MigrationStep:
 
     @property
     def info(self) -> StepInfo:
-        """What the step does, without doing it."""
+        """Describe the step without running it."""
         return StepInfo(
             from_version=self.from_version, to_version=self.from_version + 1, description=self.description
         )
@@ -66,10 +66,10 @@ class Chain:
         return tuple(step.info for step in self._needed(raw))
 
     def migrate(self, raw: Any) -> Raw:
-        """Return *raw* at the current version. *raw* is never changed; a current one is returned as it is.
+        """Return *raw* at the current version. *raw* is never changed; a current document is returned unchanged.
 
         Raises:
-            InvalidSnapshot: it is not a session, or a part of it is not what its version says it is.
+            InvalidSnapshot: it is not a session, or does not fit its version.
             InvalidSnapshotVersion: it is newer than this release, or has no usable version.
         """
         needed = self._needed(raw)

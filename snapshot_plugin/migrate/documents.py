@@ -29,7 +29,7 @@ def plan_migration(raw: Any) -> tuple[StepInfo, ...]:
 
 
 def load_document(raw: Any) -> SessionSnapshot:
-    """Return *raw*, of whatever version, as a snapshot. *raw* is never changed.
+    """Return *raw*, of any known version, as a snapshot. *raw* is never changed.
 
     Raises:
         InvalidSnapshot: it is not a session, or a part of it does not fit; the text names the path to it.

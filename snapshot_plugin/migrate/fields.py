@@ -52,7 +52,7 @@ def keep(holder: Raw, name: str, value: Any) -> None:
 def utc_text(value: Any, path: str) -> str:
     """A time as version 1 and later write it; text without a zone is taken as UTC, a number as epoch milliseconds.
 
-    What is finer than a microsecond is cut off, as everywhere in this package.
+    Digits beyond microseconds are truncated, as everywhere in this package.
     """
     try:
         return rfc3339(_moment(value))

@@ -13,11 +13,11 @@ _SEE = "docs/reference/migrations.md shows what can be read; asnap import reads 
 
 
 def version_of(raw: Any) -> int:
-    """The version of *raw*, as it says itself.
+    """The version that *raw* declares.
 
     Raises:
         InvalidSnapshot: it is not a session, or has no version.
-        InvalidSnapshotVersion: its version is no whole number from 1 on.
+        InvalidSnapshotVersion: its version is not a whole number of at least 1.
     """
     if not isinstance(raw, dict):
         raise InvalidSnapshot(f"a session is a JSON object, not {type(raw).__name__}")

@@ -1,7 +1,7 @@
 """The blocks of a message: ACP's content blocks, thoughts and tool calls, in the order they happened.
 
 Field names on the wire are ACP's own (``mimeType``, ``toolCallId``); in Python they are ``mime_type`` and so
-on. A block of a kind we do not know is an `UnknownBlock` and is written back exactly as it came.
+on. A block of an unknown kind is an `UnknownBlock` and is written back verbatim.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TextBlock(_Block):
 
 
 class ThoughtBlock(_Block):
-    """What the model thought aloud (ACP: ``agent_thought_chunk``). `content` holds a thought that is not text."""
+    """A thought of the model (ACP: ``agent_thought_chunk``). `content` holds a thought that is not text."""
 
     type: Literal["thought"] = "thought"
     text: str = ""

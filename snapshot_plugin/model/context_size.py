@@ -21,7 +21,7 @@ def estimated_tokens(snapshot: SessionSnapshot) -> int:
 
 
 def message_tokens(message: Message) -> int:
-    """How many tokens a message takes: as counted, or else about as many as its text suggests."""
+    """The number of tokens of a message: counted if known, else estimated from its text."""
     if message.token_count is not None:
         return message.token_count
     tools = [block for block in message.content if isinstance(block, ToolCallBlock)]

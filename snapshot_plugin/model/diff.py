@@ -41,7 +41,7 @@ class PlanChange(Value):
 
 
 class Change(Value):
-    """A setting: where it is, what it was, what it is. What is absent is null."""
+    """A changed setting: its path, old value and new value. Absent values are null."""
 
     path: str
     before: Json = None
@@ -192,7 +192,7 @@ def _rounded(after: float, before: float) -> float:
 
 
 def _other(a: SessionSnapshot, b: SessionSnapshot, explained: set[str]) -> Iterator[str]:
-    """The names of what else differs, so that nothing that differs goes without a word."""
+    """The names of other sections that differ, so that every difference is reported."""
     left, right = _sections(a), _sections(b)
     for name in left | right:
         if name not in explained and not is_same(left.get(name, ABSENT), right.get(name, ABSENT)):

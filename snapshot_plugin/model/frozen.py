@@ -64,7 +64,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 def freeze(value: Any, path: str = "value") -> Any:
-    """Return *value* as JSON that cannot change; what is frozen already is returned as it is.
+    """Return *value* as immutable JSON; a frozen value is returned unchanged.
 
     Raises:
         InvalidSnapshot: naming the path of a NaN, an infinity, an integer of more than 4300 digits, a key that is

@@ -79,9 +79,9 @@ def short_id(session_id: str) -> str:
 
 
 def dirname_of(session_id: str) -> str:
-    """The directory name of a session: percent-encoded so that two ids never meet, not even by case.
+    """The directory name of a session: percent-encoded so that ids never collide, even on case-insensitive disks.
 
-    Only ``a-z 0-9 . _ -`` stand for themselves; a leading dot is encoded, so no session is a hidden file. The name
+    Only ``a-z 0-9 . _ -`` are kept; a leading dot is encoded, so no session is a hidden file. The name
     of a long id is that of its `short_id`.
     """
     name = _encoded(session_id)

@@ -19,10 +19,10 @@ def fork(
 ) -> SessionSnapshot:
     """A new session that begins with the first *messages* of *snapshot*; all of them unless given.
 
-    *seq* is the number under which *snapshot* is stored; together they become the fork's `parent`. The fork is
-    a session of its own: no agent knows it yet, nobody has pinned it, and its metrics start at nothing, so that
-    sums over sessions count each turn once. Task and plan describe the end of the conversation; a fork from
-    an earlier point does not take them along.
+    *seq* is the number under which *snapshot* is stored; together they become the fork's `parent`. The fork is a
+    separate session: it has no agent session id, is not pinned, and its metrics start at zero, so that sums over
+    sessions count each turn once. Task and plan describe the end of the conversation; a fork from an earlier point
+    does not copy them.
 
     Raises:
         InvalidInput: it has fewer messages.
@@ -69,8 +69,8 @@ Pairs = Iterable[tuple[str, Parent | None]]
 def family_tree(pairs: Pairs) -> tuple[Branch, ...]:
     """Sessions and their parents as a tree, depth first: a fork follows the session it came from.
 
-    Siblings keep the order in which they came. Every session is listed exactly once, whatever the parents say:
-    one whose parent is not among them is a root, and so is each session of a cycle.
+    Siblings keep the order in which they came. Every session is listed exactly once: a session whose parent is
+    missing is a root, and so is each session of a cycle.
     """
     parents = dict(pairs)
     broken = _broken(parents)

@@ -46,7 +46,7 @@ class Kinship(NamedTuple):
 
 
 class Merged(Value):
-    """The new session, and what it is made of."""
+    """The merged session, and where its parts came from."""
 
     snapshot: SessionSnapshot
     shared: int
@@ -87,14 +87,14 @@ def merge(
     base: SessionSnapshot | None = None,
     title: str | None = None,
 ) -> Merged:
-    """A new session with everything that either branch has.
+    """Merge two branches into a new session that has everything of both.
 
-    What they share comes once. Then, wherever they part, the first branch's own messages come before the
-    second's, each in its order and each with its origin in its metadata. Messages are the same one when they
-    have the same id, or when both branches took them over from their ancestor. Where both changed the same
+    Shared messages appear once. Where the branches differ, the first branch's messages come before the second's, in
+    order, each with its origin in its metadata. Two messages are the same if they have the same id, or if both
+    branches inherited them from their ancestor. Where both changed the same
     message, setting, plan or title, the first branch wins and the other version is kept in the metadata; *base*,
-    the snapshot they come from, tells which of them changed it. Tags are united. Metrics start at nothing, as
-    for a fork.
+    the snapshot they come from, tells which of them changed it. Tags are united. Metrics start at zero, as for a
+    fork.
 
     Raises:
         InvalidInput: the sessions are not branches of one conversation: they have no *kin*, and do not begin
@@ -159,9 +159,9 @@ def _prefix(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 def _shared(first: Sequence[Message], second: Sequence[Message], kin: Kinship | None) -> list[Pair]:
-    """The places, rising on both sides, of messages that are one and the same.
+    """The positions, ascending on both sides, of messages that are the same.
 
-    Beyond what was inherited, likeness proves nothing: "yes" to this question is not "yes" to that one.
+    Beyond the inherited part, equal text does not count: two answers "yes" may answer different questions.
     """
     one, other = _bare(first), _bare(second)
     found = align(one, other)
@@ -247,11 +247,11 @@ def _record(first: MergeSide, second: MergeSide, clashes: Sequence[Clash]) -> di
 
 
 def _parent(first: MergeSide, second: MergeSide, shared: Sequence[Pair]) -> Parent:
-    """The first branch, with as many of its messages as stand unbroken at the beginning."""
+    """The first branch, cut after its unbroken shared beginning."""
     ends = (len(first.snapshot.messages), len(second.snapshot.messages))
     following = 0
     for i, j in [*shared, ends]:
-        if j > following:  # the second branch's own messages stand here
+        if j > following:  # here the second branch's own messages begin
             return Parent(session_id=first.snapshot.session_id, seq=first.seq, message_index=i)
         following = j + 1
     return Parent(session_id=first.snapshot.session_id, seq=first.seq, message_index=ends[0])

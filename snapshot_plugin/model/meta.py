@@ -1,4 +1,4 @@
-"""What is known of a stored snapshot without reading its conversation."""
+"""Metadata of a stored snapshot, read without its conversation."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _opening(snapshot: SessionSnapshot) -> str:
 
 
 def _restored(snapshot: SessionSnapshot) -> str | None:
-    """What the ACP hosts note of the last restore."""
+    """The last restore, as recorded by the ACP hosts."""
     acp = snapshot.metadata.get("acp")
     report = acp.get("restored") if isinstance(acp, Mapping) else None
     grade = report.get("grade") if isinstance(report, Mapping) else None

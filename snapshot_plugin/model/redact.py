@@ -27,7 +27,7 @@ _HEADERS = frozenset({"authorization", "proxy-authorization"})
 
 
 class Redaction(Value):
-    """A place where something was taken out. Never what it was."""
+    """A place where a secret was removed; never the secret itself."""
 
     kind: str
     path: str
@@ -56,13 +56,13 @@ class RedactionReport(Value):
 def redact(value: T, *, rules: Sequence[Rule] = RULES) -> tuple[T, RedactionReport]:
     """Return *value* with ``[redacted:kind]`` in the place of every secret, and a report that names none.
 
-    *value* is text, JSON, or any value of the model. It is never changed; what holds no secret stays the
-    same object, so redacting a long session and saving it costs what was found. Redacting again finds nothing.
-    The ids of sessions and tool calls are kept: they are names.
+    *value* is text, JSON, or any value of the model. It is never changed; parts without secrets stay the same
+    objects, so saving a redacted session writes only the changed parts. Redaction is idempotent. The ids of
+    sessions and tool calls are kept.
 
     Args:
         value: what to search.
-        rules: what to search text for; ``(*RULES, mine)`` adds a rule of your own.
+        rules: the rules to apply to text; ``(*RULES, mine)`` adds your own.
 
     Raises:
         InvalidSnapshot: *value* is nested too deeply.

@@ -27,11 +27,11 @@ _CALL_ID_NAMES = ("tool_call_id", "toolCallId", "tool_use_id")
 
 
 class Notice(Value):
-    """Something `repair` did, or saw and left alone. The index is the message's place in the given snapshot.
+    """Something `repair` did, or found and left alone. The index is the message's position in the given snapshot.
 
-    * ``tool-call-closed``: a call without an outcome is now a failed one that says so
-    * ``tail-dropped``: a message at the end held nothing and is gone
-    * ``result-without-call``: a tool's result names a call that is not there; it was left as it is
+    * ``tool-call-closed``: a call without an outcome was closed as failed, with a note
+    * ``tail-dropped``: an empty message at the end was dropped
+    * ``result-without-call``: a tool result names a missing call; it was left unchanged
     """
 
     kind: Literal["tool-call-closed", "tail-dropped", "result-without-call"]
@@ -42,8 +42,8 @@ class Notice(Value):
 def repair(snapshot: SessionSnapshot) -> tuple[SessionSnapshot, tuple[Notice, ...]]:
     """Return *snapshot* with open tool calls closed and an empty tail dropped, and a notice for each change.
 
-    For sessions that are not running: in a live one an open call is no accident. No words are ever lost, and
-    repairing again changes nothing. When there is nothing to change, the same snapshot is returned.
+    Only for sessions that are not running: in a live session, an open call is normal. No text is lost, and repair
+    is idempotent. If nothing needs repair, the same snapshot is returned.
     """
     kept = _without_torn_tail(snapshot.messages)
     notices = [
@@ -112,7 +112,7 @@ def _says_nothing(block: Block) -> bool:
 
 
 def _closed(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
-    """The messages with orphaned calls, with these closed. From the end, to know whether a result follows."""
+    """The messages with their orphaned calls closed. Goes backwards, to know whether a result follows."""
     answered: set[str] = set()
     for index in reversed(range(len(messages))):
         message = messages[index]

@@ -64,11 +64,9 @@ _RANDOM_PIECE: Final = 3.4
 
 def _is_literal(text: str, folded: str, start: int, end: int) -> bool:
     """Whether a value without spaces can be a password itself: no label, and no stand-in for one."""
-    return not _NO_LITERAL.fullmatch(folded, start, end) and not _is_label(text, start, end)
-
-
-def _is_label(text: str, start: int, end: int) -> bool:
-    return not "a" <= text[start] <= "z" and bool(_LABEL.fullmatch(text, start, end))
+    if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
+        return not _NO_LITERAL.fullmatch(folded, start, end)
+    return False
 
 
 def _is_key(value: str, before: str) -> bool:
@@ -147,7 +145,7 @@ _VALUE: Final = rf"(?:=(?!=)(?:{_BARE})|\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ 
 
 def _assigned(name: _Name) -> Rule:
     pattern = re.compile(name.pattern + _VALUE)
-    shortest = 1 if name.any_literal else _SHORTEST_KEY
+    kind, any_literal, shortest = name.kind, name.any_literal, 1 if name.any_literal else _SHORTEST_KEY
 
     def find(text: str, folded: str) -> Iterator[Found]:
         for match in pattern.finditer(folded):
@@ -159,11 +157,11 @@ def _assigned(name: _Name) -> Rule:
                 continue
             if form == "quoted" and _NO_LITERAL.fullmatch(folded, start, end):
                 continue
-            if name.any_literal:
-                if not _is_label(text, start, end):
-                    yield start, end, name.kind
+            if any_literal:
+                if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
+                    yield start, end, kind
             elif _is_key(text[start:end], folded[max(0, match.start() - 16) : match.start()]):
-                yield start, end, name.kind
+                yield start, end, kind
 
     return Rule((name.start,), find)
 
@@ -233,8 +231,8 @@ NAME_RULES: Final = (
     _rule("url-password", "://", _USERINFO, _is_literal),
     *map(_assigned, _NAMES),
     _rule("password", "login", _NETRC, _of_value(lambda value: not value.isalpha()), after="machine "),
-    _rule("password", "-u -user", _CURL, _is_literal, after="curl"),
+    _rule("password", "curl", _CURL, _is_literal, after="curl"),
     _rule("password", "sshpass", _SSHPASS, _is_literal),
     _rule("docker-auth", '"auth"', _DOCKER, _of_value(_is_basic)),
-    _rule("cookie", "id= .sid=", _COOKIE, _of_value(_is_random), after="cookie"),
+    _rule("cookie", "cookie", _COOKIE, _of_value(_is_random), after="cookie"),
 )

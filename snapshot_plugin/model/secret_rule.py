@@ -1,4 +1,4 @@
-"""What a rule for secrets is: where it may apply, and a function that finds them."""
+"""A rule for secrets: where it may apply, and a function that finds them."""
 
 from __future__ import annotations
 

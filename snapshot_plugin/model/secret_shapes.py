@@ -1,8 +1,9 @@
 r"""Find secrets in text by their shape, in time linear in the length of the text.
 
-Two tables hold what is known: `secret_tokens` (values that name themselves, as ``ghp_…``) and `secret_names`
-(values that are secret because of the name before them, as ``password=…``). Each entry is a `Rule`; a rule set of
-somebody else is plugged in as further rules: ``redact(value, rules=(*RULES, my_rule))``.
+Two tables hold the known shapes: `secret_tokens` (values with a recognisable prefix, such as ``ghp_…``) and
+`secret_names`
+(values that are secret because of the name before them, as ``password=…``). Each entry is a `Rule`; other rule sets
+are added as further rules: ``redact(value, rules=(*RULES, my_rule))``.
 
 A rule runs only if one of its starts occurs in the text, so clean text costs a few substring searches. The regex
 engine does the scanning, never a Python loop over positions. No pattern may begin twice within a stretch it can
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import Final
 
@@ -49,15 +50,15 @@ def redact_text(text: str, rules: Sequence[Rule] = RULES) -> tuple[str, Counter[
     return text, counts
 
 
-def _there(folded: str, no_run: tuple[str, ...], starts: Mapping[str, frozenset[str]]) -> set[str]:
+def _there(folded: str, no_run: tuple[str, ...], starts: Sequence[tuple[str, str, str]]) -> set[str]:
     """Which of the starts occur in the text, of rules that can match at all."""
-    return {start for run, those in starts.items() if run not in no_run for start in those if start in folded}
+    return {start for run, rare, start in starts if run not in no_run and rare in folded and start in folded}
 
 
-def _starts_of(rules: Sequence[Rule]) -> dict[str, frozenset[str]]:
-    """The starts of *rules*, by the run that has to follow."""
-    runs = {rule.run for rule in rules}
-    return {run: frozenset(start for rule in rules if rule.run == run for start in rule.starts) for run in runs}
+def _starts_of(rules: Sequence[Rule]) -> list[tuple[str, str, str]]:
+    """The starts of *rules*: the run that has to follow, a character that is fast to look for, and the start."""
+    starts = {(rule.run, start) for rule in rules for start in rule.starts}
+    return [(run, min(start, key=_COMMON.find, default=""), start) for run, start in sorted(starts)]
 
 
 def _no_run(text: str) -> tuple[str, ...]:
@@ -66,16 +67,14 @@ def _no_run(text: str) -> tuple[str, ...]:
 
 
 def _replaced(text: str, found: Sequence[tuple[int, int, str]], counts: Counter[str]) -> str:
-    number_of = Counter(kind for _, _, kind in found)
-    counts.update(number_of)
-    marks = {kind: _mark(kind) for kind in number_of}
-    parts: list[str] = []
-    done = 0
-    for start, end, kind in found:
-        parts.append(text[done:start])
-        parts.append(marks[kind])
-        done = end
-    return "".join(parts) + text[done:]
+    kinds = [kind for _, _, kind in found]
+    counts.update(kinds)
+    ends = [0, *(end for _, end, _ in found)]
+    between = [text[end:start] for end, (start, _, _) in zip(ends, found)]  # noqa: B905 — one end is left
+    rest = text[ends[-1] :]
+    if kinds.count(kinds[0]) == len(kinds):  # as of each of our own rules
+        return _mark(kinds[0]).join([*between, rest])
+    return "".join(part + _mark(kind) for part, kind in zip(between, kinds, strict=True)) + rest
 
 
 def _mark(kind: str) -> str:
@@ -88,6 +87,8 @@ def _folded(text: str) -> str:
     return lowered if len(lowered) == len(text) else text.translate(_LOWER)  # "İ".lower() is two characters
 
 
+_COMMON: Final = "zqxjkvbpygfwmucldrhsnioate"
+"""Letters, the rarest first; other characters are rarer still."""
 _LOWER: Final = {ord(letter): letter.lower() for letter in ascii_uppercase}
 _RUNS: Final = {char: re.compile(rf"{re.escape(char)}[A-Za-z0-9][A-Za-z0-9+/=_-]{{15}}") for char in "_-."}
 _STARTS: Final = _starts_of(RULES)

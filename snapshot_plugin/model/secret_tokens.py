@@ -142,7 +142,7 @@ TOKEN_RULES: Final = (
     _token("stripe-key", "[sr]k_test_", rf"{_DIGIT}[A-Za-z0-9]{{16,}}+", word=_ALNUM, starts="sk_test_ rk_test_"),
     _token("stripe-key", "whsec_", "[A-Za-z0-9+/]{24,}+={0,2}", word=_ALNUM),
     _token("square-token", "sq0[a-z]{3}-", rf"{_URL64}{{22,}}+", starts="sq0"),
-    _token("shopify-token", "shp[acpst]{2}", "_[0-9a-f]{32}", word=_ALNUM, starts="shpat_ shpca_ shppa_"),
+    _token("shopify-token", "shp[acpst]{2}_", "[0-9a-f]{32}", word=_ALNUM, starts="shpat_ shpca_ shppa_"),
     _token("sendgrid-key", r"SG\.", rf"{_URL64}{{20,24}}\.{_URL64}{{39,50}}{_END}"),
     _token("mailgun-key", "key-", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
     _token("twilio-key", "SK", r"[0-9a-f]{32}(?![A-Za-z0-9])"),

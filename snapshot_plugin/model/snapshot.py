@@ -14,7 +14,7 @@ from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.meta import CURRENT_VERSION, LoadedFrom
 from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
 from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
-from snapshot_plugin.model.withheld import without_login, without_secrets
+from snapshot_plugin.model.withheld import command_without_secrets, withheld_in, without_login, without_secrets
 
 # Explicit signatures are for type checkers alone: fields take more than they hold, as text for content.
 
@@ -41,7 +41,7 @@ Role = Literal["user", "assistant", "system", "tool"]
 
 
 class Message(Value):
-    """One message: who said it, and its blocks in order. `content` may be given as plain text.
+    """One message: its role, and its blocks in order. `content` may be given as plain text.
 
     Made in code, it also takes ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
     blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.
@@ -114,7 +114,7 @@ def _taken_in(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AgentInfo(Value):
-    """Which agent ran the session. The command is kept; environment values never are."""
+    """Which agent ran the session. The command is kept, without values that may be secrets; see `withheld`."""
 
     name: str | None = None
     version: str | None = None
@@ -125,8 +125,16 @@ class AgentInfo(Value):
     def _without_secrets(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        command = {"command": data["command"]} if "command" in data else {}
-        return without_secrets({name: value for name, value in data.items() if name not in command})[0] | command
+        kept = without_secrets({name: value for name, value in data.items() if name != "command"})[0]
+        words = data.get("command")
+        if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):
+            words = command_without_secrets(words)
+        return kept | ({"command": words} if "command" in data else {})
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The names of options and variables of the command whose values are not kept."""
+        return withheld_in(self.command)
 
 
 class McpServer(Value):
@@ -340,7 +348,7 @@ class SessionSnapshot(Value):
     @property
     def notices(self) -> tuple[str, ...]:
         """What its maker should know: the names of settings whose values are not kept."""
-        names = ", ".join(self.config.withheld)
+        names = ", ".join((*self.config.withheld, *(self.agent.withheld if self.agent else ())))
         return (f"not kept, as they may be secrets: {names}",) if names else ()
 
 

@@ -19,7 +19,7 @@ class Splice(NamedTuple):
 
 
 def splice_between(old: Sequence[T], new: Sequence[T]) -> Splice:
-    """The splice from *old* to *new*: what is equal at both ends is left alone.
+    """The splice from *old* to *new*, without their common beginning and end.
 
     An append to a long list is found by one comparison at C speed, because items that are the same object
     compare equal without being looked into.

@@ -61,10 +61,10 @@ class Group(NamedTuple):
 
 
 def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = ()) -> list[TimeSlot]:
-    """When a session's messages, turns, tokens and cost came about, the earliest first.
+    """When a session's messages, turns, tokens and cost were added, earliest first.
 
-    *history* is its snapshots, oldest first: what each has more than the one before came about when the session
-    had last changed. *said* are the times of its messages; if none has one, the growth of the snapshots tells.
+    *history* is its snapshots, oldest first: the increase since the previous snapshot counts at the time the
+    session last changed. *said* are the times of its messages; without them, the growth of the snapshots is used.
     """
     moments = [moment for moment in said if moment is not None]
     happened = [TimeSlot(moment, messages=1) for moment in moments]
@@ -88,7 +88,7 @@ def _growth(before: SnapshotMeta, after: SnapshotMeta) -> TimeSlot:
 
 
 def _more(before: Number, after: Number) -> Number:
-    """What was added. A counter that decreased was reset."""
+    """The increase. A counter that decreased was reset."""
     return after - before if after >= before else after
 
 

@@ -1,7 +1,7 @@
 """Suggest tags from a session's content: project, languages, tools and topics.
 
-Only what is known, or what names a place in the project, becomes a tag: no word of the conversation does, so that
-nothing private wanders from a transcript into a list.
+Only known words and paths of the project become tags. Other words of the conversation never do, so private text
+does not leak into lists.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _ENOUGH: Final = 2
 
 
 def suggest_tags(snapshot: SessionSnapshot) -> tuple[Suggestion, ...]:
-    """What the session could be tagged with and is not yet; the strongest first within each kind."""
+    """Suggested tags that the session does not have yet; the strongest first within each kind."""
     paths = [path for call in _calls(snapshot) for path in _paths(call)]
     found: dict[Kind, Counter[str]] = {
         "project": Counter(_project(snapshot)),
@@ -114,7 +114,7 @@ def _project(snapshot: SessionSnapshot) -> list[str]:
 
 
 def _paths(call: ToolCallBlock) -> Iterator[PurePosixPath]:
-    """The files a tool call names: where it says it works, what it was given, what it changed."""
+    """The files a tool call names: in its locations, input and diffs."""
     named: list[Any] = [call.raw_input]
     for several in (call.locations, call.content):
         named += several if isinstance(several, list | tuple) else ()
@@ -150,7 +150,7 @@ def _commands(call: ToolCallBlock) -> Iterator[str]:
 
 
 def _topics(snapshot: SessionSnapshot) -> Iterator[str]:
-    """What the user speaks of; a message counts once for a topic, however often it says the word."""
+    """The topics of the user's messages; a message counts once per topic."""
     for text in _texts(snapshot, by_user=True):
         yield from (name for name, words in _TOPIC.items() if words.search(text))
 

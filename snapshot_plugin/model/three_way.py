@@ -15,7 +15,7 @@ ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "absent"})()
 
 
 class Clash(Value):
-    """A place where both sides changed the same thing: what was kept, and what was not. What is absent is null."""
+    """A conflict: both sides changed the same value; which was kept and which not. Absent values are null."""
 
     path: str
     kept: Json = None
@@ -23,10 +23,10 @@ class Clash(Value):
 
 
 def three_way(base: Any, first: Any, second: Any, path: str) -> tuple[Any, list[Clash]]:
-    """One value for two that come from *base*, and where they clash.
+    """Merge two values derived from *base*, and report the conflicts.
 
-    Objects are merged entry by entry, everything else as a whole. Without a known *base* (`ABSENT`) each
-    difference between two values that are both there is a clash, and what only one side has is taken over.
+    Objects are merged entry by entry, everything else as a whole. Without a known *base* (`ABSENT`), two different
+    values conflict, and a value that only one side has is used.
     """
     clashes: list[Clash] = []
     return _merged(base, first, second, path, clashes), clashes

@@ -20,7 +20,7 @@ CALL_ID_NAMES = ("tool_call_id", "toolCallId", "tool_use_id")
 
 
 def read_tool_calls(calls: Any) -> tuple[ToolCallBlock, ...]:
-    """The blocks for a message's ``tool_calls``; what none of the known shapes has is kept as a field of the block.
+    """The blocks for a message's ``tool_calls``; unknown fields are kept in the block.
 
     Raises:
         InvalidSnapshot: one of them has another shape.

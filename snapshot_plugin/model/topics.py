@@ -43,9 +43,9 @@ class Topic(NamedTuple):
 
 
 def keywords(texts: Iterable[str], *, limit: int = 10) -> list[str]:
-    """The words most of *texts* (what the user said in one session, say) come back to, the most frequent first.
+    """The words that occur in most of *texts* (the user's messages of a session, for example), most frequent first.
 
-    A text counts once for each word, so that one pasted log does not decide.
+    Each text counts once per word, so one pasted log does not dominate.
     """
     counts: Counter[str] = Counter()
     for text in texts:

@@ -1,4 +1,4 @@
-"""The base of every value in a snapshot: frozen, keyword-only, and keeping stored fields it does not know."""
+"""The base class of every value in a snapshot: frozen, keyword-only, and keeping unknown stored fields."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ Timestamp = Annotated[datetime, AfterValidator(as_utc), PlainSerializer(rfc3339,
 class Value(BaseModel):
     """An immutable value.
 
-    Making one, and `evolve`, raise `InvalidSnapshot` with the path of what does not fit; a keyword that is no field
-    is refused, as it is most likely a typo. ``model_validate``, which reads what is stored or what others wrote,
-    raises pydantic's ``ValidationError``, and keeps unknown fields to write them back as they came. Both errors are
+    Making one, and `evolve`, raise `InvalidSnapshot` with the path of an invalid value; unknown keywords are
+    refused, as they are most likely typos. ``model_validate``, which reads stored or foreign data, raises
+    pydantic's ``ValidationError``, and keeps unknown fields to write them back verbatim. Both errors are
     `ValueError`.
     """
 
@@ -75,7 +75,7 @@ class Value(BaseModel):
         except ValidationError as error:
             raise _refusal(type(self), error) from None
 
-    # Tells pydantic that reading nested values need not come through here, which would be slow.
+    # Tells pydantic not to read nested values through here, which would be slow.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def __eq__(self, other: object) -> bool:
@@ -90,13 +90,13 @@ class Value(BaseModel):
     def evolve(self, /, **changes: Any) -> Self:
         """A copy with some fields changed. Fields that are not named stay the same objects.
 
-        Only what changes is validated, so evolving a session of 100 000 messages costs what the change costs.
-        A kind with rules over several fields (there are few, and small) is validated whole.
+        Only what changes is validated, so the cost of evolving a session of 100 000 messages depends only on the
+        change. The few, small classes with rules over several fields are validated whole.
         """
         return self._evolved(_with_parts(type(self), changes), known=self.__pydantic_extra__ or {})
 
     def with_stored(self, changes: Mapping[str, Any]) -> Self:
-        """As `evolve`, for what a store or spool holds: fields that this release does not know are kept."""
+        """As `evolve`, for data from a store or spool: fields unknown to this release are kept."""
         return self._evolved(changes, known=changes)
 
     def _evolved(self, changes: Mapping[str, Any], known: Container[str]) -> Self:
@@ -129,7 +129,7 @@ class Value(BaseModel):
             raise _refusal(cls, error, name) from None
 
     def raw(self) -> dict[str, Any]:
-        """The value as plain JSON data, under its wire names, leaving out what is at its default."""
+        """The value as plain JSON data under its wire names, without defaults."""
         data = self.__dict__
         out: dict[str, Any] = {}
         for name, wire, default in _plan(type(self)):

@@ -1,16 +1,27 @@
-"""Environment values and credentials in a session's set-up, which are never kept.
+"""Environment values and credentials in a session's settings, which are never stored.
 
-An agent is set up with more than what a snapshot may hold: environment variables, API keys, tokens. Their values
-are taken out where a snapshot is made, and their names are kept, so that people can see what is missing.
+An agent's settings include values that a snapshot must not hold: environment variables, API keys, tokens. Their
+values are removed when a snapshot is made; their names are kept, so that people can see what is missing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["is_credential", "without_credentials", "without_login", "without_secrets"]
+__all__ = [
+    "WITHHELD",
+    "command_without_secrets",
+    "is_credential",
+    "withheld_in",
+    "without_credentials",
+    "without_login",
+    "without_secrets",
+]
+
+WITHHELD: Final = "<withheld>"
+"""Stands in a command line for a value that is not kept."""
 
 _ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
 _SECRET_WORDS: Final = frozenset(
@@ -22,14 +33,18 @@ _MODEL_TOKENS: Final = frozenset({"bos", "cls", "end", "eos", "mask", "pad", "se
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#@\s]*@")
+_VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s"']\S*)"""
+_ASSIGNED: Final = re.compile(rf"(-{{0,2}}[A-Za-z_][\w.-]*)(=){_VALUE}")
+_FOLLOWING: Final = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)(?!-){_VALUE}")
+_MISSING: Final = re.compile(rf"(\S+?)(?:=|\s+|(?<=://)){WITHHELD}")
 _STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|\**", re.DOTALL)
 
 
 def is_credential(name: str, value: Any) -> bool:
     """Whether a setting called *name* holds a secret: ``api_key``, ``githubToken``, ``DB_PASSWORD``.
 
-    Variables and placeholders such as ``${API_KEY}`` are no secrets. An object or a list is one by the same names,
-    if there is text in it.
+    Variables and placeholders such as ``${API_KEY}`` are not secrets. An object or list of that name counts if it
+    contains text.
     """
     if isinstance(value, dict | list | tuple):
         if isinstance(value, dict) and value.get("type") in _SCHEMA_TYPES:  # a parameter of a tool
@@ -47,16 +62,16 @@ def is_credential(name: str, value: Any) -> bool:
 
 
 def without_secrets(data: Mapping[str, Any], path: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
-    """*data* without environment values and credentials, and the paths of what was taken out.
+    """*data* without environment values and credentials, and the paths of the removed values.
 
-    What holds no secret stays the same object.
+    Parts without secrets stay the same objects.
     """
     taken: list[str] = []
     return _cleaned(data, path, taken, _ENVIRONMENTS), tuple(taken)
 
 
 def without_credentials(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """As `without_secrets`, for data that is no set-up: objects named like an environment stay."""
+    """As `without_secrets`, for data other than settings: objects named like an environment are kept."""
     taken: list[str] = []
     return _cleaned(data, "", taken, frozenset()), tuple(taken)
 
@@ -66,6 +81,36 @@ def without_login(url: str) -> str:
     address, mark, query = _LOGIN.sub("", url, count=1).partition("?")
     kept = [each for each in query.split("&") if not is_credential(*each.partition("=")[::2])]
     return address + (mark + "&".join(kept) if any(kept) else "")
+
+
+def command_without_secrets(words: Iterable[str]) -> tuple[str, ...]:
+    """A command line in which `WITHHELD` stands for the values of options and variables named like credentials.
+
+    A word with spaces is taken for a command line itself (``sh -c``); in URLs, the login is taken out.
+    """
+    out: list[str] = []
+    option = ""
+    for word in words:
+        kept = _LOGIN.sub(f"{WITHHELD}@", word)
+        if option and not word.startswith("-") and is_credential(option, word):
+            kept = WITHHELD
+        elif re.search(r"\s", kept):
+            kept = _FOLLOWING.sub(_without_value, _ASSIGNED.sub(_without_value, kept))
+        elif match := _ASSIGNED.fullmatch(kept):
+            kept = _without_value(match)
+        option = word if word.startswith("-") and "=" not in word else ""
+        out.append(kept)
+    return tuple(out)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name, between, value = match.groups()
+    return f"{name}{between}{WITHHELD}" if is_credential(name, value.strip("\"'")) else match[0]
+
+
+def withheld_in(command: Iterable[str]) -> tuple[str, ...]:
+    """What `command_without_secrets` took out, by name: ``--api-key``, ``GITHUB_TOKEN``, ``https://``."""
+    return tuple(dict.fromkeys(_MISSING.findall(" ".join(command))))
 
 
 def _cleaned(data: Mapping[str, Any], path: str, taken: list[str], environments: frozenset[str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _NEXT = {
     "invalid_policy": "asnap forget --help",
     "missing_extra": "{hint}",
 }
-"""The most useful next command after an error; the library's own hints speak to authors, these to users."""
+"""The most useful next command after an error; library hints are for developers, these for people at a shell."""
 
 
 _HINTS = {
@@ -42,7 +42,7 @@ _HINTS = {
     "corrupted": "older snapshots of the session may still load",
     "tampered": "older snapshots of the session may still load",
     "damaged": "older snapshots of the session may still load",
-    "conflict": "somebody else changed it meanwhile; look again",
+    "conflict": "another process changed it meanwhile; run the command again",
 }
 """What to say where the library's hint speaks of its own functions."""
 

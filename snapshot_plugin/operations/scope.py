@@ -84,7 +84,7 @@ def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
     return Selected(tuple(shown), tuple(hidden))
 
 
-_NOT_LIVE = ("live", "nobody runs it")
+_NOT_LIVE = ("live", "no process runs it")
 
 
 def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:

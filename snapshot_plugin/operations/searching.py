@@ -90,7 +90,7 @@ class Searched(Document):
     searched: int
     """How many sessions were looked into."""
     unindexed: int = 0
-    """How many of them changed since they were indexed, so that hits are missing: ask again a little later."""
+    """How many more there are that changed since they were indexed; their hits are missing: ask again later."""
     hidden: dict[str, int]
     """How many were not, by what kept them out."""
     unreadable: tuple[str, ...]
@@ -112,7 +112,7 @@ class SearchRequest:
     until: datetime | None = None
     limit: int = 20
     earlier: bool = False
-    """Also what the session said before it was shortened."""
+    """Also text that was later compacted away."""
 
 
 def search_ready(work: Work, asked: SearchRequest) -> Searched | None:
@@ -147,7 +147,7 @@ async def search(
                 only, unindexed = frozenset(), stale
             found, unreadable = await index.ask(question, metas, only=only, progress=progress)
     answer = _searched(asked.query, found, chosen, unreadable=unreadable, as_of=work.now)
-    return replace(answer, unindexed=unindexed)
+    return replace(answer, searched=answer.searched - unindexed, unindexed=unindexed)
 
 
 async def _stale(index: SearchIndex, metas: Sequence[SnapshotMeta], only: Collection[str]) -> int:
@@ -159,9 +159,14 @@ async def _stale(index: SearchIndex, metas: Sequence[SnapshotMeta], only: Collec
 
 
 async def index_all(work: Work, store: SnapshotStore) -> None:
-    """Bring the index up to date with every session of the store. What was read before an interruption stays."""
+    """Bring the index up to date with every session of the store. What was read before an interruption stays.
+
+    Does nothing while another process is at it.
+    """
     async with search_index(work, store) as index:
-        await index.ask(lambda _connection: None, await index.listed())
+        with index.alone() as alone:
+            if alone:
+                await index.ask(lambda _connection: None, await index.listed())
 
 
 @asynccontextmanager

@@ -106,7 +106,7 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
     if wanted is None:
         newest = newest_to_undo(known)
         if newest is None:
-            raise _refused(SnapshotNotFound("nothing was done that could be taken back", hint=""))
+            raise _refused(SnapshotNotFound("there is nothing to undo", hint=""))
         return newest
     found = [each for each in known if each.id.startswith(wanted.lower())]
     if len(found) != 1:
@@ -115,7 +115,7 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
     if found[0].undone:
         again = next((each.id for each in known if each.undoes == found[0].id and not each.undone), None)
         hint = f"to do it again: asnap undo {again}" if again else ""
-        raise _refused(InvalidInput(f"{found[0].kind} {found[0].id} was taken back before", hint=hint))
+        raise _refused(InvalidInput(f"{found[0].kind} {found[0].id} was undone before", hint=hint))
     return found[0]
 
 
@@ -125,7 +125,7 @@ async def _undo(
     from snapshot_plugin.manager.undoing import record_undo, take_back
 
     if not chosen.steps:
-        raise _refused(InvalidInput(f"{chosen.kind} {chosen.id} cannot be taken back", hint=chosen.summary))
+        raise _refused(InvalidInput(f"{chosen.kind} {chosen.id} cannot be undone", hint=chosen.summary))
     taken = await take_back(store, chosen)
     if not any(each.is_done for each in taken):
         raise _refused(_failure(chosen, taken))
@@ -133,7 +133,7 @@ async def _undo(
     done = _Listing([*known, chosen]).row(chosen, "undone")
     return Undone(
         operations=(done,),
-        told=(f"took back {chosen.kind}: {chosen.summary}", *(f"  {each.told}" for each in taken if each.is_done)),
+        told=(f"undid {chosen.kind}: {chosen.summary}", *(f"  {each.told}" for each in taken if each.is_done)),
         problems=tuple(
             UndoProblem(session_id=_session_of(each), code=each.code, problem=each.problem)
             for each in taken
@@ -148,7 +148,7 @@ def _failure(chosen: Operation, taken: Sequence[TakenBack]) -> SnapshotError:
     first = taken[0]
     kinds: dict[str, type[SnapshotError]] = {k.code: k for k in (SnapshotNotFound, SessionLocked, StoreUnavailable)}
     error = kinds.get(first.code, Conflict)(
-        f"{chosen.kind} {chosen.id} cannot be taken back: {first.problem}", hint=chosen.summary
+        f"{chosen.kind} {chosen.id} cannot be undone: {first.problem}", hint=chosen.summary
     )
     error.session_id = _session_of(first)
     return error

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
 
-from snapshot_plugin.errors import SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import SessionLocked, SnapshotError, StoreUnavailable
 from snapshot_plugin.search.database import IndexDatabase, index_path, transaction
 from snapshot_plugin.search.listing import recalled, remember
 from snapshot_plugin.search.rows import heads
+from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.look import look
 
 if TYPE_CHECKING:
@@ -78,6 +79,20 @@ class SearchIndex:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether nobody else holds this; it is held to the end of the ``with`` block."""
+        try:
+            lock = locked(f"{self.path}-indexing", session_id="", timeout=0)
+        except SessionLocked:
+            yield False
+            return
+        except OSError:  # a place that cannot be used: nobody works there
+            yield True
+            return
+        with lock:
+            yield True
 
     async def listed(self) -> Sequence[SnapshotMeta]:
         """What the store lists. For a store on disk, remembered as long as none of its files changed."""

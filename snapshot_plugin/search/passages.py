@@ -62,7 +62,7 @@ def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
     calls = [block for block in content if block.get("type") == "tool_call"]
     called = (name for call in calls for name in (call.get("title"), call.get("kind")))
     used = dict.fromkeys(name for name in called if name and isinstance(name, str))
-    # What a tool put out is often there twice, as content and raw: once is enough to be found.
+    # Tool output is often present twice, as content and raw; it is indexed once.
     said = dict.fromkeys(text for block in content for text in _strings(block, names))
     moment = message.get("timestamp")
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment

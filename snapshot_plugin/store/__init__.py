@@ -54,14 +54,14 @@ def open_store(
 
     Args:
         place: a directory or a URL.
-        key: what opens an encrypted store, and makes a new one encrypted; default: what *environ* names.
+        key: opens an encrypted store, and encrypts a new one; default: the key that *environ* names.
         encryption: refuse to keep sessions in the clear.
         create: whether a missing store is made or refused with `StoreNotFound`.
         background: compress finished segments better in a background thread.
         environ: default: the process's own environment.
 
     Raises:
-        KeyMissing: *encryption* is asked for, and there is no key.
+        KeyMissing: *encryption* is set, and there is no key.
         InvalidInput: *place* is empty; no store is registered for the URL; or it cannot be encrypted, and a key was
             given.
     """
@@ -87,7 +87,7 @@ def open_store(
 def require_encryption(store: SnapshotStore) -> None:
     """Raise `KeyMissing` unless *store* encrypts what it is given.
 
-    A store that was given a key is encrypted, or refuses to open: so nothing has to be read to know this.
+    A store that was given a key is encrypted or refuses to open, so nothing has to be read to check this.
     """
     if not getattr(store, "has_key", False):
         raise KeyMissing(

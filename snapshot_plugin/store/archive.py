@@ -1,9 +1,9 @@
-"""An archive: the sessions of a store, copied to a bucket frame by frame as they are.
+"""An archive: the sessions of a store, copied to a bucket frame by frame without re-encoding.
 
 The archive is a store itself, with the id and the keys of the one it copies: every machine can list it, and read
-it with the same key. A session is copied when its newest snapshot is not there. Nothing that the archive holds is
-lost: a session that went on in the archive is left alone and reported, and what the source forgets or deletes stays
-there.
+it with the same key. A session is copied when its newest snapshot is not there. The archive never loses data: a
+session that was continued in the archive is left alone and reported, and snapshots that the source forgets or
+deletes stay there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CopiedSession(NamedTuple):
 
 
 class ArchiveNote(NamedTuple):
-    """What the last pass over a store left in the archive: from where, when, and what was not copied."""
+    """The record of the last pass over a store: source, time, and the sessions not copied."""
 
     store: str
     host: str
@@ -83,7 +83,7 @@ class Archive:
     def copy_all(self, now: datetime, *, only: Sequence[str] | None = None) -> list[CopiedSession]:
         """Copy every session, or *only* these, that changed since this object last looked.
 
-        Never raises for one session. Interrupted, it goes on where it stopped when it is called again.
+        Never raises for one session. After an interruption, the next call continues where it stopped.
         """
         entries = self._source.frames.sessions()
         changed = [
@@ -129,7 +129,7 @@ class Archive:
         return CopiedSession(session_id, "copied", newest.hi)
 
     def _is_ours(self, session_id: str, newest: Header) -> bool:
-        """Whether what the archive holds is an earlier state of our session, though its frames were rewritten."""
+        """Whether the archive holds an earlier state of our session, even if its frames were rewritten."""
         here = {meta.seq: meta.root for meta in self._source.core.history(session_id, {})}
         there = {meta.seq: meta.root for meta in self._target.core.history(session_id, {})}
         shared = here.keys() & there.keys()
@@ -160,7 +160,7 @@ def _after(ours: Sequence[tuple[Header, bytes]], theirs: Header | None) -> Seque
 
 
 def notes_of(archive: ObjectStore) -> list[ArchiveNote]:
-    """What the stores that are archived there left, newest first."""
+    """The records of the stores archived there, newest first."""
     notes = []
     for name, data in archive.notes(_NOTES).items():
         try:

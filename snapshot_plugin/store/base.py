@@ -6,7 +6,7 @@ third-party store runs to show that it does too.
 
 **Durable on return.** When `save` returns, the snapshot survives the death of the process and of the power
 (as far as the backend has power to lose: `MemoryStore` forgets with its process). When `save` raises, the
-snapshot is not there, or — only if the disk failed at the very last step — it is there whole. Never half.
+snapshot is not there, or — only if the disk failed at the very last step — it is there whole. Never half written.
 
 **Order.** Sequence numbers only grow, and are never used twice within a session, whatever clocks do. Saves of
 one session through one store object happen in the order in which they were called.
@@ -15,23 +15,24 @@ one session through one store object happen in the order in which they were call
 loaded from (a loaded snapshot remembers that, through `append` and `evolve`), and this store object's own last save
 of the session. If that is no longer the end of the log, the save raises `Conflict` and writes nothing. A value that
 was never loaded, saved by a store object that never saved the session, builds on nothing: the session must be new.
-Reading changes nothing of this. A stale writer is therefore refused, never acknowledged and lost.
+Reading does not affect this. A stale writer is therefore refused, never acknowledged and lost.
 
 **Unchanged.** A save whose content equals the head's, without snapshot tags, writes nothing and returns the
-head's ref with `written=False`. `updated_at` is no content: a save that changes nothing else counts as unchanged.
+head's ref with `written=False`. `updated_at` does not count as content: a save that changes nothing else is
+unchanged.
 
 **Not found.** A session that was never saved, or was deleted, and a sequence number that was never used, was
 forgotten, or lies after the head, raise `SnapshotNotFound`. `list` of an empty store is empty.
 
-**Corrupt.** Stored bytes are checked before they are believed. `load` and `read` of the newest fall back to
-the newest snapshot that is whole and name what they skipped; with ``strict=True``, or for a named sequence
+**Corrupt.** Stored bytes are verified before use. `load` and `read` of the newest fall back to the newest intact
+snapshot and name what they skipped; with ``strict=True``, or for a named sequence
 number, they raise `SnapshotCorrupted` (bytes wrong), `SnapshotTampered` (bytes well-formed, key disagrees),
-or `InvalidSnapshotVersion` (from a newer release). If nothing is whole, they raise too. Reading never
+or `InvalidSnapshotVersion` (from a newer release). If no snapshot is intact, they raise too. Reading never
 changes anything on disk.
 
 **Cancellation.** A cancelled `save` has either happened whole or not at all; the store object stays usable.
 
-**Errors.** Everything raised on purpose is a `SnapshotError`; what the disk refuses is `StoreUnavailable`.
+**Errors.** Everything raised on purpose is a `SnapshotError`; disk errors are `StoreUnavailable`.
 
 **Two faces.** The asynchronous methods run on asyncio and trio. `sync` offers the same methods as plain calls, for
 any thread and without an event loop. One store object may be used through both, by several threads and event loops
@@ -85,7 +86,7 @@ class Finding(Value):
 
     @property
     def is_damage(self) -> bool:
-        """False for what a crash or a repair leaves: nothing that is still promised is in it."""
+        """False for leftovers of a crash or a repair: they hold no acknowledged data."""
         return self.kind not in ("unfinished", "leftover", "quarantine")
 
 
@@ -137,7 +138,7 @@ class CheckReport(Value):
 
 
 class Capabilities(NamedTuple):
-    """What a store can do beyond the contract. Ask for this instead of the store's class."""
+    """What a store can do beyond the contract. Check this instead of the store's class."""
 
     durable: bool = True
     """It outlives its process."""
@@ -184,7 +185,7 @@ class SnapshotStore(Protocol):
         """The newest whole snapshot, or the one numbered *at*; migrated to the current version."""
 
     async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """As `load`, and say where it was found and what was skipped."""
+        """As `load`, and also return where the snapshot was found and what was skipped."""
 
     async def tip(self, session_id: str) -> Tip | None:
         """The number and id of the newest frame, found without reading the session; None if there is none."""
@@ -201,7 +202,7 @@ class SnapshotStore(Protocol):
         """What changed from snapshot *since* to the newest, or to *at*, told from the stored lines."""
 
     async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
-        """The snapshots numbered *seqs*, in that order. What they have in common is read and kept once."""
+        """The snapshots numbered *seqs*, in that order. Shared messages are read and held once."""
 
     async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """The newest snapshot of every session, last changed first, or of those with these labels.
@@ -222,9 +223,9 @@ class SnapshotStore(Protocol):
         """The deleted sessions that can still be brought back, newest first."""
 
     async def undelete(self, token: str, *, session_id: str | None = None) -> str:
-        """Bring a deleted session back and return its id; `Conflict` if a new one has its place.
+        """Restore a deleted session and return its id; `Conflict` if the id is taken.
 
-        With *session_id*, it comes back under that id, as a copy in a session that must not exist.
+        With *session_id*, it is restored under that id, which must not exist.
         """
 
     async def purge(self, *, older_than: timedelta = ..., now: datetime | None = None) -> Sequence[Trashed]:
@@ -247,18 +248,18 @@ class SnapshotStore(Protocol):
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """Read and verify everything, down to every root; nothing is changed.
 
-        With *repair*, damaged files are copied to quarantine and the session is rewritten with the snapshots that
-        are whole; what follows the damage is salvaged first.
+        With *repair*, damaged files are copied to quarantine and the session is rewritten with its intact
+        snapshots; data after the damage is salvaged first.
         """
 
     async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
-        """What repairs set aside, of one session or of all: also of those that nothing else is left of."""
+        """The quarantined files of one session or of all, including sessions of which nothing else is left."""
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
-        """Rebuild a damaged session from every frame that is whole, and save it as a new snapshot.
+        """Rebuild a damaged session from every intact frame, and save it as a new snapshot.
 
         Missing messages leave a marked gap; the snapshot has the tag ``salvaged``. Nothing is removed. Returns None
-        if there is no more to find than what `load` returns. Also reads what an earlier repair put in quarantine.
+        if this finds no more than `load`. Also reads the files that an earlier repair put in quarantine.
         """
 
     async def aclose(self) -> None:

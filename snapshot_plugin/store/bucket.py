@@ -1,7 +1,7 @@
-"""One place in an object store, as five verbs. Every failure is an error of this package.
+"""One place in an object store, with five operations. Every failure is raised as an error of this package.
 
 Writing is always conditional: an object is made only where there is none, and changed only from the version that
-the writer has seen. There is no other way to write, so nobody can overwrite what he does not know.
+the writer has seen. There is no other way to write, so no writer can overwrite a version it has not seen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFUSED = (
 
 
 class ObjectMoved(Exception):
-    """The object is not what the writer believes. Nothing was written; or it was, and just the answer got lost."""
+    """The object has changed since the writer read it. Nothing was written, or it was and the response was lost."""
 
 
 class Stored(NamedTuple):
@@ -43,7 +43,7 @@ class Stored(NamedTuple):
 
 
 class Bucket:
-    """A bucket, or what is under one prefix of it. Any number of threads may use it."""
+    """A bucket, or one prefix of it. Thread-safe."""
 
     def __init__(
         self, store: ObjectStore, *, name: str, variables: str = "AWS_…", counts_versions: bool = False
@@ -59,7 +59,7 @@ class Bucket:
         return "1" if self._counts_versions else '"another-version"'
 
     def get(self, path: str) -> Stored | None:
-        """An object as it is now; None if there is none."""
+        """The current object; None if there is none."""
         with self._asking(f"reading {path}"):
             try:
                 found = obstore.get(self._store, path)
@@ -157,7 +157,7 @@ class Bucket:
 
 
 def _reason(error: Exception) -> str:
-    """What the service said, in words: its code and message without the XML around them."""
+    """The service's error code and message, without the XML around them."""
     first = " ".join(str(error).partition("\n\nDebug source")[0].split())
     told = [match[1] for name in ("Code", "Message") if (match := re.search(f"<{name}>([^<]+)</{name}>", first))]
     status = re.search(r"status code: ([^:<]+)", first)

@@ -78,7 +78,7 @@ def _count(each: Replayed) -> int:
 
 
 def is_repairable(report: CheckReport) -> bool:
-    """Whether something is damaged, and all of it can be read: not behind a link, nor from a newer release."""
+    """Whether there is damage that can be repaired: no symlinks and no frames of a newer release."""
     kinds = {finding.kind for finding in report.findings}
     return not report.ok and not kinds & {"unreadable", InvalidSnapshotVersion.code}
 
@@ -113,7 +113,7 @@ def quarantined(log: FrameLog, session_id: str | None) -> list[Finding]:
 
 
 def repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
-    """Copy damaged segments to quarantine, then rewrite the session with the snapshots that are whole.
+    """Copy damaged segments to quarantine, then rewrite the session with its intact snapshots.
 
     Called inside `FrameLog.exclusively`. Returns what was done.
     """

@@ -1,7 +1,6 @@
-"""Drop snapshots, and bring them back: a copy of the session as it was goes to the trash first.
+"""Drop snapshots, and restore them: a copy of the session goes to the trash first.
 
-What was saved since the drop stays when they come back, and numbers are never used twice: the past is put in front
-of the present.
+A restore keeps the snapshots saved since the drop, and numbers are never reused: the restored snapshots come first.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def drop(
     """Drop the snapshots numbered *gone*; called inside `FrameLog.exclusively`.
 
     Raises:
-        InvalidInput: the newest one is among them, or one that is not there.
+        InvalidInput: the newest one is among them, or a number that does not exist.
         SnapshotCorrupted: the session is damaged. Nothing was changed.
     """
     numbers = list(_Life(session_items(log, session_id), session_id, keys).headers)
@@ -45,12 +44,12 @@ def drop(
 
 
 def undrop(log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Sequence[Segment]) -> tuple[int, ...]:
-    """Bring back what *copy* holds and the session has no more; called inside `FrameLog.exclusively`.
+    """Restore the snapshots of *copy* that the session no longer has; called inside `FrameLog.exclusively`.
 
-    Returns the numbers that came back.
+    Returns the restored numbers.
 
     Raises:
-        Conflict: the session that is there is not the one that was copied.
+        Conflict: the stored session is not the one that was copied.
         SnapshotCorrupted: either of them is damaged. Nothing was changed.
     """
     old = _Life(items_in(copy), session_id, keys)
@@ -92,7 +91,7 @@ class _Life:
 
 
 def _merged(old: _Life, new: _Life, keys: SessionKeys | None) -> list[bytes]:
-    """Every snapshot of both lives, in order; one that follows another than before is written anew, in full."""
+    """Every snapshot of both logs, in order. Snapshots whose predecessor changed are rewritten in full."""
     merged: list[Snapshot] = []
     last: Header | None = None
     for hi in sorted(old.headers.keys() | new.headers.keys()):

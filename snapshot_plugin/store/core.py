@@ -1,4 +1,4 @@
-"""What a store does, as plain synchronous functions over a `FrameLog`.
+"""The operations of a store, as synchronous functions over a `FrameLog`.
 
 Two faces call it: `LogStore` (asyncio, trio) and `SyncStore` (threads). Both make sure that calls for one session
 run one at a time; nothing here takes a turn or hops to a thread.
@@ -47,7 +47,7 @@ _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class _About(NamedTuple):
-    """What a caller says about a snapshot."""
+    """What a caller gives with a snapshot: trigger, tags, labels."""
 
     trigger: str
     tags: tuple[str, ...]
@@ -126,7 +126,7 @@ class StoreCore:
         return finished
 
     def _read_back(self, session_id: str, frame: bytes) -> None:
-        """What people pin or tag (before a deploy) must be there: look at once, not when it is needed."""
+        """Read back a pinned or tagged snapshot immediately, because people rely on it (before a deploy)."""
         if self._log.tail(session_id) != frame:
             raise SnapshotCorrupted(
                 f"the snapshot of session {session_id} does not read back as it was written",
@@ -217,7 +217,7 @@ class StoreCore:
         self._must_exist(session_id)
         self._store.guard(session_id)
         with self._log.exclusively(session_id):
-            self._must_exist(session_id)  # of several who delete it at once, one does
+            self._must_exist(session_id)  # of several concurrent deletes, one succeeds
             trashed = self._log.discard(session_id, token=new_id(), now=self._store.clock())
         self._writers.forget(session_id)
         if purge:
@@ -248,13 +248,13 @@ class StoreCore:
         return session_id
 
     def purge(self, older_than: timedelta, now: datetime | None) -> Sequence[Trashed]:
-        """Remove for ever what was deleted longer ago than that."""
+        """Permanently remove sessions deleted longer ago than that."""
         return self._log.purge(older_than=older_than, now=as_utc(now) if now else self._store.clock())
 
     def forget(
         self, session_id: str, policy: RetentionPolicy | None, seqs: frozenset[int], dry_run: bool
     ) -> ForgetResult:
-        """Drop what the policy does not keep, or these."""
+        """Drop the snapshots that the policy does not keep, or the given ones."""
         self._must_exist(session_id)
         # Decided under the lock: a moment later another session of that name may have the same numbers.
         with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
@@ -307,10 +307,10 @@ class StoreCore:
         return report.evolve(repaired=(done,))
 
     def salvage(self, session_id: str) -> SnapshotRef | None:
-        """Save what is whole of a damaged session as a new snapshot."""
+        """Save the intact parts of a damaged session as a new snapshot."""
         keys = self._store.session_keys(session_id)
         frames = check.replayed(self._log, session_id, keys)
-        if any(isinstance(each.error, WrongKey) for each in frames):  # not damage: the key may come back
+        if any(isinstance(each.error, WrongKey) for each in frames):  # not damage: the key may be available later
             return None
         if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
             aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)

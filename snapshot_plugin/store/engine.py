@@ -44,7 +44,7 @@ T = TypeVar("T")
 class StoreLimits:
     """Sizes worth a notice, and how much a store object keeps in memory to be fast.
 
-    No data is ever cut: a save over *message_bytes* or *session_bytes* goes through and says so.
+    No data is ever truncated: a save over *message_bytes* or *session_bytes* succeeds with a notice.
 
     Args:
         message_bytes, session_bytes: what is mentioned in `SnapshotRef.notices`.
@@ -64,7 +64,7 @@ class StoreLimits:
         self.heads, self.page_bytes = heads, page_bytes
 
     def notices(self, step: Delta) -> tuple[str, ...]:
-        """What a save should mention."""
+        """The notices of a save."""
         large = [size for size in step.sizes if size > self.message_bytes]
         out = (
             [f"{len(large)} message(s) over {self.message_bytes} bytes, the largest {max(large)}"] if large else []
@@ -103,7 +103,7 @@ class LogStore:
     # What a backend fills in -----------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make the place ready; called in a worker thread before anything else."""
+        """Prepare the place; called in a worker thread before any other method."""
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
         """The keys of one session; None in a plain store."""
@@ -116,7 +116,7 @@ class LogStore:
         return work(*args)
 
     def place_id(self) -> str:
-        """What tells this store's place from others; empty where that is not known."""
+        """Identifies this store's place; empty if unknown."""
         return ""
 
     def guard(self, session_id: str) -> None:
@@ -239,11 +239,11 @@ class LogStore:
         return await self._in_turn(session_id, self.core.forget, session_id, policy, frozenset(seqs), dry_run)
 
     async def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
-        """Forget just these snapshots, with a copy of the session as it was in the trash; see `copies.drop`."""
+        """Drop the given snapshots, with a copy of the session in the trash; see `copies.drop`."""
         return await self._in_turn(session_id, self.core.drop, session_id, frozenset(seqs))
 
     async def undrop(self, session_id: str, token: str) -> Sequence[int]:
-        """Bring back the snapshots that `drop` took; what was saved since stays. Returns their numbers."""
+        """Restore the snapshots that `drop` removed; later saves are kept. Returns their numbers."""
         return await self._in_turn(session_id, self.core.undrop, session_id, token)
 
     # Caring and moving -----------------------------------------------------------------------------------

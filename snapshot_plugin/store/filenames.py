@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from snapshot_plugin.model.ids import session_id_of
+from snapshot_plugin.errors import InvalidSessionId
+from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.log import SessionEntry
 
-__all__ = ["SegmentFile", "covers", "is_segment", "present", "session_at"]
+__all__ = ["SegmentFile", "called", "covers", "is_segment", "present", "session_at"]
 
 _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 
 
 class SegmentFile(NamedTuple):
-    """What a file's name says: the numbers it holds, and how often they were rewritten."""
+    """A parsed file name: the numbers the file holds, and how often they were rewritten."""
 
     name: str
     first: int
@@ -50,7 +51,7 @@ def covers(wide: SegmentFile, file: SegmentFile) -> bool:
 
 
 def session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
-    """The session whose directory *entry* is; None for what is not the store's, and for an empty directory."""
+    """The session of the directory *entry*; None for foreign and for empty directories."""
     if entry.name.startswith("."):  # .DS_Store and its like: no session's directory begins so
         return None
     session_id = session_id_of(entry.name)
@@ -69,3 +70,11 @@ def _size_of(directory: str) -> int:
                 with contextlib.suppress(FileNotFoundError):
                     size += entry.stat(follow_symlinks=False).st_size
     return size
+
+
+def called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """The session's directory, and what is called as the session is and is no session's directory."""
+    names = {session_id}
+    with contextlib.suppress(InvalidSessionId):
+        names.add(dirname_of(session_id))
+    return (entry for entry in entries if entry.name in names)

@@ -10,7 +10,17 @@ from pathlib import Path
 
 from snapshot_plugin.errors import StoreUnavailable
 
-__all__ = ["disk_errors", "make_private_dir", "replace_file", "sync_all", "sync_data", "sync_dir", "write_all"]
+__all__ = [
+    "disk_errors",
+    "make_private_dir",
+    "replace_file",
+    "sync_all",
+    "sync_data",
+    "sync_dir",
+    "sync_file",
+    "unavailable",
+    "write_all",
+]
 
 _FULL_SYNC = 51
 """macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
@@ -28,8 +38,12 @@ class disk_errors:  # noqa: N801 — used like the functions of contextlib, and 
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, StoreUnavailable):
-            reason = error.strerror or str(error)
-            raise StoreUnavailable(f"{self._doing} failed: {reason}", session_id=self._session_id) from error
+            raise unavailable(self._doing, error, self._session_id) from error
+
+
+def unavailable(doing: str, error: OSError, session_id: str | None = None) -> StoreUnavailable:
+    """The error that says what was being done."""
+    return StoreUnavailable(f"{doing} failed: {error.strerror or error}", session_id=session_id)
 
 
 def sync_data(fd: int) -> None:
@@ -62,6 +76,15 @@ def sync_dir(path: str | Path) -> None:
         os.close(fd)
 
 
+def sync_file(path: str) -> None:
+    """Force to disk what others wrote to the file at *path*. A link there is refused."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        sync_all(fd)
+    finally:
+        os.close(fd)
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write every byte; the system may take fewer at a time than it was given."""
     view = memoryview(data)
@@ -70,7 +93,10 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def make_private_dir(path: Path) -> None:
-    """Create a directory (and its parents) that only its owner can enter, durably. What exists stays as it is."""
+    """Create a directory (and its parents) that only its owner can enter, durably.
+
+    Existing directories are not changed.
+    """
     if path.is_dir():
         return
     make_private_dir(path.parent)
@@ -85,7 +111,7 @@ def make_private_dir(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put *data* at *path* at once: a crash leaves the old content or the new, never a mixture."""
+    """Replace *path* atomically: a crash leaves the old content or the new, never a mixture."""
     temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

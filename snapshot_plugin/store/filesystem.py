@@ -34,7 +34,7 @@ class _FilesystemLog(SegmentFiles, TrashDir):
         TrashDir.__init__(self, root)
 
     def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        """See `FrameLog`. Files that never change again are linked; only the one that may still grow is copied."""
+        """See `FrameLog`. Finished segments are hard-linked; only the open one is copied."""
         segments = self.segments(session_id)
         growing = {segment.name for segment in segments[-1:] if not segment.rewritten}
         finished = [segment.name for segment in segments if segment.name not in growing]
@@ -115,7 +115,7 @@ class FilesystemStore(KeyedStore):
                 raise StoreNotFound(f"there is no store at {self.path}")
             make_private_dir(self.path)
             with locked(self.path / ".create", session_id="(new store)", timeout=self._lock_timeout):
-                if not marker.exists():  # of several processes that try at once, one makes it
+                if not marker.exists():  # of several concurrent processes, one creates it
                     self._make(marker)
         data = read_marker(self.path)
         make_private_dir(self.path / "sessions")

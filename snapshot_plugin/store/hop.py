@@ -18,6 +18,7 @@ from contextvars import Context, copy_context
 from functools import cached_property
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
@@ -35,12 +36,12 @@ _STUCK = 0.05
 
 
 async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
-    """What ``work(*args)`` returns or raises, from a worker thread.
+    """Run ``work(*args)`` in a worker thread and return its result or raise its error.
 
-    **Cancellation.** Work that has begun runs to its end, and its caller waits for that end, however it is
-    cancelled: whoever holds a lock around the call still holds it when the work stops. A scope that was cancelled
-    meanwhile gets the result all the same, as from `anyio.to_thread`. Only asyncio's own cancellation loses it;
-    *lost* is then called with it, to give back what was taken.
+    **Cancellation.** Work that has started runs to its end, and the caller waits for that end even if cancelled, so
+    a lock held around the call is held until the work stops. A cancelled scope still gets the result, as from
+    `anyio.to_thread`. Only asyncio's own cancellation loses the result; *lost* is then called with it, to release
+    what was acquired.
     """
     if not _on_asyncio():
         return await anyio.to_thread.run_sync(lambda: work(*args))
@@ -53,7 +54,7 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
         except asyncio.CancelledError:
             await job.ended()
             if lost:
-                with contextlib.suppress(Exception):  # work that raised took nothing; the cancellation goes on
+                with contextlib.suppress(Exception):  # nothing acquired; the cancellation continues
                     lost(job.outcome())
             raise
     result: T = job.outcome()
@@ -88,7 +89,7 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
 
 
 class _Wake:
-    """Wakes a task from another thread. Costs nothing unless somebody waits."""
+    """Wakes a task from another thread; free unless a task waits."""
 
     @cached_property
     def up(self) -> anyio.Event:
@@ -126,6 +127,7 @@ class _Job:
         self._call = work, args
         self._context: Context = copy_context()
         self._loop = asyncio.get_running_loop()
+        self._ended = _loops.get(self._loop) or _loops.setdefault(self._loop, _Ended())
         self._result: Any = None
         self._error: BaseException | None = None
         self._has_begun = self._is_done = False
@@ -152,13 +154,10 @@ class _Job:
 
     def report(self) -> None:
         """In the worker thread: word to the event loop."""
-        try:
-            self._loop.call_soon_threadsafe(self._tell)
-        except RuntimeError:
-            if not self._loop.is_closed():  # nobody waits any more
-                raise
+        self._ended.put(self, self._loop)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """On the event loop: the work is done."""
         self._is_done = True
         if not self.end.done():
             self.end.set_result(None)
@@ -171,11 +170,40 @@ class _Job:
                 await self.end
 
     def outcome(self) -> Any:
-        """What the work returned or raised."""
+        """Return the result of the work, or raise its error."""
         error, self._error = self._error, None  # not held here: its traceback holds us
         if error is not None:
             raise error
         return self._result
+
+
+class _Ended:
+    """Jobs that are done, on their way to one event loop. It is woken once for all that end before it looks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: list[_Job] = []
+
+    def put(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+        """In a worker thread."""
+        with self._lock:
+            self._jobs.append(job)
+            is_first = len(self._jobs) == 1
+        if is_first:
+            try:
+                loop.call_soon_threadsafe(self._tell)
+            except RuntimeError:
+                if not loop.is_closed():  # nobody waits any more
+                    raise
+
+    def _tell(self) -> None:
+        with self._lock:
+            jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job.tell()
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ended] = WeakKeyDictionary()
 
 
 class _Threads:
@@ -185,7 +213,7 @@ class _Threads:
         self.begin()
 
     def begin(self) -> None:
-        """With no threads: at first, and in a forked child, which has none of its parent's."""
+        """Start without threads: initially, and in a forked child, which inherits none."""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = self._underway = 0
@@ -221,7 +249,7 @@ class _Threads:
             with self._lock:
                 self._underway -= 1
             job.report()
-            del job  # what it holds may be large, and the next one may be long in coming
+            del job  # release it now: it may be large, and the next job may come much later
 
 
 _threads = _Threads()

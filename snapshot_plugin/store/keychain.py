@@ -51,12 +51,12 @@ class SlotInfo:
 
     @property
     def damaged(self) -> bool:
-        """The slot's file cannot be trusted; whoever used it needs another slot."""
+        """The slot's file cannot be trusted; its user needs another slot."""
         return isinstance(self.problem, Damaged)
 
 
 class Keychain:
-    """Opens an encrypted store and manages who else can. Its keys are in a directory, or in other `KeyFiles`."""
+    """Opens an encrypted store and manages its key slots. The keys are in a directory, or in other `KeyFiles`."""
 
     def __init__(self, place: Path | KeyFiles, *, store_id: str) -> None:
         self._files = KeyDirectory(place) if isinstance(place, Path) else place
@@ -66,10 +66,10 @@ class Keychain:
     def create(
         cls, place: Path | KeyFiles, store_id: str, source: KeySource | None, label: str = "", *, now: datetime
     ) -> Keyset:
-        """Make new keys that *source* opens; they appear complete or not at all.
+        """Create keys that *source* opens; atomically.
 
-        Keys that are there already are never replaced: they are opened with *source* instead. So a creation that
-        was interrupted can be repeated, and of two at once both end with the same keys.
+        Existing keys are never replaced; they are opened with *source* instead. So an interrupted creation can be
+        repeated, and two concurrent creations end with the same keys.
         """
         chain, master, keyset = cls(place, store_id=store_id), os.urandom(KEY_BYTES), Keyset.new()
         slot = chain._wrap(master, source, label, now)
@@ -84,10 +84,9 @@ class Keychain:
 
         Raises:
             KeyMissing: there is no source, or it has no secret.
-            WrongKey: every slot is intact and none opens.
+            WrongKey: every slot is intact, and none opens.
             SnapshotCorrupted, SnapshotTampered, InvalidSnapshotVersion: the keyset cannot be read; or no slot
-                opens, and one that cannot be read may have been the one.
-            StoreUnavailable: the disk refused.
+            opens, and an unreadable one may have been the right one. StoreUnavailable: a disk error.
         """
         return self._keyset(self._master(source))
 
@@ -104,15 +103,15 @@ class Keychain:
             return _info(self._write_slot(self._master(source), new, label, now))
 
     def remove(self, source: KeySource | None, slot_id: str, *, now: datetime | None = None) -> bool:
-        """Take a slot away. Returns whether the master key is a new one.
+        """Remove a slot. Returns whether the master key was replaced.
 
-        A copy of the removed file and its secret still give the master key. So where *source* has the only slot
-        that is left, master key and data key are replaced: nothing sealed from now on opens with what was removed.
-        Other slots cannot be moved to a new master key without their secrets; with them, the master key stays.
+        A copy of the removed file and its secret still yield the old master key. So if only the slot of *source* is
+        left, master key and data key are replaced: nothing sealed from now on opens with the removed slot. If other
+        slots are left, the master key stays, because they cannot be rewrapped without their secrets.
 
         Raises:
             NotFound: there is no such slot.
-            InvalidInput: no readable slot would be left, and nobody could ever open the store again.
+            InvalidInput: no readable slot would be left, and the store could never be opened again.
         """
         with self._changing("removing a key"):
             master, own = self._opened(source)
@@ -248,8 +247,8 @@ class Keychain:
 
     @contextlib.contextmanager
     def _changing(self, doing: str) -> Iterator[None]:
-        """Nobody else changes these keys meanwhile: of two rotations at once, one would lose the other's key."""
-        self._slot_ids()  # says so if there are no keys at all
+        """Hold the lock on these keys: of two concurrent rotations, one would lose the other's key."""
+        self._slot_ids()  # raises if there are no keys
         with disk_errors(f"{doing} of store {self._store_id}"), self._files.changing():
             yield
 

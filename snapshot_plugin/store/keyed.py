@@ -1,4 +1,4 @@
-"""What every store with a place of its own has: a marker, keys, and a worker that compresses what is finished."""
+"""Common parts of persistent stores: a marker, keys, and a worker that compresses finished segments."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class KeyedStore(LogStore):
     # Opening ---------------------------------------------------------------------------------------------
 
     def _marker(self) -> dict[str, Any]:
-        """What the store says of itself; a store that is not there is made first, where that is wanted."""
+        """The store's marker; a missing store is created first if requested."""
         raise NotImplementedError
 
     def _key_files(self) -> Path | KeyFiles:
@@ -137,7 +137,7 @@ class KeyedStore(LogStore):
         return self._source is not None
 
     def about(self) -> dict[str, Any]:
-        """What the store says of itself (``id``, ``encrypted``, ``created``, ``format``). Needs no key; blocks."""
+        """The store's marker (``id``, ``encrypted``, ``created``, ``format``). Needs no key; blocks."""
         return self._marker()
 
     def locked_keychain(self) -> Keychain:
@@ -247,7 +247,7 @@ class KeyedStore(LogStore):
             self.core.compact(session_id, newest_too=False)
 
     def finish(self) -> None:
-        """Close the store. What was saved is compressed, as far as that is done in a moment."""
+        """Close the store. Saved frames are compressed within a short time limit."""
         worker, self._worker = self._worker, None
         if worker:
             self._settle(worker)

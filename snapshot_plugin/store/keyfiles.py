@@ -1,4 +1,4 @@
-"""Where the small files of a keychain are kept: a port, and the directory that is usually behind it."""
+"""Storage for the small files of a keychain: a port, and its usual implementation, a directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeyFiles(Protocol):
     """A handful of small files. Each change is durable on return, and whole."""
 
     def names(self) -> list[str] | None:
-        """What is there; None when there are no keys at all."""
+        """The file names; None if there are no keys."""
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file, or None if it is not there."""
@@ -36,10 +36,10 @@ class KeyFiles(Protocol):
         """A value that changes when the file is replaced, for next to no cost; None where there is none."""
 
     def create(self, files: Mapping[str, bytes]) -> bool:
-        """Put all of *files* there at once; False, with nothing changed, if there are keys already."""
+        """Create all of *files* atomically; False, with nothing changed, if keys exist."""
 
     def changing(self) -> AbstractContextManager[None]:
-        """Nobody else changes keys meanwhile, or `SessionLocked`; `write` and `remove` are called inside it."""
+        """Hold the lock on the keys, or raise `SessionLocked`; `write` and `remove` are called inside it."""
 
     def write(self, name: str, data: bytes) -> None:
         """Put a file there, in the place of one of the same name."""
@@ -122,7 +122,7 @@ class KeyDirectory:
 
 
 def _moved(draft: Path, directory: Path) -> bool:
-    """Whether *draft* took its place; False if something is there already."""
+    """Move *draft* into place; False if something exists there."""
     try:
         draft.rename(directory)
     except OSError as error:

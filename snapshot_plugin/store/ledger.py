@@ -38,7 +38,7 @@ class LedgerPart(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """A session in the trash, or a copy of one as it was."""
+    """A session in the trash, or an earlier copy of one."""
 
     token: str
     at: datetime
@@ -54,7 +54,7 @@ class Ledger(NamedTuple):
     """The ids of this version and the last ones before it, so that a writer whose answer got lost finds his own."""
 
     def written_as(self, version: str) -> Ledger:
-        """The same as a version of its own: no two versions of an object are ever equal, nor are their tags."""
+        """The same ledger as a new version: no two versions of an object are equal, so their ETags differ."""
         return self._replace(ids=(*self.ids[1 - _REMEMBERED :], version))
 
     def objects(self) -> set[str]:
@@ -84,7 +84,7 @@ class Ledger(NamedTuple):
         """From what is stored.
 
         Raises:
-            SnapshotCorrupted: it is not what was stored. (Damage in the frames is for whoever reads them.)
+            SnapshotCorrupted: the ledger was changed. (Damage in frames is found when they are read.)
             InvalidSnapshotVersion: a newer release wrote it.
         """
         line, _, rest = data.partition(b"\n")

@@ -1,12 +1,13 @@
-"""What a list needs of every ledger in a bucket, in one object: a list of 10,000 sessions is then a few requests.
+"""The list data of every ledger in a bucket, in one object, so that listing 10,000 sessions takes few requests.
 
 ::
 
     {"format":1,"rows":[[name,tag,size,has_trash,bytes of its newest frame],…]}
     those frames, one behind the other
 
-The index is a cache. A row counts only while the ledger has the tag of that row, which the listing of names tells.
-Lists write it, and nothing depends on it: a lost, damaged or outdated index costs requests, never a session.
+The index is a cache. A row is valid only while the ledger has the row's ETag, which the bucket listing returns.
+Listing writes the index, and nothing depends on it: a lost, damaged or outdated index costs requests, never a
+session.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FEW = 64
 
 
 class Indexed(NamedTuple):
-    """What a list shows of one ledger: the bytes of its session (0: deleted), and its newest frame."""
+    """The list data of one ledger: the bytes of its session (0: deleted), and its newest frame."""
 
     tag: str
     size: int

@@ -1,8 +1,8 @@
 """The ledgers of all sessions in a bucket, and the objects they name: looking, and changing by compare-and-swap.
 
-There is no lock. Inside `exclusively` a writer sees one version of the ledger, and whatever it does there is one
-conditional write that takes the place of just that version. `docs/decisions/2026-11-16-object-stores.md` shows why
-no stalled writer can undo what others were promised.
+There is no lock. Inside `exclusively` a writer sees one version of the ledger, and its changes are one conditional
+write that replaces exactly that version. `docs/decisions/2026-11-16-object-stores.md` shows why a stalled writer
+cannot undo acknowledged saves of others.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Seen:
 
 
 class Ledgers:
-    """What is known of the sessions in a bucket, and the one way to change it."""
+    """The ledgers of the sessions in a bucket, and the only way to change them."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -94,7 +94,7 @@ class Ledgers:
 
     @contextlib.contextmanager
     def exclusively(self, session_id: str) -> Iterator[None]:
-        """See `FrameLog`. Writers elsewhere are not kept out; what they write makes ours fail."""
+        """See `FrameLog`. Other machines are not locked out; their writes make ours fail."""
         with self._locks.setdefault(session_id, threading.RLock()):  # so that our own threads take turns
             self._pins[session_id] = None
             try:
@@ -132,8 +132,8 @@ class Ledgers:
     def content(self, session_id: str, part: LedgerPart) -> bytes:
         """The bytes of a part; `FileNotFoundError` if it was replaced since.
 
-        Who works on the session exclusively sees one version of it to the end: what he decided about one that is
-        over may not be done to the next. `SessionLocked` tells him to begin again.
+        Inside `exclusively`, the caller sees one version to the end, because a decision about an old version must
+        not be applied to a new one. `SessionLocked` asks the caller to retry.
         """
         if not part.object:
             return part.data
@@ -153,7 +153,7 @@ class Ledgers:
 
     def _everything(self, names: Sequence[str] | None = None) -> list[tuple[str, Seen]]:
         def look(name: str) -> tuple[str, Seen] | None:
-            with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # `check` speaks of those
+            with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # `check` reports those
                 session_id = session_id_of(name)
                 return (session_id, self._fetch(session_id)) if session_id else None
             return None
@@ -164,11 +164,13 @@ class Ledgers:
     # Changing --------------------------------------------------------------------------------------------
 
     def _change(self, session_id: str, edit: Callable[[Seen], Ledger]) -> Ledger:
-        """Put what *edit* makes of the ledger in the place of just the version it was made of. Durable on return.
+        """Replace the ledger by the result of *edit*, conditional on the version it was made from.
 
-        Where others were faster, *edit* is given the newer version; it raises if it cannot agree with that. Objects
-        it makes are new for each version it is given: `purge` relies on that. `FileNotFoundError` if others removed
-        what it looks at: then all is to be done over.
+        Durable on return.
+
+        If another writer was faster, *edit* gets the newer version; it raises if its change no longer applies. The
+        objects it makes are new for each version: `purge` relies on that. `FileNotFoundError` if others removed an
+        object it reads: the caller starts over.
         """
         self.make_sure_that_conditions_count()
         try:
@@ -188,7 +190,7 @@ class Ledgers:
         raise busy(session_id)
 
     def _swapped(self, session_id: str, seen: Seen, ledger: Ledger) -> Seen:
-        """What is there now: *ledger*, if nobody was faster."""
+        """The current ledger: *ledger*, unless another writer was faster."""
         try:
             tag = self._bucket.put(f"sessions/{dirname_of(session_id)}", ledger.encoded(), tag=seen.tag)
         except ObjectMoved:
@@ -207,7 +209,7 @@ class Ledgers:
             self._pins[session_id] = seen
 
     def _remove(self, session_id: str, objects: set[str]) -> None:
-        with contextlib.suppress(SnapshotError):  # nothing names them any more; `purge` finds what is left
+        with contextlib.suppress(SnapshotError):  # no ledger refers to them; `purge` removes leftovers
             self._bucket.delete([frames_path(session_id, name) for name in sorted(objects)])
 
     def make_sure_that_conditions_count(self) -> None:
@@ -240,10 +242,10 @@ class Ledgers:
         raise unconditional(self._bucket.name, "refuses to change an object whose tag is right")
 
     def race(self) -> None:
-        """Have eight writers make one object at once, the first time this is called.
+        """On the first call, let eight writers create one object concurrently.
 
         Raises:
-            InvalidInput: more than one was told that it made the object: writers would overwrite each other.
+            InvalidInput: more than one succeeded: writers would overwrite each other.
         """
         if self._is_atomic:
             return
@@ -278,7 +280,7 @@ class Ledgers:
     def _put_new(self, path: str, data: bytes) -> None:
         try:
             self._bucket.put(path, data, tag=None)
-        except ObjectMoved:  # nobody else has this name: an answer got lost
+        except ObjectMoved:  # the name is unique: a response was lost
             stored = self._bucket.get(path)
             if stored is None:  # and `purge` took it for a leftover
                 raise FileNotFoundError(path) from None
@@ -311,7 +313,7 @@ def many_at_once(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
 
 
 def busy(session_id: str) -> SessionLocked:
-    """The error of a writer who cannot agree with what others did meanwhile."""
+    """The error of a writer whose change no longer applies after concurrent writes."""
     return SessionLocked(
         f"another writer is changing session {session_id}", session_id=session_id, hint="try again in a moment"
     )

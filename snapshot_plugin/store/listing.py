@@ -58,7 +58,7 @@ def with_labels(metas: Sequence[SnapshotMeta], labels: Mapping[str, str]) -> Seq
 
 
 def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMeta:
-    """What a list shows of one frame."""
+    """The list entry of one frame."""
     try:
         meta = SnapshotMeta.told(
             {
@@ -98,7 +98,7 @@ def damaged(
 def _newest(
     log: FrameReader, entry: SessionEntry, keys_of: Callable[[str], SessionKeys | None]
 ) -> SnapshotMeta | None:
-    """The newest frame alone tells what a list shows; only if it is damaged is the session opened.
+    """Read the list entry from the newest frame; open the session only if that frame is damaged.
 
     None if the session was deleted meanwhile, or its first save never finished.
     """

@@ -5,67 +5,58 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from pathlib import Path
-from types import TracebackType
 
 from snapshot_plugin.errors import SessionLocked
 
-__all__ = ["locked", "take_lock"]
+__all__ = ["locked"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 
 class locked:  # noqa: N801 — used like the functions of contextlib
-    """A lock on the file at *path*, taken at once (see `take_lock`) and held to the end of the ``with`` block."""
+    """A lock on the file at *path*, which is created where needed; taken at once, and held to the end of ``with``.
 
-    __slots__ = ("_fd",)
-
-    def __init__(self, path: str | Path, *, session_id: str, timeout: float) -> None:
-        self._fd = take_lock(path, session_id=session_id, timeout=timeout)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._fd)
-
-
-def take_lock(path: str | Path, *, session_id: str, timeout: float) -> int:
-    """Lock the file at *path*, creating it where needed; closing the descriptor frees it.
-
-    If the directory was moved to the trash while we waited, the lock we got guards nothing: try the new one.
+    If the directory was moved to the trash while we waited, the lock we got guards nothing: the new one is tried.
 
     Raises:
         SessionLocked: another writer held it for all of *timeout* seconds.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            _wait(fd, session_id, deadline)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of every save
-                    return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
 
+    __slots__ = ("_fd", "segment", "thread")
 
-def _wait(fd: int, session_id: str, deadline: float) -> None:
-    pause = _FIRST_PAUSE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise SessionLocked(
-                    f"another writer holds session {session_id}", session_id=session_id, hint="try again"
-                ) from None
-            time.sleep(pause)  # in a worker thread, never on the event loop
-            pause = min(pause * 2, _LONGEST_PAUSE)
-        else:
-            return
+    def __init__(self, path: str | Path, *, session_id: str, timeout: float) -> None:
+        self.thread, self.segment = threading.get_ident(), -1
+        """Who holds it; and the file that is open to be written under the lock, closed with it."""
+        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of a save
+                        self._fd = fd
+                        return
+                os.close(fd)
+            except BlockingIOError:
+                os.close(fd)
+                if time.monotonic() > deadline:
+                    raise SessionLocked(
+                        f"another writer holds session {session_id}", session_id=session_id, hint="try again"
+                    ) from None
+                time.sleep(pause)  # in a worker thread, never on the event loop
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            except BaseException:
+                os.close(fd)
+                raise
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.thread = 0
+        if self.segment >= 0:
+            os.close(self.segment)
+        os.close(self._fd)

@@ -107,8 +107,8 @@ class FrameLog(FrameReader, Protocol):
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """Add a frame at the end: durable on return, not there (or whole) if it raises.
 
-        With *fresh*, begin a new segment: a frame with this number that is there already was never acknowledged,
-        and counts no more. Returns True when an older segment was thereby finished. `Conflict` if a rewritten
+        With *fresh*, begin a new segment: an existing frame with this number was never acknowledged and is
+        superseded. Returns True when an older segment was thereby finished. `Conflict` if a rewritten
         segment has that number already: it would hide the frame.
         """
 
@@ -132,18 +132,18 @@ class FrameLog(FrameReader, Protocol):
         """Put a copy of the whole session in the trash, as `discard` would put the session itself there."""
 
     def kept(self, token: str) -> list[Segment]:
-        """The segments of what is in the trash under *token*, oldest first; `SnapshotNotFound` if nothing is."""
+        """The segments in the trash under *token*, oldest first; `SnapshotNotFound` if there is no such entry."""
 
     def trash(self) -> list[Trashed]:
-        """What is in the trash, newest first."""
+        """The trash, newest first."""
 
     def undelete(self, token: str) -> str:
         """Bring a session back from the trash; `Conflict` if its place is taken."""
 
     def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
-        """Remove for ever what was discarded longer ago than that, or *only* what has this token.
+        """Permanently remove entries discarded longer ago than that, or *only* the one with this token.
 
-        At once: what is being removed can be found in the trash whole, or not at all, whenever it is interrupted.
+        Atomic per entry: after an interruption an entry is in the trash whole, or gone.
         """
 
     def leftovers(self, session_id: str) -> list[str]:
@@ -180,8 +180,8 @@ def pieces_of(
 ) -> list[Stretch]:
     """The pieces of a segment. Frames that the following segment numbers again were never acknowledged.
 
-    Frames that the segment's own name does not promise are damage: somebody renamed it or put them there.
-    With *until*, nothing behind the frame with that number is looked at.
+    Frames outside the range in the segment's name are damage: the file was renamed or edited. With *until*, nothing
+    after the frame with that number is read.
     """
     pieces: list[Stretch] = []
     for piece in scan(data):

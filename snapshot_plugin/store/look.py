@@ -20,7 +20,7 @@ _LEASE = ".lease"
 
 
 class Look(NamedTuple):
-    """What was seen: the store's id, its mark, and the directories of sessions that have an owner or had one."""
+    """What a look found: the store's id, its mark, and the directories of sessions that have or had an owner."""
 
     store_id: str
     mark: str

@@ -1,4 +1,4 @@
-"""``STORE.json``: what a store says of itself, and needs no key to say."""
+"""``STORE.json``, the store's marker. It can be read without a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_store(path: Path) -> bool:
 
 
 def read_marker(path: Path) -> dict[str, Any]:
-    """What the store at *path* says of itself: ``format``, ``id``, ``encrypted``, ``created``. Needs no key."""
+    """The marker of the store at *path*: ``format``, ``id``, ``encrypted``, ``created``. Needs no key."""
     return parse_marker((path / MARKER).read_bytes(), str(path))
 
 

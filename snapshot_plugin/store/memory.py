@@ -1,4 +1,4 @@
-"""A store that lives and dies with its process: for tests, and for sessions nobody wants kept."""
+"""A store in memory: for tests, and for sessions that need not outlive the process."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class MemoryLog:
         ]
 
     def leftovers(self, session_id: str) -> list[str]:
-        """See `FrameLog`: nothing is ever left."""
+        """See `FrameLog`: there are never any leftovers."""
         _ = session_id
         return []
 

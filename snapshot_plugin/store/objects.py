@@ -80,7 +80,7 @@ class ObjectLog(TrashObjects):
         return end[piece.start : piece.end] if end and piece else None
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. Ledgers that changed since the index was written are read, many at once."""
+        """See `FrameLog`. Ledgers that changed since the index was written are read concurrently."""
         if only is not None:
             entry, _ = self._entry(dirname_of(only))
             return [entry] if entry else []
@@ -96,7 +96,7 @@ class ObjectLog(TrashObjects):
         return [entry for entry in entries if entry]
 
     def _entry(self, name: str) -> tuple[SessionEntry | None, Indexed | None]:
-        """What a list shows of a ledger, and what the index may keep of it."""
+        """The list entry of a ledger, and its index row."""
         session_id = session_id_of(name)
         if session_id is None:
             return SessionEntry(name, 0, "its name is not that of a session"), None
@@ -147,7 +147,7 @@ class ObjectLog(TrashObjects):
         return pieces >= _MANY
 
     def _has_room(self, parts: Sequence[LedgerPart], header: Header, frame: int) -> bool:
-        """Whether the ledger takes one more frame, before those it has become an object of their own."""
+        """Whether the ledger takes one more frame, before they move to a separate object."""
         inline = [part for part in parts if part.data]
         size = sum(len(part.data) for part in inline) + frame
         since = next((part.first for part in inline if not part.rewritten), header.hi)
@@ -156,7 +156,7 @@ class ObjectLog(TrashObjects):
 
     @staticmethod
     def _holds(seen: Seen, frame_id: str) -> bool:
-        """Whether a frame with this id is there, as far as headers tell."""
+        """Whether a frame with this id exists, judging by headers."""
         return any(
             piece.header and piece.header.id == frame_id
             for segment in seen.segments
@@ -236,5 +236,5 @@ def _entry_of(name: str, row: Indexed) -> SessionEntry | None:
 
 
 def _pieces(parts: Sequence[LedgerPart]) -> list[LedgerPart]:
-    """The objects that hold frames as they were saved: a few each."""
+    """The objects that hold unpacked frames, a few each."""
     return [part for part in parts if part.object and not part.rewritten]

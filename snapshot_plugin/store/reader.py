@@ -25,7 +25,7 @@ _ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCor
 
 
 class FoundSnapshot(NamedTuple):
-    """A snapshot put together, and what stands after it that could not be used."""
+    """A rebuilt snapshot, and the unusable frames after it."""
 
     document: StoredDocument
     header: Header
@@ -38,13 +38,13 @@ class FoundSnapshot(NamedTuple):
 def find(
     log: FrameReader, session_id: str, keys: SessionKeys | None, *, at: int | None = None, ahead: bool = True
 ) -> FoundSnapshot:
-    """The newest snapshot that is whole, or the one numbered *at*. Segments are read newest first, as needed.
+    """The newest intact snapshot, or the one numbered *at*. Segments are read newest first, as needed.
 
     With *ahead*, messages are validated while other threads decompress more.
 
     Raises:
         SnapshotNotFound: there is no such session, or no such number.
-        SnapshotCorrupted, SnapshotTampered: nothing that was asked for can be read.
+        SnapshotCorrupted, SnapshotTampered: the requested snapshot cannot be read.
         WrongKey: a frame is sealed with a key this writer does not have (yet): not damage, so no fallback.
         InvalidSnapshotVersion: it was written by a newer release.
     """
@@ -90,7 +90,7 @@ class _Search:
         return self._at is None or (item.header.lo if item.header.pack else item.header.hi) <= self._at
 
     def _is_put_back(self, item: Item, before: Item) -> bool:
-        """Whether a full frame of long ago stands again behind a newer one: it would pass for the newest."""
+        """Whether an old full frame was copied after a newer one, where it would be read as the newest."""
         if not (item.header and item.header.full and before.header and before.header.hi >= item.header.hi):
             return False
         if not self._noted(before, self._open(before)):
@@ -152,7 +152,10 @@ class _Search:
         return []
 
     def _open(self, item: Item) -> list[Snapshot] | Damaged:
-        """The snapshots, or what is wrong. Raised out of a future, the error would keep the frame in memory."""
+        """The snapshots, or the error.
+
+        It is returned, because an error raised from a future keeps the frame in memory.
+        """
         try:
             return open_item(item, self._session_id, self._keys)
         except Damaged as error:

@@ -1,6 +1,7 @@
-"""The one way through a session's frames: in order, opened, each snapshot rebuilt on the one before.
+"""Walk through a session's frames in order, rebuilding each snapshot from the one before.
 
-Check, repair, salvage, forgetting and moving all go through `replay` (which reports damage and goes on) or `whole`
+Check, repair, salvage, forgetting and moving all go through `replay` (which reports damage and continues) or
+`whole`
 (which raises at the first damage). Only `reader.find` reads backwards, to load the newest snapshot fast.
 """
 
@@ -146,7 +147,7 @@ class Replayed(NamedTuple):
     """Whether its snapshots can be rebuilt exactly."""
 
     def finding(self, session_id: str) -> Finding | None:
-        """What a check says of it."""
+        """The finding that `check` reports."""
         if self.item.kind == "unfinished":
             return self.item.finding(session_id, "unfinished", "a save that was never acknowledged")
         if self.error is None:
@@ -156,11 +157,11 @@ class Replayed(NamedTuple):
 
 
 class _Chain(SnapshotCorrupted):
-    """The frame itself is whole; what it builds on is not there."""
+    """The frame itself is intact, but its base is missing."""
 
 
 def replay(items: Iterable[Item], session_id: str, keys: SessionKeys | None) -> Iterator[Replayed]:
-    """Each item with what it holds and what is wrong with it. Roots are verified; damage does not end the walk."""
+    """Each item with its snapshots and its damage. Roots are verified; damage does not end the walk."""
     walk = _Walk(session_id, keys)
     for item in items:
         yield walk.take(item)
@@ -210,7 +211,7 @@ class _Walk:
         return Replayed(item, snapshots, gap, loads=True)
 
     def _follow(self, header: Header, lines: list[bytes]) -> SnapshotError | None:
-        """Apply one snapshot; returns an unexplained gap before it, which costs nothing that is there."""
+        """Apply one snapshot; returns an unexplained gap before it. A gap does not affect intact snapshots."""
         after, root = (self._last.hi, self._last.root) if self._last else (0, "")
         gap = _Chain(f"it does not follow snapshot {after}", session_id=self._session_id)
         if header.full:

@@ -21,7 +21,7 @@ _LARGE = 512 << 10
 
 
 def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[int]) -> None:
-    """Merge every forgotten snapshot into the next one that stays. Segments without a change are left alone.
+    """Merge every forgotten snapshot into the next kept one. Unchanged segments are left alone.
 
     Raises:
         SnapshotCorrupted: the session is damaged; repair it first. Nothing was changed.
@@ -30,7 +30,7 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
     touched = {item.segment.name for item, frames, _ in kept if frames != [item.data]}
     segments = log.segments(session_id)
     places = [index for index, segment in enumerate(segments) if segment.name in touched]
-    if not places:  # somebody else forgot them meanwhile
+    if not places:  # another process forgot them meanwhile
         return
     span = segments[places[0] : places[-1] + 1]
     names = {segment.name for segment in span}
@@ -41,9 +41,9 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
 def _merged(
     replayed: Iterable[Replayed], keys: SessionKeys | None, gone: set[int]
 ) -> Iterator[tuple[Item, list[bytes], int]]:
-    """Each item with the frames that take its place, and the highest number in them.
+    """Each item with the frames that replace it, and their highest number.
 
-    Where nothing is forgotten the frame stays as it was; a snapshot behind forgotten ones stands for them too.
+    Frames without forgotten snapshots are unchanged; a snapshot after forgotten ones covers their numbers.
     """
     document = StoredDocument()
     base: StoredDocument | None = None
@@ -82,7 +82,7 @@ def standing_for(
 
 
 def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -> list[bytes]:
-    """The same snapshots with the numbers between them closed: what is missing counts as forgotten."""
+    """The same snapshots with their number ranges joined: missing ones count as forgotten."""
     out: list[bytes] = []
     last = 0
     for frame in frames:
@@ -98,8 +98,8 @@ def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -
 def recompress(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newest_too: bool) -> None:
     """Encode finished segments again, smaller. With *newest_too* every segment, sealed with the primary key.
 
-    A segment with damage in it is left as it is. The lock is taken only to put a finished file in place, so
-    whoever saves meanwhile does not wait for the compression; a segment that grew meanwhile is done over.
+    A damaged segment is left unchanged. The lock is held only to put a finished file in place, so
+    concurrent saves do not wait for the compression; a segment that grew meanwhile is compressed again.
     """
     for name in [segment.name for segment in log.segments(session_id)]:
         while not _renewed(log, session_id, keys, name, newest_too=newest_too):
@@ -116,9 +116,9 @@ def _renewed(log: FrameLog, session_id: str, keys: SessionKeys | None, name: str
 
 
 def settle(log: FrameLog, session_id: str, keys: SessionKeys | None) -> None:
-    """As `recompress`, for a session at rest: what is new becomes one file, together with smaller ones before it.
+    """As `recompress`, for an idle session: merge new segments and smaller ones before them into one file.
 
-    So a session that is opened and closed many times neither stays large nor falls into many files.
+    So a session that is opened and closed often stays small and in few files.
     """
     span: list[Segment] = []
     size = 0
@@ -143,7 +143,7 @@ def _again(
             for segment, content, after in zip(span, data, [*span[1:], following], strict=True)
             for snapshot in _snapshots(segment, content, after, session_id, keys)
         ]
-    except (FileNotFoundError, Damaged):  # somebody else has rewritten it, or it needs a repair
+    except (FileNotFoundError, Damaged):  # another process has rewritten it, or it needs a repair
         return True
     frames = packed(opened, keys)
     if not frames:
@@ -161,9 +161,9 @@ def _again(
 def _still(
     segments: Sequence[Segment], span: Sequence[Segment], following: Segment | None
 ) -> Sequence[Segment] | None:
-    """The segments of *span* as they are now; None if others rewrote them, or what follows is another.
+    """The current segments of *span*; None if others rewrote them or the following segment changed.
 
-    A new segment behind the span may number again what the span ends with. Rewritten, the span would hide it.
+    A new segment after the span may reuse the span's last numbers; a rewritten span would hide it.
     """
     names = [segment.name for segment in (*span, *([following] if following else []))]
     at = next((index for index, segment in enumerate(segments) if segment.name == names[0]), len(segments))

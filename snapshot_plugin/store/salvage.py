@@ -1,8 +1,8 @@
-"""Rebuild a session from every frame that is whole, with a marked gap where something is missing.
+"""Rebuild a session from every intact frame, with a marked gap where messages are missing.
 
 A frame tells which messages it inserts where. What a damaged frame inserted is missing; the frames after it still
-say at which index they continue, so the messages around the gap keep their order. The result was never saved as
-such: it becomes a new snapshot that says so.
+say at which index they continue, so the messages around the gap keep their order. The result never existed in this
+form, so it becomes a new snapshot tagged ``salvaged``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST = 2 << 20
 
 
 class Salvaged(NamedTuple):
-    """A session put together from what is whole."""
+    """A session rebuilt from its intact frames."""
 
     snapshot: SessionSnapshot
     lost: int
@@ -45,7 +45,7 @@ class Salvaged(NamedTuple):
 
 
 def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | None) -> Salvaged | None:
-    """The session's newest state as far as it can be told; None if that is no more than what `load` finds."""
+    """The session's newest state as far as it can be rebuilt; None if that is no more than `load` finds."""
     document, frames, is_more = StoredDocument(), 0, False
     seen: set[int] = set()
     for each in replayed:
@@ -129,7 +129,7 @@ def whole_in_damaged(
 
 
 def _inside(item: Item) -> list[Snapshot]:
-    """What a frame holds as far as it can be decompressed, unverified."""
+    """The part of a frame that can be decompressed, unverified."""
     try:
         header, body, _length = read_header(item.data)
     except SnapshotCorrupted:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from snapshot_plugin.codec.frame import Header, opening_of
+from snapshot_plugin.codec.frame import OPENING, Header
 from snapshot_plugin.codec.scan import last_frame, scan
-from snapshot_plugin.errors import Conflict, InvalidSessionId, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.errors import Conflict, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of, session_id_of
-from snapshot_plugin.store.filenames import SegmentFile, covers, is_segment, present, session_at
+from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
 from snapshot_plugin.store.files import (
     disk_errors,
     make_private_dir,
@@ -21,6 +24,8 @@ from snapshot_plugin.store.files import (
     sync_all,
     sync_data,
     sync_dir,
+    sync_file,
+    unavailable,
     write_all,
 )
 from snapshot_plugin.store.lock import locked
@@ -35,10 +40,12 @@ _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 _FIRST_LOOK = 1 << 16
 _KNOWN = 1024
 """Of how many sessions a store object remembers where their files end."""
+_SETTLED_NS, _SECOND_NS = 100_000_000, 1_000_000_000
+"""A directory that changed so recently may change again within one tick of its file system's clock."""
 
 
 class _Tail(NamedTuple):
-    """Where this writer's last frame stands, to recognise it again without reading the segment."""
+    """The position of this writer's last frame, to recognise it without reading the segment."""
 
     name: str
     start: int
@@ -49,9 +56,9 @@ class _Tail(NamedTuple):
 
 
 class _Known:
-    """What this writer knows of one session's files. All of it can be found out again."""
+    """This writer's cache of one session's files; it can be rebuilt at any time."""
 
-    __slots__ = ("listed", "ours", "path", "tail", "tip")
+    __slots__ = ("files", "held", "listed", "ours", "path", "tail", "tip")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -59,7 +66,10 @@ class _Known:
         self.tip: Tip | None = None
         self.ours: set[str | None] = set()
         """Ids of frames that this writer has written, or made durable: the last of the log may be one."""
-        self.listed: tuple[list[str], list[SegmentFile]] = ([], [])
+        self.files: list[SegmentFile] = []
+        self.listed: tuple[int, ...] | None = None
+        """The stamp of the directory when it was listed; None if it may have changed since without another one."""
+        self.held: locked | None = None
 
 
 class SegmentFiles:
@@ -80,7 +90,9 @@ class SegmentFiles:
 
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
-        return Path(self._place(session_id))
+        known = self._of(session_id)
+        self._stamp(known, session_id)
+        return Path(known.path)
 
     def _of(self, session_id: str) -> _Known:
         known = self._known.get(session_id)
@@ -92,65 +104,77 @@ class SegmentFiles:
     def _path_of(self, session_id: str) -> str:
         return str(self.sessions_dir / dirname_of(session_id))
 
-    def _place(self, session_id: str) -> str:
-        """`directory` as text: a save looks there several times, and paths as objects are slow."""
-        path = self._of(session_id).path
-        with disk_errors("opening the session", session_id=session_id):
-            try:
-                mode = os.lstat(path).st_mode
-            except FileNotFoundError:
-                return path
-        if not stat.S_ISDIR(mode):
+    def _stamp(self, known: _Known, session_id: str) -> tuple[int, ...]:
+        """What changes when a file comes or goes; empty if the directory is not there."""
+        try:
+            about = os.lstat(known.path)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise unavailable("opening the session", error, session_id) from error
+        if not stat.S_ISDIR(about.st_mode):
             raise StoreUnavailable(
-                f"{path} should be the directory of session {session_id} and is not one",
+                f"{known.path} should be the directory of session {session_id} and is not one",
                 session_id=session_id, hint="move it away; nothing was written",
             )  # fmt: skip
-        return path
+        return about.st_mtime_ns, about.st_ctime_ns, about.st_ino
 
     def exclusively(self, session_id: str) -> locked:
         """See `FrameLog`."""
-        directory = self._place(session_id)
-        path = f"{directory}/.lock"
-        with disk_errors("opening the session", session_id=session_id):
-            try:
-                return locked(path, session_id=session_id, timeout=self._lock_timeout)
-            except FileNotFoundError:  # a new session, or one that was deleted meanwhile
-                make_private_dir(Path(directory))
-                return locked(path, session_id=session_id, timeout=self._lock_timeout)
+        known = self._of(session_id)
+        self._stamp(known, session_id)
+        path = f"{known.path}/.lock"
+        try:
+            known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
+        except FileNotFoundError:  # a new session, or one that was deleted meanwhile
+            with disk_errors("opening the session", session_id=session_id):
+                make_private_dir(Path(known.path))
+                known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
+        except OSError as error:
+            raise unavailable("opening the session", error, session_id) from error
+        return known.held
 
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
-        directory = self._place(session_id)
+        path = self._of(session_id).path
         return [
             Segment(
-                file.name, file.first, file.last, file.generation > 0, _Reader(directory, file.name, session_id)
+                file.name, file.first, file.last, file.generation > 0, partial(_read, path, file.name, session_id)
             )
-            for file in self._files(directory, session_id)
+            for file in self._files(session_id)
         ]
 
-    def _files(self, directory: str, session_id: str) -> list[SegmentFile]:
-        with disk_errors(f"reading session {session_id}", session_id=session_id):
-            try:
-                names = os.listdir(directory)  # noqa: PTH208 — this is on the path of every save
-            except FileNotFoundError:
-                return []
+    def _files(self, session_id: str) -> list[SegmentFile]:
+        """The files that count. A directory that shows the stamp of the last look is not listed again."""
         known = self._of(session_id)
-        if known.listed[0] != names:
-            known.listed = (names, present(names))
-        return known.listed[1]
+        stamp, now = self._stamp(known, session_id), time.time_ns()
+        if not stamp:
+            return []
+        if stamp != known.listed:
+            with disk_errors(f"reading session {session_id}", session_id=session_id):
+                try:
+                    known.files = present(os.listdir(known.path))  # noqa: PTH208 — this is on the path of a save
+                except FileNotFoundError:
+                    return []
+            changed = stamp[0]
+            has_settled = changed % _SECOND_NS and changed < now - _SETTLED_NS  # whole seconds: a coarse clock
+            known.listed = stamp if has_settled else None
+        return known.files
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. Usually one look: our own last frame is still the last one."""
-        directory, known = self._place(session_id), self._of(session_id)
-        files, tail = self._files(directory, session_id), known.tail
-        if tail and files and files[-1].name == tail.name and _ends_with(f"{directory}/{tail.name}", tail):
+        files, known = self._files(session_id), self._of(session_id)
+        tail, held = known.tail, known.held
+        if held and held.thread != threading.get_ident():
+            held = None
+        if tail and files and files[-1].name == tail.name and _ends_with(f"{known.path}/{tail.name}", tail, held):
             known.tip = tail.tip
         else:
             known.tip, known.tail = undisturbed(session_id, lambda: self._read_tip(session_id))
         return known.tip
 
     def _read_tip(self, session_id: str) -> tuple[Tip | None, _Tail | None]:
-        files = self._files(self._place(session_id), session_id)
+        files = self._files(session_id)
         tip = tip_of(self.segments(session_id))
         return tip, self._locate(session_id, files, tip) if tip else None
 
@@ -158,66 +182,66 @@ class SegmentFiles:
         """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""
         if not files or files[-1].generation:
             return None
-        data = _Reader(self._place(session_id), files[-1].name, session_id)()
+        data = _read(self._of(session_id).path, files[-1].name, session_id)
         pieces = list(scan(data))
         last = pieces[-1] if pieces else None
         if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
             return None
-        return _tail(files[-1].name, data[last.start :], last.start, len(pieces), tip)
+        opening = data[last.start : last.start + OPENING]
+        return _Tail(files[-1].name, last.start, len(data), opening, len(pieces), tip)
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
         known = self._of(session_id)
-        directory, previous = known.path, known.tail  # `exclusively` has looked at the path
+        previous = known.tail
         tail = None if fresh else previous
         if tail and (tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames):
             tail = None
         known.tail = None  # until this succeeds it is in doubt: after an error, a new segment is begun
-        with disk_errors(f"saving session {session_id}", session_id=session_id):
+        if (known.tip.id if known.tip else None) not in known.ours:
             self._settle(known, session_id)
-            known.ours.add(header.id)
-            if tail:
-                _extend(f"{directory}/{tail.name}", tail.end, frame)
-                name, start, frames = tail.name, tail.end, tail.frames + 1
-            else:
-                name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
-                self._must_show(session_id, directory, SegmentFile(name, header.hi, header.hi, 0))
-                self._create(Path(directory), name, frame)
+        known.ours.add(header.id)
+        if tail:
+            _extend(known, tail, frame, session_id)
+            name, start, frames = tail.name, tail.end, tail.frames + 1
+        else:
+            name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
+            self._must_show(session_id, SegmentFile(name, header.hi, header.hi, 0))
+            with disk_errors(f"saving session {session_id}", session_id=session_id):
+                self._create(Path(known.path), name, frame)
         known.tip = Tip(header.hi, header.id)
-        known.tail = _tail(name, frame, start, frames, known.tip)
+        known.tail = _Tail(name, start, start + len(frame), frame[:OPENING], frames, known.tip)
         known.ours = {header.id}
         self._known.put(session_id, known)
         return previous is not None and tail is None
 
-    def _must_show(self, session_id: str, directory: str, new: SegmentFile) -> None:
+    def _must_show(self, session_id: str, new: SegmentFile) -> None:
         """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""
-        if any(covers(file, new) for file in self._files(directory, session_id)):
+        if any(covers(file, new) for file in self._files(session_id)):
             raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
 
     def _settle(self, known: _Known, session_id: str) -> None:
-        """Make durable what we build on, unless we wrote it: its writer may have been killed before it was synced.
+        """Make durable what we build on and did not write: its writer may have been killed before it was synced.
 
-        Otherwise an acknowledged frame could stand after a power cut without the one it continues, or its key.
+        Otherwise an acknowledged frame could survive a power cut without its base or its key.
         """
-        directory, tip = known.path, known.tip
-        end = tip.id if tip else None
-        if end in known.ours:
-            return
-        if tip:
-            holding = [file.name for file in self._files(directory, session_id) if file.first <= tip.seq]
-            _sync_file(f"{directory}/{holding[-1]}")
-            sync_dir(directory)
-        sync_dir(self.sessions_dir)
-        sync_dir(self.sessions_dir.parent)
-        with contextlib.suppress(FileNotFoundError):  # a plain store has none
-            sync_dir(self.sessions_dir.parent / "keys")
-        known.ours = {end}
+        tip, files = known.tip, self._files(session_id)
+        with disk_errors(f"saving session {session_id}", session_id=session_id):
+            if tip:
+                holding = [file.name for file in files if file.first <= tip.seq]
+                sync_file(f"{known.path}/{holding[-1]}")
+                sync_dir(known.path)
+            sync_dir(self.sessions_dir)
+            sync_dir(self.sessions_dir.parent)
+            with contextlib.suppress(FileNotFoundError):  # a plain store has none
+                sync_dir(self.sessions_dir.parent / "keys")
+        known.ours = {tip.id if tip else None}
 
     def _create(self, directory: Path, name: str, frame: bytes) -> None:
         path = directory / name
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
-        except FileExistsError:  # what an interrupted save left: no frame in it was ever acknowledged
+        except FileExistsError:  # leftover of an interrupted save: no frame in it was acknowledged
             replace_file(path, frame)
             return
         try:
@@ -233,8 +257,7 @@ class SegmentFiles:
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
-        directory = self._place(session_id)
-        files = self._files(directory, session_id)
+        files, directory = self._files(session_id), self._of(session_id).path
         if not files:
             return None
         with disk_errors(f"reading session {session_id}", session_id=session_id):
@@ -284,7 +307,7 @@ class SegmentFiles:
             for path in sorted(self.sessions_dir.glob(pattern)):
                 owner, files = session_id_of(path.parent.parent.name), present([path.name.rstrip("+")])
                 if owner and files:
-                    read = _Reader(str(path.parent), path.name, owner)
+                    read = partial(_read, str(path.parent), path.name, owner)
                     is_range, name = files[0].generation > 0, f"quarantine/{path.name}"
                     out.append((owner, Segment(name, files[0].first, files[0].last, is_range, read)))
         return out
@@ -297,9 +320,9 @@ class SegmentFiles:
         return sorted(name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counted))
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. Directories without frames are not sessions yet; what systems hide is none of ours."""
+        """See `FrameLog`. Directories without frames are not sessions yet; hidden system files are ignored."""
         with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
-            wanted = entries if only is None else _called(only, entries)
+            wanted = entries if only is None else called(only, entries)
             return [found for each in wanted if (found := session_at(each))]
 
     def grown(self, size: int) -> list[str]:
@@ -312,66 +335,55 @@ class SegmentFiles:
             known.ours = set()
 
 
-class _Reader:
-    def __init__(self, directory: str, name: str, session_id: str) -> None:
-        self._directory, self._name, self._session_id = directory, name, session_id
-
-    def __call__(self) -> bytes:
-        try:
-            with os.fdopen(os.open(f"{self._directory}/{self._name}", os.O_RDONLY | _OPEN), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise StoreUnavailable(
-                f"reading {self._name} failed: {error.strerror}", session_id=self._session_id
-            ) from error
-
-
-def _called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    """The session's directory, and what is called as the session is and is no session's directory."""
-    names = {session_id}
-    with contextlib.suppress(InvalidSessionId):
-        names.add(dirname_of(session_id))
-    return (entry for entry in entries if entry.name in names)
-
-
-def _tail(name: str, frame: bytes, start: int, frames: int, tip: Tip) -> _Tail:
-    return _Tail(name, start, start + len(frame), opening_of(frame), frames, tip)
-
-
-def _ends_with(path: str, tail: _Tail) -> bool:
+def _read(directory: str, name: str, session_id: str) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | _OPEN)
+        with os.fdopen(os.open(f"{directory}/{name}", os.O_RDONLY | _OPEN), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreUnavailable(f"reading {name} failed: {error.strerror}", session_id=session_id) from error
+
+
+def _ends_with(path: str, tail: _Tail, held: locked | None) -> bool:
+    """Whether our last frame still ends the segment. Who holds the lock keeps it open, for `_extend`."""
+    try:
+        fd = os.open(path, (os.O_RDWR | os.O_APPEND if held else os.O_RDONLY) | _OPEN)
     except OSError:
         return False
+    is_same = False
     try:
-        return os.fstat(fd).st_size == tail.end and os.pread(fd, len(tail.opening), tail.start) == tail.opening
+        is_same = os.fstat(fd).st_size == tail.end and os.pread(fd, len(tail.opening), tail.start) == tail.opening
     finally:
-        os.close(fd)
+        if held and is_same:
+            if held.segment >= 0:
+                os.close(held.segment)
+            held.segment = fd
+        else:
+            os.close(fd)
+    return is_same
 
 
-def _extend(path: str, end: int, frame: bytes) -> None:
-    """Write *frame* at *end* and sync once. On an error, take back what was written as far as possible."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | _OPEN)
+def _extend(known: _Known, tail: _Tail, frame: bytes, session_id: str) -> None:
+    """Write *frame* behind *tail* and sync once. On an error, take back what was written as far as possible."""
+    held, fd = known.held, -1
     try:
-        try:
-            write_all(fd, frame)
-            sync_data(fd)
-        except BaseException:
+        if held and held.segment >= 0:
+            fd, held.segment = held.segment, -1
+        else:
+            fd = os.open(f"{known.path}/{tail.name}", os.O_WRONLY | os.O_APPEND | _OPEN)
+        write_all(fd, frame)
+        sync_data(fd)
+    except BaseException as error:
+        if fd >= 0:
             with contextlib.suppress(OSError):
-                os.ftruncate(fd, end)
-            raise
+                os.ftruncate(fd, tail.end)
+        if isinstance(error, OSError):
+            raise unavailable(f"saving session {session_id}", error, session_id) from error
+        raise
     finally:
-        os.close(fd)
-
-
-def _sync_file(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | _OPEN)
-    try:
-        sync_all(fd)
-    finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
 
 
 def _last_frame_of(fd: int) -> bytes | None:

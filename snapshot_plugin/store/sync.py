@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -17,7 +18,6 @@ from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.core import StoreCore
     from snapshot_plugin.store.engine import LogStore
 
 __all__ = ["SyncStore"]
@@ -34,20 +34,22 @@ class SyncStore:
     """
 
     def __init__(self, store: LogStore) -> None:
-        self._store = store
-
-    @property
-    def _core(self) -> StoreCore:
-        return self._store.core
+        self._store, self._core = store, store.core
 
     def _run(self, work: Callable[..., T], *args: Any) -> T:
         self._store.must_be_open()
         return self._store.prepared(work, args)
 
     def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        self._store.must_be_open()
-        with self._store.turns.taken(check_session_id(session_id)):
-            return self._store.prepared(work, args)
+        store, gate = self._store, threading.Lock()
+        store.must_be_open()
+        gate.acquire()
+        if not store.turns.enter(check_session_id(session_id), gate.release):
+            gate.acquire()
+        try:
+            return store.prepared(work, args)
+        finally:
+            store.turns.leave(session_id)
 
     def save(
         self,

@@ -1,7 +1,7 @@
 """Take a whole session out of a log, and put one into another: every snapshot, with its number, time and tags.
 
-What is taken out is in the clear, with digests that depend on nothing but the content, so it is the same whichever
-store it comes from. What is put in gets the digests and the seal of the store it goes to.
+The output is plaintext with digests of the content only, so it is the same from any store. On input, snapshots get
+the digests and the seal of the target store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def take_out(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[C
 
     Raises:
         SnapshotNotFound: there is no such session.
-        SnapshotCorrupted, SnapshotTampered: a part of it is damaged: what is left would pass for the whole.
+        SnapshotCorrupted, SnapshotTampered: a part is damaged, and the rest would look complete.
         InvalidSnapshotVersion: a newer release wrote a part of it.
     """
     return _taken_out(session_items(log, session_id), session_id, keys)
@@ -74,12 +74,12 @@ def with_roots(copies: Iterable[Copied], digest: Digest) -> Iterator[Copied]:
 
 
 def verified(copies: Sequence[Copied]) -> SessionSnapshot:
-    """The newest of *copies*, once all of them were found to be what they say.
+    """The newest of *copies*, after verifying all of them.
 
     Raises:
-        SnapshotCorrupted: a root is not that of the content, or something is not what it should be.
+        SnapshotCorrupted: a root does not match the content, or a value is invalid.
         InvalidSnapshotVersion: a newer release wrote one of them.
-        InvalidSnapshot: the newest one is no session.
+        InvalidSnapshot: the newest one is not a session.
     """
     rebuilt = _Renewed(plain_digest)
     for copy in copies:
@@ -100,12 +100,12 @@ def put_in(
     *,
     instead_of: Sequence[Copied] = (),
 ) -> None:
-    """Make *copies* the session *session_id*. At once: all of it or nothing.
+    """Store *copies* as the session *session_id*, atomically.
 
-    *instead_of* is what was taken out of it before, and must still be all there is; nothing, for a new session.
+    *instead_of* is the content taken out before, which must still be the whole session; empty for a new session.
 
     Raises:
-        Conflict: there is such a session, or it is not what it was.
+        Conflict: the session exists, or it changed meanwhile.
     """
     digest = keys.digest if keys else plain_digest
     frames = packed(
@@ -155,7 +155,7 @@ class _Renewed:
 
 
 def _check_listed(header: Header, document: StoredDocument) -> None:
-    """What lists show must be of the right kind: nobody may break the list of a whole store."""
+    """Validate the fields that lists show: one bad session must not break the list of a store."""
     try:
         meta_of(header, document.summary(), 0)
     except ValidationError as error:

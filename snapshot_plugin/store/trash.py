@@ -1,6 +1,6 @@
-"""Deleted sessions: a directory move there, a directory move back, and in the end a real removal.
+"""Deleted sessions: a directory is moved to the trash, moved back, or removed by a purge.
 
-Beside them, copies of sessions as they were before snapshots were dropped, which look just the same.
+The trash also holds copies made before snapshots were dropped, in the same form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TrashDir:
         self._trash, self._sessions = root / "trash", root / "sessions"
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        """See `FrameLog`. One rename: the session is there, or in the trash."""
+        """See `FrameLog`. One rename: the session is either in place or in the trash."""
         stamp = dated(token, now)
         name = dirname_of(session_id)
         with disk_errors(f"deleting session {session_id}", session_id=session_id):
@@ -66,7 +66,7 @@ class TrashDir:
         return found or Trashed(session_id=session_id, token=stamp, deleted_at=now)
 
     def find(self, token: str) -> tuple[Trashed, Path]:
-        """What is in the trash under *token*, and where."""
+        """The trash entry with *token*, and its path."""
         for entry in self.trash():
             if entry.token == token:
                 return entry, self._trash / f"{dirname_of(entry.session_id)}.{token}"
@@ -95,7 +95,7 @@ class TrashDir:
         return entry.session_id
 
     def _make_room(self, place: Path, session_id: str) -> None:
-        """Move away what a failed first save, or a session that was never saved, left at *place*."""
+        """Move away leftovers at *place* of a failed first save or a session that was never saved."""
         names = [path.name for path in place.iterdir()]
         if any(is_segment(name) and (place / name).stat().st_size for name in names):
             raise Conflict(
@@ -117,7 +117,7 @@ class TrashDir:
                 path = self._trash / f"{dirname_of(entry.session_id)}.{entry.token}"
                 path.rename(path.with_name(path.name + _PURGED))
             if gone:
-                sync_dir(self._trash)  # what is gone for ever must not come back after a power cut
+                sync_dir(self._trash)  # purged data must not reappear after a power cut
             for path in self._trash.glob(f"*{_PURGED}"):  # also those of a purge that was interrupted
                 shutil.rmtree(path, ignore_errors=True)
             for path in self._trash.glob("*.tmp"):
@@ -138,7 +138,7 @@ def _entry(path: Path) -> Trashed | None:
 
 
 def _share(file: Path) -> int:
-    """What a file takes up; one that others link to as well counts in part."""
+    """The size of a file; a hard-linked one counts in part."""
     found = file.stat()
     return found.st_size // max(1, found.st_nlink)
 

@@ -1,6 +1,6 @@
-"""Deleted sessions in a bucket: they stay where they are, and the ledger says that they are in the trash.
+"""Deleted sessions in a bucket: objects stay in place, and the ledger marks them as trash.
 
-Beside them, copies of sessions as they were before snapshots were dropped, which look just the same.
+The trash also holds copies made before snapshots were dropped, in the same form.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class TrashObjects(Ledgers):
         return session_id
 
     def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
-        """See `FrameLog`. Objects that no ledger names go as well.
+        """See `FrameLog`.
 
-        Whoever made one of them and has not named it yet has seen an older ledger than the one written here, and
-        will be refused.
+        Unreferenced objects are removed as well. A writer that made one and has not referenced it yet has read an
+        older ledger than the one written here, so its write is refused.
         """
         made: dict[str, set[str]] = {}
         for name in self._bucket.names("frames"):
@@ -87,7 +87,7 @@ class TrashObjects(Ledgers):
         out: list[Trashed] = []
         present = {session_id: seen.ledger for session_id, seen in self._everything()}
         for session_id in sorted(present.keys() | made.keys()):
-            with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # what it names is not known: all stays
+            with contextlib.suppress(Damaged, InvalidSnapshotVersion):  # references unknown: keep all
                 ledger = present[session_id] if session_id in present else self._fetch(session_id).ledger
                 old = {
                     each.token

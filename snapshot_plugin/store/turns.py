@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 __all__ = ["Turns"]
 
@@ -16,7 +16,7 @@ Wake = Callable[[], object]
 
 
 class Turns:
-    """Who works on which session, and who waits for it."""
+    """Serialises calls per session: one call at a time for each."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -53,15 +53,3 @@ class Turns:
                 queue.remove(wake)
                 return
         self.leave(session_id)
-
-    @contextlib.contextmanager
-    def taken(self, session_id: str) -> Iterator[None]:
-        """Hold the session's turn in this thread, waiting for it if needed. Not reentrant."""
-        gate = threading.Lock()
-        gate.acquire()
-        if not self.enter(session_id, gate.release):
-            gate.acquire()
-        try:
-            yield
-        finally:
-            self.leave(session_id)

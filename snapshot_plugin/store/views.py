@@ -68,7 +68,7 @@ class _Lines:
 
 
 class Views:
-    """Partial reads over a log. What was put together last is kept, up to a number of bytes."""
+    """Partial reads over a log. The last rebuilt snapshots are cached, up to a number of bytes."""
 
     def __init__(self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], *, cache_bytes: int) -> None:
         self._log, self._keys_of, self._limit = log, keys_of, cache_bytes

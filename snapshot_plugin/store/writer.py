@@ -1,4 +1,4 @@
-"""What a store remembers of the sessions it writes.
+"""The state a store object keeps of the sessions it writes.
 
 `Writers` finds the snapshot a save builds on; `SessionWriter` makes the save cost only what changed.
 """
@@ -90,7 +90,7 @@ class SessionWriter:
 
     @classmethod
     def anew(cls, keys: SessionKeys | None, tip: Tip | None) -> SessionWriter:
-        """A writer with nothing to continue; it starts behind whatever is there."""
+        """A writer without a base; it starts after the existing frames."""
         writer = cls(keys.digest if keys else plain_digest)
         writer.tip, writer.after_damage = tip, tip is not None
         return writer
@@ -112,7 +112,7 @@ class SessionWriter:
         return writer
 
     def step_to(self, snapshot: SessionSnapshot) -> Delta:
-        """Encode the change to *snapshot*. When more than half of what was written is dead, write all again."""
+        """Encode the change to *snapshot*. When more than half of the written data is dead, write a full frame."""
         step = self._step(snapshot, full=self._rebase)
         if step.changed and not step.full and self._written + step.written > 2 * step.live + _SLACK:
             return self._step(snapshot, full=True)
@@ -227,7 +227,7 @@ class Loaded(NamedTuple):
 
 
 class Writers:
-    """What one store object knows of the sessions it writes. Reading changes nothing here but a cache.
+    """What one store object knows of the sessions it writes. Reading changes only a cache.
 
     **Base.** A save builds on the newer of two: where its value was loaded from, and this object's own last save of
     the session. With neither, it builds on nothing: the session must not exist.
@@ -277,7 +277,7 @@ class Writers:
     def at_origin(self, snapshot: SessionSnapshot) -> SessionWriter | None:
         """The writer that continues the frame *snapshot* was loaded from, if that frame is the end of the log.
 
-        Needed when this object's own last save is gone: the session was deleted and made anew, or set back.
+        Needed when this object's own last save is gone: the session was deleted and recreated, or reverted.
         """
         session_id, loaded = snapshot.session_id, self._loaded_from(snapshot)
         if loaded is None or self._log.tip(session_id) != loaded:
@@ -309,7 +309,7 @@ class Writers:
         read = self._read.pop(session_id)
         if read and read.found.tip == expected:  # whether it still is the end is confirmed under the lock
             return read.writer(keys)
-        tip = self._log.tip(session_id)  # first: what is saved while we look is then noticed
+        tip = self._log.tip(session_id)  # first, so that a concurrent save is noticed
         try:
             found = find(self._log, session_id, keys)
             return Loaded(found, load_document(found.document.raw(found.header.sid))).writer(keys)
@@ -328,9 +328,9 @@ class Writers:
             self._saved.put(session_id, writer.tip)
 
     def drop(self, session_id: str) -> None:
-        """Open the session anew for the next save: its log is not what this object wrote last.
+        """Reopen the session for the next save: its log is not what this object wrote last.
 
-        It may have been deleted and made anew, and be at the same number.
+        It may have been deleted and recreated, with the same number.
         """
         writer = self._writers.get(session_id)
         if writer and not writer.refused:  # which frames of ours were never acknowledged must not be forgotten

@@ -1,4 +1,4 @@
-"""The public testing kit: what a third-party backend or orchestrator tests itself with.
+"""The public testing kit: suites and tools for third-party backends and orchestrators.
 
 `StoreContract` and `LiveContract` are pytest suites (``pip install pytest anyio trio``); the rest needs no test
 framework. `docs/how-to/write-a-store-backend.md` shows them in use.
@@ -39,7 +39,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: the scripted agent, which lives here too, starts without the store."""
+    """Import a name on first use, so that the scripted agent starts without loading the store."""
     if name in _SUITES:
         return getattr(_suite(f"{__name__}.{_SUITES[name]}"), name)
     if name in _HOME:

@@ -39,7 +39,7 @@ class RpcError(Exception):
 
 
 class Incoming(NamedTuple):
-    """One line that was received; `message` is None when it is no JSON object."""
+    """One received line; `message` is None if it is not a JSON object."""
 
     line: bytes
     message: Json | None
@@ -58,7 +58,7 @@ def reject(params: Json) -> Json:
 class Client:
     """A client of *command*, which runs until the ``with`` block ends.
 
-    `answers` says how requests of the agent are answered: by method, a function from params to the result; one that
+    `answers` maps each method the agent may request to a function from params to the result. A function that
     returns None leaves the request open, to be answered with `respond`. Methods not named get ``-32601``.
     """
 
@@ -232,7 +232,7 @@ class Client:
 
     @property
     def stderr(self) -> str:
-        """What the process wrote there so far."""
+        """What the process has written to stderr so far."""
         return "".join(self._lines_of_stderr)
 
     def wait_for_stderr(self, text: str, *, timeout: float = PATIENCE) -> None:
@@ -253,7 +253,7 @@ class Client:
         self.process.wait(PATIENCE)
 
     def exit_status(self, *, timeout: float = PATIENCE) -> int:
-        """Wait for the process to end by itself, and for everything it said."""
+        """Wait for the process to exit on its own, and read the rest of its output."""
         status = self.process.wait(timeout)
         for reader in self._readers:
             reader.join(timeout)

@@ -79,14 +79,14 @@ Script = Callable[[FaultyCall], Fault | None]
 
 
 def every(count: int, fault: Fault, *methods: str) -> Script:
-    """A script under which each *count*-th call of each of *methods* meets *fault*."""
+    """A script that makes every *count*-th call of each of *methods* fail with *fault*."""
     if count < 1 or not methods:
         raise InvalidInput("a schedule needs a count from 1 on and at least one method")
     return lambda call: fault if call.method in methods and call.number % count == 0 else None
 
 
 class FaultyStore:
-    """Any `SnapshotStore`, with faults by *script*: it sees each call and names its fault, or None.
+    """Wraps any `SnapshotStore` and injects faults: *script* gets each call and returns its fault, or None.
 
     ::
 

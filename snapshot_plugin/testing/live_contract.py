@@ -76,7 +76,7 @@ class LiveContract:
         pytest.skip("this suite does not say how to delete a live session (delete)")
 
     def outlive(self, place: Any, session_id: str) -> None:
-        """Return when the lease of an owner that was just killed counts no more. Optional: it may end at once."""
+        """Return once the lease of a killed owner has expired. Optional: the lease may end immediately."""
         _ = place, session_id
 
     @pytest.fixture
@@ -149,6 +149,23 @@ class LiveContract:
         hold.release()
         assert self.open(place).is_abandoned("s")
         assert self._left(place) == [(1, {"n": 1}), (2, {"n": 2}), (3, {"n": 3}), (4, {"text": "é\0😀"})]
+
+    def test_others_see_the_records_of_a_live_session_as_they_come(self, place: Any) -> None:
+        live = self.open(place)
+        assert (live.spool_mark("s"), list(live.records("s"))) == ((), [])
+        hold, onlooker, marks = live.take("s", _us()), self.open(place), set()
+        for n in (1, 2):
+            hold.append([{"n": n}])
+            hold.flush()
+            marks.add(onlooker.spool_mark("s"))
+        assert len(marks) == 2
+        assert [tuple(record) for record in onlooker.records("s")] == [(1, {"n": 1}), (2, {"n": 2})]
+        hold.truncate(1)
+        hold.append([{"n": 3}])
+        hold.flush()
+        assert [record.n for record in onlooker.records("s")][-1] == 3
+        assert onlooker.owner("s") == _us()
+        hold.release()
 
     def test_several_records_are_appended_whole_or_not_at_all(self, place: Any) -> None:
         hold = self.open(place).take("s", _us())
@@ -363,7 +380,7 @@ class LiveContract:
 
 
 def _all_of(hold: Hold) -> list[Record]:
-    """The records there are, whatever was dropped before them."""
+    """All records in the spool, whatever was truncated before them."""
     for after in range(hold.last + 1):
         try:
             return list(hold.unsaved(after))

@@ -8,10 +8,11 @@ page notices a server that is gone.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from anyio.streams.memory import MemoryObjectSendStream
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -67,11 +68,11 @@ class Watcher:
 
     async def _look(self) -> Seen:
         rows = await self._site.rows()
-        return {row.session_id: (_state(row), self._spool(row)) for row in rows}
+        spools = await anyio.to_thread.run_sync(self._spools, [row.session_id for row in rows if _has_spool(row)])
+        return {row.session_id: (_state(row), spools.get(row.session_id, ())) for row in rows}
 
-    def _spool(self, row: SessionRow) -> tuple[int, int]:
-        is_running = row.live is not None or row.ended_unexpectedly
-        return spool_mark(self._site.store, row.session_id) if is_running else (0, 0)
+    def _spools(self, session_ids: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        return {session_id: spool_mark(self._site.store, session_id) for session_id in session_ids}
 
     def _tell(self, event: Event) -> None:
         for listener in tuple(self._listeners):
@@ -99,6 +100,10 @@ class Watcher:
             self._listeners.discard(send)
             send.close()
             receive.close()
+
+
+def _has_spool(row: SessionRow) -> bool:
+    return row.live is not None or row.ended_unexpectedly
 
 
 def _state(row: SessionRow) -> tuple[Any, ...]:

@@ -116,8 +116,8 @@ class Site:
 
     async def spooled(self, session_id: str) -> Spooled | None:
         """The session with what is only in its spool; None if there is nothing there."""
-        mark: tuple[int, ...] = spool_mark(self.store, session_id)
-        if not any(mark):
+        mark = await anyio.to_thread.run_sync(spool_mark, self.store, session_id)
+        if not mark:
             self._spools.pop(session_id, None)
             return None
         tip = await self.store.tip(session_id)

@@ -14,12 +14,14 @@ from snapshot_plugin.acp.actions import (
     Checkpoint,
     Do,
     GiveUp,
+    PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
     Steps,
     ToAgent,
     ToClient,
+    Wait,
 )
 from snapshot_plugin.acp.compare import compare
 from snapshot_plugin.acp.core import Core
@@ -115,6 +117,14 @@ def test_update_is_recorded_before_it_is_forwarded(kind: str, durable: bool) -> 
     assert passed is PASS
 
 
+def test_update_is_passed_on_under_our_session_id() -> None:
+    core = started()
+    core.ids.bind("s", "the-agents")
+    record, passed = core.from_agent(update("the-agents"))
+    assert isinstance(record, RecordEvent)
+    assert (record.session_id, passed) == ("s", PassAs("s"))
+
+
 def test_end_of_a_turn_is_durable_and_triggers_a_snapshot() -> None:
     core = started()
     core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
@@ -152,6 +162,26 @@ def test_exception_in_a_handler_becomes_an_error_response() -> None:
     core = Core(view=lambda _id: RECORD, methods={"session/load": broken})
     (answer,) = answers(core.from_client(asked("session/load", 9, sessionId="s")))
     assert (answer["id"], answer["error"]["code"]) == (9, -32603)
+
+
+def test_agent_answer_that_cannot_be_handled_reaches_the_client_unchanged() -> None:
+    core = started()
+    core.from_client(asked("initialize", 9, clientCapabilities={}))
+    core.introduced = lambda _result: 1 / 0  # type: ignore[method-assign,assignment,return-value]  # whatever it is
+    assert core.from_agent({"id": 9, "result": {}}) == [PASS]
+    assert core.from_agent({"id": 9, "result": {}}) == [], "and only once"
+
+
+def test_exception_in_a_wait_becomes_an_answer() -> None:
+    def waiting(_core: Core, _pending: Pending) -> Steps[Message]:
+        yield Wait(lambda _now: 1 / 0 > 0, 5.0)
+        return {}
+
+    core = Core(view=lambda _id: RECORD, methods={"session/load": waiting}, now=Clock())
+    assert core.from_client(asked("session/load", 9, sessionId="s")) == []
+    (answer,) = answers(core.tick(0.0))
+    assert (answer["id"], answer["error"]["code"]) == (9, -32603)
+    assert core.next_tick() is None
 
 
 def test_proxy_request_without_a_response_times_out() -> None:

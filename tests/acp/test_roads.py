@@ -18,7 +18,7 @@ from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 Json = dict[str, Any]
-CHUNK = 14
+CHUNK = 11
 """Modules that a streamed chunk runs through, in the proxy and on a local disk."""
 
 
@@ -72,7 +72,7 @@ def test_a_streamed_chunk_runs_through_few_modules(tmp_path: Path) -> None:
     assert len(modules) <= CHUNK, sorted(modules)
 
 
-def test_nothing_reaches_the_client_once_nobody_records_it(tmp_path: Path) -> None:
+def test_no_update_reaches_the_client_once_recording_has_ended(tmp_path: Path) -> None:
     """At a planned stop the agent's last words may still be in its pipe when the sessions are saved."""
     sessions = LiveSessions(FilesystemStore(tmp_path), AcpReducer)
     null = os.open(os.devnull, os.O_RDWR)

@@ -57,7 +57,7 @@ _LINES = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(_LINES, max_size=6), max_size=4))
-def test_joined_chunks_make_the_same_session_and_no_byte_changes(reads: list[list[bytes]]) -> None:
+def test_joined_chunks_give_the_same_session_byte_for_byte(reads: list[list[bytes]]) -> None:
     lines = [each for lines in reads for each in lines]
     found = read(*(b"".join(lines) for lines in reads))
     assert b"".join(data for _, data in found) == b"".join(lines)
@@ -86,7 +86,7 @@ def test_chunks_of_different_sessions_kinds_or_messages_are_not_joined() -> None
     assert [data for _, data in read(b"".join(lines))] == lines
 
 
-def test_chunks_that_must_be_looked_at_one_by_one_are_not_joined() -> None:
+def test_chunks_that_need_separate_handling_are_not_joined() -> None:
     lines = [line(said(text)) for text in "abcd"]
     assert [data for _, data in read(b"".join(lines), joined=False)] == lines
 
@@ -97,7 +97,7 @@ def test_chunks_that_must_be_looked_at_one_by_one_are_not_joined() -> None:
         b'a","x":"b', b'a","text":"b', b"\\", b"\\u12", b"\\x", b"\x01", b"\xff", b"\\ud83d", b'"',
     ],
 )  # fmt: skip
-def test_a_line_that_is_odd_inside_its_text_is_read_as_it_stands_alone(odd: bytes) -> None:
+def test_line_with_unusual_text_is_parsed_on_its_own(odd: bytes) -> None:
     lines = [line(said("@")).replace(b"@", text) for text in (b"one", b"two", odd, b"34", b"five")]
     found = read(b"".join(lines))
     assert b"".join(data for _, data in found) == b"".join(lines)
@@ -105,6 +105,16 @@ def test_a_line_that_is_odd_inside_its_text_is_read_as_it_stands_alone(odd: byte
     texts = [message["params"]["update"]["content"]["text"] for message, _ in found if message is not None]
     assert "".join(texts) == "".join(message["params"]["update"]["content"]["text"] for message in alone)
     assert [message for message, _ in found].count(None) == len(lines) - len(alone)
+
+
+def test_a_run_goes_on_line_by_line_under_another_id_of_its_session() -> None:
+    texts = ["one ", "two \n", '"three" ', "é😀"]
+    runs = TextRuns(lambda _session: True)
+    shown = b""
+    for message, data in runs.read(b"".join(line(said(text), ascii_only=False) for text in texts)):
+        assert message is not None
+        shown += runs.under("ours", message, data)
+    assert [parse(each) for each in shown.splitlines()] == [parse(line(said(text), "ours")) for text in texts]
 
 
 def test_a_chunk_whose_text_comes_twice_is_not_cut() -> None:

@@ -31,8 +31,14 @@ class Terminal:
     """One command in a terminal of its own."""
 
     def __init__(
-        self, *words: str | Path, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
+        self,
+        *words: str | Path,
+        columns: int = 80,
+        lines: int = 24,
+        env: Mapping[str, str] | None = None,
+        patience: float = PATIENCE,
     ) -> None:
+        self._patience = patience
         self.screen = _Screen(columns, lines)
         self._stream: Any = pyte.ByteStream(self.screen)
         self.received = b""
@@ -41,7 +47,7 @@ class Terminal:
             ["-m", "snapshot_plugin", *map(str, words)],
             dimensions=(lines, columns),
             env={**os.environ, "TERM": "xterm-256color", **(env or {})},
-            timeout=PATIENCE,
+            timeout=patience,
         )
         self.screen.answer = self._child.send
 
@@ -75,14 +81,14 @@ class Terminal:
     def wait_for(self, wanted: str | Callable[[], bool]) -> None:
         """Wait until a text is on the screen, or something holds of it."""
         holds = wanted if callable(wanted) else lambda: wanted in self.text
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while not holds():
             assert self._read(), f"ended without {wanted!r}:\n{self.text}"
             assert time.monotonic() < deadline, f"no {wanted!r}:\n{self.text}"
 
     def end(self) -> int:
         """Wait for the command to end; its exit status."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while self._read():
             assert time.monotonic() < deadline, self.text
         self._child.wait()

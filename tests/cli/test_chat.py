@@ -77,8 +77,9 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         terminal.wait_for("part-010")
         kill_all(terminal)
     with Terminal("chat", "--", *agent, columns=100, lines=60) as terminal:
-        terminal.wait_for("Go on with it? y/n")
-        terminal.send("y")
+        terminal.wait_for("was interrupted just now, after 2 turns.")
+        terminal.wait_for("Go on with it? [Y/n]")
+        terminal.send(ENTER)
         terminal.wait_for("restored: ")
         assert "remember the zebra" in terminal.text
         assert "part-010" in terminal.text
@@ -87,7 +88,7 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         assert terminal.end() == 0
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
-        assert "Go on with it" not in terminal.text
+        assert "Resume it" not in terminal.text
         terminal.wait_for(lambda: any(line.startswith(">") for line in terminal.lines))  # now it reads keys
         terminal.send(CTRL_D)
         terminal.end()
@@ -107,15 +108,19 @@ def _command_line(process: Path) -> bytes:
         return b""
 
 
-def kill_all(terminal: Terminal) -> None:
-    """Kill the chat, the recorder and the agent, as a power cut would."""
-    pid = terminal._child.pid
+def descendants(terminal: Terminal) -> list[int]:
+    """The process in the terminal and those below it, in the order in which they were started."""
+    found = [terminal._child.pid]
     listed = subprocess.check_output(["ps", "-eo", "pid,ppid"], text=True).split("\n")[1:]
     parents = {int(child): int(parent) for child, parent in (line.split() for line in listed if line.strip())}
-    doomed = [pid]
     for _ in range(4):
-        doomed += [child for child, parent in parents.items() if parent in doomed and child not in doomed]
-    for each in doomed:
+        found += [child for child, parent in parents.items() if parent in found and child not in found]
+    return found
+
+
+def kill_all(terminal: Terminal) -> None:
+    """Kill the chat, the recorder and the agent, as a power cut would."""
+    for each in descendants(terminal):
         os.kill(each, signal.SIGKILL)
 
 

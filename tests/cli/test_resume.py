@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -272,7 +273,8 @@ def test_exec_becomes_the_agent_with_the_session_restored(
     with proxied(place, agent=agent) as client:
         client.initialize()
         session_id = client.new_session(home / "work")
-        client.prompt(session_id, "say hello")
+        client.prompt(session_id, "say hello\ntool\nplan")
+    expected = asnap("resume", session_id, "--print", "--json").json
 
     line = (sys.executable, "-m", "snapshot_plugin", "resume", session_id, "--store", str(place), "--exec")
     with Client(line) as client:
@@ -282,6 +284,11 @@ def test_exec_becomes_the_agent_with_the_session_restored(
         report = result["_meta"]["asnap"]["restored"]
         assert (report["messages"], report["grade"]) == (2, "context" if flags else "native-load")
         client.wait_for_stderr("2 messages")
+        prompt, *notes = json.loads(client.prompt(session_id, "echo-blocks"))
+        assert prompt["text"] == "echo-blocks"
+        assert [len(note["text"]) for note in notes] == ([expected["note_characters"]] if flags else [])
+    assert expected["expected_grade"] == report["grade"]
+    assert (expected["note_characters"] is None) == (not flags)
 
     about = asnap("show", session_id, "--json").json["about"]
     assert about["last_restore"]["grade"] == report["grade"]
@@ -352,3 +359,16 @@ def test_framework_session_names_the_code_that_continues_it(
     assert "continued in code" in ran.error["message"]
     assert line in ran.error["hint"]
     assert str(place) in ran.error["hint"]
+
+
+def test_a_command_that_is_stored_without_its_secrets_is_not_run_as_it_is(asnap: Asnap, place: Path) -> None:
+    command = (*AGENT, "--api-key", "sk-do-not-keep-me")
+    saved(place, make_snapshot("one", session_id="01jd", agent={"command": command}))
+
+    refused = asnap("resume", "01jd", "--json")
+    given = asnap("resume", "01jd", "--with", shlex.join(command), "--json").json
+
+    assert not any(b"sk-do-not" in file.read_bytes() for file in place.rglob("*") if file.is_file())
+    assert (refused.code, "--api-key" in refused.error["message"]) == (2, True)
+    assert refused.error["next"].startswith("asnap resume 01jd --with ")
+    assert "sk-do-not-keep-me" in " ".join(given["command"])

@@ -400,5 +400,6 @@ def test_first_search_on_a_terminal_answers_immediately(asnap: Asnap, place: Pat
     saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
     with Terminal("search", "needle") as terminal:
         assert terminal.end() == 0
-    assert b"40 of them are being indexed in the background" in terminal.received
+    assert b"of 0 searched" in terminal.received
+    assert b"40 more are being indexed in the background" in terminal.received
     assert asnap("search", "needle", "--json").json["total_hits"] == 40

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
 from snapshot_plugin.live.lease import Lease, Owner, owner_of
 from snapshot_plugin.live.place import FilePlace
-from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, upto_of, with_upto
-from snapshot_plugin.live.reducers import reduce_messages
+from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
 from snapshot_plugin.live.spool import Record, Spool, read_spool
 from snapshot_plugin.live.steps import run_async
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
@@ -187,7 +186,7 @@ CRASHING_RECOVERY = """
     from snapshot_plugin.live.spool import Spool
     from snapshot_plugin.store.filesystem import FilesystemStore
     # Imported and built once, not in each of the forks.
-    import anyio._backends._asyncio, isal.isal_zlib, snapshot_plugin.live.reducers
+    import anyio._backends._asyncio, isal.isal_zlib, snapshot_plugin.live.recovery
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
     now = datetime(2026, 11, 16, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from snapshot_plugin.live import spool as spool_module
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.place import FilePlace
-from snapshot_plugin.live.reducers import KNOWN, reduced
+from snapshot_plugin.live.recovery import KNOWN, reduced
 from snapshot_plugin.live.spool import Record
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore

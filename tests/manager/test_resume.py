@@ -162,7 +162,7 @@ async def test_fallback_starts_one_agent_and_report_event_metric_and_log_agree(
     assert manager.metrics.snapshot().restored == {"context": 1}
     told = [record.getMessage() for record in caplog.records if record.name.endswith("resume")]
     assert told == [f"session {report.evolve(attached=False)}"]
-    assert "told its 2 messages because this agent cannot load" in told[0]
+    assert "given its 2 messages as context because this agent cannot load" in told[0]
 
 
 async def test_agent_that_resumes_by_itself_is_reported_so_and_not_saved_again() -> None:

@@ -251,3 +251,33 @@ def test_mcp_server_keeps_non_secret_fields() -> None:
     server = McpServer(name="git", url="https://example.org", headers={"A": TOKEN})
 
     assert server.raw() == {"name": "git", "type": "stdio", "url": "https://example.org"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "names"),
+    [
+        (("agent", "--api-key", "sk-1", "--acp"), ("agent", "--api-key", "<withheld>", "--acp"), ("--api-key",)),
+        (("agent", "--api-key=sk-1"), ("agent", "--api-key=<withheld>"), ("--api-key",)),
+        (("env", "FOO_TOKEN=sk-1", "agent"), ("env", "FOO_TOKEN=<withheld>", "agent"), ("FOO_TOKEN",)),
+        (
+            ("sh", "-c", "FOO_TOKEN=sk-1 exec agent --api-key 'sk-1' --model m"),
+            ("sh", "-c", "FOO_TOKEN=<withheld> exec agent --api-key <withheld> --model m"),
+            ("FOO_TOKEN", "--api-key"),
+        ),
+        (("agent", "https://me:sk-1@host/x"), ("agent", "https://<withheld>@host/x"), ("https://",)),
+        (
+            ("agent", "--token", "$TOKEN", "--max-tokens", "5"),
+            ("agent", "--token", "$TOKEN", "--max-tokens", "5"),
+            (),
+        ),
+    ],
+)
+def test_secrets_in_the_command_of_an_agent_are_not_kept_and_their_names_are_told(
+    given: tuple[str, ...], kept: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    made = session(agent=AgentInfo(command=given))
+
+    assert made.agent is not None
+    assert (made.agent.command, made.agent.withheld) == (kept, names)
+    assert SessionSnapshot.model_validate(made.raw()).agent == made.agent
+    assert made.notices == ((f"not kept, as they may be secrets: {', '.join(names)}",) if names else ())

@@ -200,7 +200,7 @@ class TestWarmSave:
         for words in ("a", "ab"):
             store.sync.save(make_snapshot(*words), **options)
 
-    def test_it_is_one_statement(self, store: PostgresStore, asked: list[str]) -> None:
+    def test_warm_save_is_one_statement(self, store: PostgresStore, asked: list[str]) -> None:
         self.warm(store)
         for words in ("abc", "abcd", "abcde"):
             asked.clear()
@@ -209,7 +209,7 @@ class TestWarmSave:
         assert store.sync.load("session", strict=True) == make_snapshot(*"abcde")
         assert store.sync.check().ok
 
-    def test_what_another_node_saved_meanwhile_is_a_conflict(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_concurrent_save_of_another_node_is_a_conflict(self, store: PostgresStore, postgres_url: str) -> None:
         self.warm(store)
         other = PostgresStore(postgres_url, background=False, segment_frames=1)
         saved = other.sync.load("session").append(make_message("by the other"))
@@ -220,7 +220,7 @@ class TestWarmSave:
         other.close()
 
     @pytest.mark.parametrize("purge", [True, False])
-    def test_a_session_that_was_deleted_meanwhile_is_a_conflict(
+    def test_session_deleted_meanwhile_is_a_conflict(
         self, store: PostgresStore, postgres_url: str, *, purge: bool
     ) -> None:
         self.warm(store)
@@ -231,7 +231,9 @@ class TestWarmSave:
         assert not store.sync.list()
         other.close()
 
-    def test_segments_that_were_packed_meanwhile_are_none(self, store: PostgresStore, postgres_url: str) -> None:
+    def test_save_succeeds_after_segments_were_packed_meanwhile(
+        self, store: PostgresStore, postgres_url: str
+    ) -> None:
         self.warm(store)
         other = PostgresStore(postgres_url, background=False)
         other.core.compact("session")
@@ -239,7 +241,7 @@ class TestWarmSave:
         assert store.sync.save(make_snapshot("a", "b", "c")).seq == 3
         assert store.sync.load("session", strict=True) == make_snapshot("a", "b", "c")
 
-    def test_a_save_whose_answer_got_lost_can_be_repeated(
+    def test_save_with_a_lost_response_can_be_retried(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.warm(store)
@@ -260,7 +262,7 @@ class TestWarmSave:
         assert store.sync.load("session", strict=True) == make_snapshot("a", "b", "c", "d")
         assert store.sync.check().ok
 
-    def test_labels_follow(self, store: PostgresStore) -> None:
+    def test_labels_are_those_of_the_newest_snapshot(self, store: PostgresStore) -> None:
         self.warm(store, labels={"n": "1"})
         store.sync.save(make_snapshot("a", "b", "c"), labels={"n": "2"})
         assert not store.sync.list(labels={"n": "1"})
@@ -268,7 +270,7 @@ class TestWarmSave:
         store.sync.save(make_snapshot("a", "b", "c", "d"))
         assert not store.sync.list(labels={"n": "2"})
 
-    def test_records_that_a_snapshot_contains_are_dropped_in_its_own_transaction(
+    def test_records_in_a_snapshot_are_dropped_in_its_transaction(
         self, store: PostgresStore, asked: list[str]
     ) -> None:
         place = place_of(store)

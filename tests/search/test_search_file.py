@@ -280,3 +280,15 @@ async def test_index_sealed_under_an_older_key_opens_and_is_resealed(tmp_path: P
         await store.save(make_snapshot("walrus", session_id="b"))
         assert len(await places(store, cache, "walrus")) == 2
         assert index_file(cache).read_bytes()[:20] != before[:20]
+
+
+async def test_one_process_at_a_time_brings_the_index_up_to_date(tmp_path: Path) -> None:
+    async with (
+        stored(tmp_path, make_snapshot("ape", session_id="s")) as store,
+        opened_index(store, tmp_path / "cache", name="s") as first,
+        opened_index(store, tmp_path / "cache", name="s") as second,
+    ):
+        with first.alone() as mine, second.alone() as other:
+            assert (mine, other) == (True, False)
+        with second.alone() as mine:
+            assert mine

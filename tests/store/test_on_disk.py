@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.codec.frame import Header, read_header
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
@@ -250,3 +250,24 @@ async def test_hidden_system_files_among_sessions_are_not_damage(tmp_path: Path)
 
         assert (await store.check()).ok
         assert [meta.session_id for meta in await store.list()] == [".hidden"]
+
+
+def test_a_stale_writer_sees_the_new_segments_of_another_however_soon_they_come(tmp_path: Path) -> None:
+    with (
+        FilesystemStore(tmp_path, background=False).sync as mine,
+        FilesystemStore(tmp_path, background=False, segment_frames=1).sync as other,
+    ):
+        snapshot = make_snapshot("hello")
+        mine.save(snapshot)
+        for n in range(20):
+            theirs = other.load(snapshot.session_id).append(make_message(f"theirs {n}"))
+            other.save(theirs)
+            with pytest.raises(Conflict):
+                mine.save(snapshot.append(make_message(f"mine {n}")))
+            snapshot = mine.load(snapshot.session_id)
+            if n % 2:  # so that the next save of the other finds a segment of ours
+                snapshot = snapshot.append(make_message(f"mine at last {n}"))
+                mine.save(snapshot)
+
+        assert mine.load(snapshot.session_id).messages[-1].text == "mine at last 19"
+        assert len(mine.history(snapshot.session_id)) == 31

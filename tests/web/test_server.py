@@ -50,7 +50,7 @@ class Browser:
 
 @contextmanager
 def serving(
-    place: Path, *words: str, opens: bool = False, **environ: str
+    place: Path | str, *words: str, opens: bool = False, **environ: str
 ) -> Iterator[tuple[Browser, subprocess.Popen[str]]]:
     line = [sys.executable, "-m", "snapshot_plugin", "ui", *words, "--store", str(place)]
     line += [] if opens else ["--no-open"]
@@ -94,17 +94,32 @@ def test_encrypted_store_opens_with_the_key_from_the_environment(place: Path) ->
         assert browser.ask("search?q=needle")["total_hits"] == 1
 
 
-def test_a_live_session_is_seen_renamed_and_recoverable_after_its_process_was_killed(place: Path) -> None:
-    command = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--", *AGENT]
-    FilesystemStore(place, background=False).sync.save(make_snapshot("hi", session_id="other"), base=0)
-    with serving(place) as (browser, _), Client(command) as client:
+@contextmanager
+def running(store: Path | str) -> Iterator[tuple[Browser, Client, str]]:
+    """A page, and an agent in the middle of a turn in this store; the last word of it is in the spool alone."""
+    command = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(store), "--", *AGENT]
+    with Client(command) as client:
         client.initialize()
         session_id = client.new_session()
         client.prompt(session_id, "say the first words")
-        rows = browser.until("sessions", lambda found: any(row["live"] for row in found["sessions"]))
-        (name,) = [row["session_id"] for row in rows["sessions"] if row["live"]]
-        client.begin_prompt(session_id, "say a needle in the spool\nslow-tool 60")
-        client.wait_for(lambda message: "needle" in json.dumps(message))
+        with serving(store) as (browser, _):
+            rows = browser.until("sessions", lambda found: any(row["live"] for row in found["sessions"]))
+            (name,) = [row["session_id"] for row in rows["sessions"] if row["live"]]
+            client.begin_prompt(session_id, "say a needle in the spool\nslow-tool 60")
+            client.wait_for(lambda message: "needle" in json.dumps(message))
+            yield browser, client, name
+
+
+def test_a_live_session_in_a_database_is_seen_with_its_spool_and_renamed(postgres_url: str) -> None:
+    with running(postgres_url) as (browser, _, name):
+        page = browser.until(f"sessions/{name}/messages", lambda found: "needle" in json.dumps(found["messages"]))
+        assert page["messages"][-1]["spooled"]
+        done = browser.ask(f"sessions/{name}", "PATCH", {"title": "renamed while live"})
+        assert browser.ask(f"operations/{done['operation']}/undo", "POST")["told"]
+
+
+def test_a_live_session_is_seen_renamed_and_recoverable_after_its_process_was_killed(place: Path) -> None:
+    with running(place) as (browser, client, name):
         page = browser.until(f"sessions/{name}/messages", lambda found: "needle" in json.dumps(found["messages"]))
         assert page["messages"][-1]["spooled"]
         done = browser.ask(f"sessions/{name}", "PATCH", {"title": "renamed while live"})
@@ -112,7 +127,7 @@ def test_a_live_session_is_seen_renamed_and_recoverable_after_its_process_was_ki
         assert browser.ask(f"operations/{done['operation']}/undo", "POST")["told"]
         client.process.kill()
         client.process.wait(PATIENCE)
-        rows = browser.until("sessions", lambda found: any(r["ended_unexpectedly"] for r in found["sessions"]))
+        browser.until("sessions", lambda found: any(r["ended_unexpectedly"] for r in found["sessions"]))
         assert "needle" in json.dumps(browser.ask(f"sessions/{name}/messages"))
 
 

@@ -1,8 +1,8 @@
-"""A link of a proxy chain: the agent is not our child but what the conductor puts behind us.
+"""A link of a proxy chain: the agent is not our child process but the conductor's next component.
 
 A conductor starts the proxy without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``).
 Messages to our successor go to the conductor in a ``_proxy/successor`` envelope, and messages of the successor
-come in one. `ChainLink` has the interface of `process.AgentProcess`, so nothing else has to know.
+come in one. `ChainLink` has the interface of `process.AgentProcess`, so the proxy needs no special case.
 """
 
 from __future__ import annotations

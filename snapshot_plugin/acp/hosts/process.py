@@ -34,7 +34,7 @@ def end_with_parent() -> Callable[[], None] | None:
     prctl = ctypes.CDLL(None).prctl
 
     def demand() -> None:
-        # SIGTERM, not SIGKILL: an agent may still write down what it knows.
+        # SIGTERM, not SIGKILL: an agent may still save its state.
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
     return demand
@@ -117,7 +117,7 @@ _FULL = 8 << 20
 
 
 class QueuedWrite:
-    """A place in the order. Nothing behind it is written before it is released."""
+    """A position in the queue. Nothing after it is written before it is released."""
 
     __slots__ = ("data", "is_ready")
 
@@ -138,14 +138,17 @@ class Outbox:
     def __init__(self, write: Callable[[bytes], bytes], name: str) -> None:
         self._write, self._name = write, name
         self._slots: deque[QueuedWrite] = deque()
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._added = threading.Condition(lock)
+        """For the thread of its own, which is not woken when another thread has written."""
+        self._written = threading.Condition(lock)
         self._is_writing = self._is_started = self._is_over = False
         self._size, self._failed = 0, b""
 
     def add(self, data: bytes, *, is_ready: bool) -> QueuedWrite:
-        """Put *data* behind what is there; to be written once it is ready."""
+        """Append *data* to the queue; it is written once it is ready."""
         slot = QueuedWrite(data, is_ready=is_ready)
-        with self._changed:
+        with self._added:
             self._slots.append(slot)
             self._size += len(data)
         return slot
@@ -157,14 +160,14 @@ class Outbox:
             try:
                 lost = self._write(batch)
             finally:
-                with self._changed:
+                with self._written:
                     self._failed += lost
                     self._is_writing = False
                     self._size -= len(batch)
-                    self._changed.notify_all()
+                    self._written.notify_all()
 
     def _taken(self) -> bytes | None:
-        with self._changed:
+        with self._added:
             if self._is_writing or not self._slots or not self._slots[0].is_ready:
                 return None
             self._is_writing = True
@@ -175,8 +178,8 @@ class Outbox:
 
     def reclaim(self, seconds: float) -> bytes:
         """Take out what was not written; waits, bounded, for the write that is under way."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_writing, seconds)
+        with self._written:
+            self._written.wait_for(lambda: not self._is_writing, seconds)
             unwritten = b"".join(slot.data for slot in self._slots)
             self._slots.clear()
             self._size -= len(unwritten)
@@ -185,29 +188,30 @@ class Outbox:
 
     def drain_elsewhere(self) -> None:
         """Have a thread of its own write: the caller must not block."""
-        with self._changed:
+        with self._added:
             if not self._is_started:
                 self._is_started = True
                 threading.Thread(target=self._run, daemon=True, name=f"asnap {self._name}").start()
-            self._changed.notify_all()
+            self._added.notify_all()
 
     def wait_for_room(self) -> None:
         """Wait while much is unwritten: what comes in is then not read either."""
         if self._size > _FULL:
-            with self._changed:
-                self._changed.wait_for(lambda: self._size <= _FULL or self._is_over)
+            with self._written:
+                self._written.wait_for(lambda: self._size <= _FULL or self._is_over)
 
     def close(self) -> None:
         """Nobody writes any more."""
-        with self._changed:
+        with self._added:
             self._is_over = True
-            self._changed.notify_all()
+            self._added.notify_all()
+            self._written.notify_all()
 
     def _run(self) -> None:
         while not self._is_over:
             self.drain()
-            with self._changed:
-                self._changed.wait_for(
+            with self._added:
+                self._added.wait_for(
                     lambda: (
                         self._is_over or (bool(self._slots) and self._slots[0].is_ready and not self._is_writing)
                     )

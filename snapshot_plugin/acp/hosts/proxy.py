@@ -20,6 +20,7 @@ from snapshot_plugin.acp.actions import (
     Actions,
     Checkpoint,
     GiveUp,
+    PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
@@ -48,7 +49,7 @@ Agent = AgentProcess | ChainLink
 
 
 class _Batch:
-    """What the core said about the messages of one read."""
+    """The core's actions for the messages of one read."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[dict[str, Any]]] = {}
@@ -57,8 +58,14 @@ class _Batch:
         self.to_agent: list[bytes] = []
         self.later: list[Checkpoint | Say | RunBlocking | Restart | GiveUp] = []
 
-    def add(self, actions: Actions, passed: list[bytes], line: bytes = b"") -> None:
-        """Take actions in; *passed* is where a message goes on that does not change."""
+    def add(
+        self,
+        actions: Actions,
+        passed: list[bytes],
+        line: bytes = b"",
+        under: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """Take actions in; *passed* is where a message goes on: as *line*, or *under* another id of its session."""
         for action in actions:
             if action is PASS:
                 passed.append(line)
@@ -71,6 +78,8 @@ class _Batch:
                     events.append(event)
                 if durable:
                     self.durable.add(session_id)
+            elif type(action) is PassAs and under is not None:
+                passed.append(under(action.session_id))
             elif type(action) is ToClient:
                 self.to_client.append(encode(action.message))
             elif type(action) is ToAgent:
@@ -189,7 +198,8 @@ class Proxy:
                     if message is None:
                         self._say(f"the agent wrote something that is not ACP: {line[:200]!r}")
                     else:
-                        batch.add(self._core.from_agent(message), batch.to_client, line)
+                        under = partial(runs.under, message=message, data=line)
+                        batch.add(self._core.from_agent(message), batch.to_client, line, under)
                 slots = self._commit(batch)
             self._finish(batch, slots)
             if self._observed is not None:
@@ -218,7 +228,10 @@ class Proxy:
                 self._carry_out(self._agent_ended)
 
     def _agent_ended(self) -> Actions:
-        """What was not written must not reach the agent's next process. A write to a dead one fails at once."""
+        """Discard unwritten data: it must not reach the next agent process.
+
+        A write to a dead agent fails immediately.
+        """
         lines = self._agent_out.reclaim(_SETTLE).splitlines()
         unsent = [message for line in lines if (message := parse(line)) is not None]
         answered = [action for message in unsent for action in self._core.unsent(message)]
@@ -301,16 +314,17 @@ class Proxy:
             slot.is_ready = True
         for action in batch.later:
             self._do(action)
-        seconds = self._core.next_tick()
-        if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
-            self._tick_due.set()
+        if self._core.jobs.asks or self._core.jobs.waits:
+            seconds = self._core.next_tick()
+            if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
+                self._tick_due.set()
 
     def _do(self, action: Checkpoint | Say | RunBlocking | Restart | GiveUp) -> None:
         if isinstance(action, Checkpoint):
             if live := self._sessions.open.get(action.session_id):
                 live.checkpoint()
         elif isinstance(action, Say):
-            self._say(action.text)
+            self._say(f"{action.text}: {action.words}" if action.words else action.text)
         elif isinstance(action, RunBlocking):
             threading.Thread(target=self._work, args=action, daemon=True, name="asnap work").start()
         elif isinstance(action, Restart):

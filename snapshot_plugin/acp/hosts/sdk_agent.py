@@ -23,10 +23,10 @@ from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.notes import NOTE_LIMIT, lost_note, transcript_note
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
-from snapshot_plugin.acp.state import HISTORY
+from snapshot_plugin.acp.state import HISTORY, turns
 from snapshot_plugin.acp.transcript import plain
-from snapshot_plugin.acp.turns import turns
 from snapshot_plugin.errors import InvalidSnapshot, MissingExtra, SnapshotError
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.live.recovery import recover
 from snapshot_plugin.live.sessions import LiveSessions
@@ -53,8 +53,8 @@ class SnapshotAgentMixin:
     and flags it runs with, and everything it says is on disk before the client has it. Its ``initialize``,
     ``new_session`` and ``prompt`` stay as they are. Its own ``load_session`` and the like are not called any more.
 
-    A session that comes back is a new one to the agent's code: ``new_session`` is called, and the id it returns
-    is the one that `take_back` and ``prompt`` are then called with. The client never sees it change.
+    A restored session is a new one to the agent's code: ``new_session`` is called, and the id it returns
+    is the one that `take_back` and ``prompt`` are then called with. The client keeps the same session id.
 
     Without the two methods below the model is told the conversation, bounded, with the next prompt. With them
     it is told only what was said since the history was taken: the turn that was cut off, if there is one.
@@ -66,11 +66,11 @@ class SnapshotAgentMixin:
     def history(self, session_id: str) -> Any:
         """What the agent remembers of the session: a dict of JSON values, or None. May be ``async``.
 
-        Asked for at the end of each turn, before the client hears of the end. It is stored whole each time.
+        Called at the end of each turn, before the client gets the response. It is stored whole each time.
         """
 
     def take_back(self, session_id: str, history: Any, transcript: Sequence[Said]) -> Any:
-        """Remember what `history` returned last, in the new session *session_id*. May be ``async``.
+        """Restore what `history` last returned, in the new session *session_id*. May be ``async``.
 
         Args:
             session_id: the id ``new_session`` has just returned.
@@ -196,8 +196,8 @@ class AgentHost(HostTransport):
     async def _called(self, number: str, method: str, params: Message) -> None:
         try:
             result = await (self._taken_back(params) if method == _TAKE_BACK else self._author_closed(params))
-        except Exception as error:
-            log.exception("session %s: the agent's %s failed", params.get("sessionId"), method)
+        except Exception as error:  # noqa: BLE001 — the core is told of it
+            log_failure(log, f"session {params.get('sessionId')}: the agent's {method} failed", error)
             result = {"failed": str(error)}
         self.host.take(self.core.from_agent(success(number, result)))
 
@@ -291,7 +291,7 @@ class Kept(NamedTuple):
 
 
 def storable(value: Any) -> dict[str, Any]:
-    """A history as it can be stored, apart from what its author does with it later.
+    """A copy of a history, as it can be stored.
 
     Raises:
         InvalidSnapshot: it is not a JSON object, or one that would not come back as it is.
@@ -308,8 +308,7 @@ def storable(value: Any) -> dict[str, Any]:
 def kept_history(record: SessionSnapshot, agent: str | None) -> Kept | None:
     """The history *agent* can take back; None where there is none, or where it is not one of this conversation.
 
-    Another agent's history means nothing to this one, and that of a whole conversation is wrong for a fork
-    which began in its middle.
+    Another agent's history is ignored, and so is a history that covers more than a fork contains.
     """
     kept = record.plugins.get(HISTORY)
     if not isinstance(kept, dict) or not isinstance(kept.get("value"), dict) or kept.get("agent") != agent:

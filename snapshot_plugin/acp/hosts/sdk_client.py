@@ -70,7 +70,7 @@ class Handshake:
 
 @dataclass(frozen=True)
 class Restoration:
-    """How a session came back, and what was said in it."""
+    """How a session was restored, and its transcript."""
 
     session_id: str
     """The id to prompt with, whatever the agent calls it now."""
@@ -94,7 +94,7 @@ class Restoration:
     def __str__(self) -> str:
         told_later = " and is told them with the next prompt" if self.grade == "context" else ""
         tried = "; ".join(self.tried)
-        return f"{self.session_id}: back with {self.messages} messages ({self.grade}){told_later}; {tried}"
+        return f"{self.session_id}: restored with {self.messages} messages ({self.grade}){told_later}; {tried}"
 
     @classmethod
     def of(cls, restored: Restored, record: SessionSnapshot, capabilities: Any) -> Restoration:
@@ -168,7 +168,7 @@ class ClientHost(HostTransport):
         try:
             while (message := await self._inner.receive()) is not None:
                 if not isinstance(message, dict):
-                    log.warning("the agent wrote something that is not ACP: %.200r", message)
+                    log.warning("the agent wrote something that is not ACP: a %s", type(message).__name__)
                     continue
                 self.host.take(self.core.from_agent(message), message, self.host.to_client)
                 await self._room()

@@ -219,6 +219,8 @@ class _Provided:
         self.is_recorded = bool(is_spooled)
         for event in events:
             self._recording.apply(event)
+        if self._recording.is_long:
+            self.checkpoint()
         self._taken = None
         return self.is_recorded
 

@@ -29,7 +29,7 @@ log = logging.getLogger("snapshot_plugin.acp.agent")
 
 
 class StdioAgent:
-    """One run of an agent, as a transport of the SDK's. Lines may be of any length; what is no message is logged.
+    """One run of an agent, as a transport of the SDK's. Lines may have any length; other output is logged.
 
     The agent leads a process group of its own, so that its children end with it. What it writes to stderr is
     logged, line by line, under ``snapshot_plugin.acp.agent``, and the last of it is kept for `last_words`.
@@ -91,7 +91,7 @@ class StdioAgent:
             for line in self._lines.feed(data):
                 message = parse(line)
                 if message is None:
-                    log.warning("agent %d wrote something that is not ACP: %.200r", self.pid, line)
+                    log.warning("agent %d wrote %d bytes that are not ACP", self.pid, len(line))
                 else:
                     self._ready.append(message)
         return self._ready.popleft()
@@ -132,10 +132,10 @@ class StdioAgent:
         while data := await self._process.stderr.read(_CHUNK):
             for line in lines.feed(data):
                 self._stderr.append(line.decode(errors="replace").rstrip())
-                log.info("agent %d: %s", self.pid, self._stderr[-1])
+                log.debug("agent %d: %s", self.pid, self._stderr[-1])
 
     async def _ended_within(self, seconds: float) -> bool:
-        # Not Process.wait: that also waits for whoever holds a pipe of ours, which may be a child that lives on.
+        # Not Process.wait: it also waits for any process that holds our pipes, such as a surviving child.
         with anyio.move_on_after(seconds):
             while self._process.returncode is None:  # noqa: ASYNC110 — there is no event for it
                 await anyio.sleep(_GLANCE)

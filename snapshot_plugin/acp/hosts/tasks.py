@@ -15,6 +15,8 @@ from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
     Checkpoint,
+    Job,
+    PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
@@ -24,11 +26,10 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.jobs import Job
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.outcome import Outcome
+from snapshot_plugin.live.outcome import Outcome, log_failure
 from snapshot_plugin.live.sessions import LiveSessions
 
 __all__ = ["HostTransport", "Lane", "TaskHost", "Transport"]
@@ -140,6 +141,8 @@ class TaskHost:
         for action in actions:
             if action is PASS and onward is not None and message is not None:
                 out.append((onward, message))
+            elif isinstance(action, PassAs) and onward is not None and message is not None:
+                out.append((onward, self.core.ids.for_client(message)))
             elif isinstance(action, RecordEvent):
                 records.setdefault(action.session_id, []).append(action.event)
                 if action.durable:
@@ -165,8 +168,8 @@ class TaskHost:
                     live.record_all(events)
                 except InvalidInput:  # a number that JSON cannot carry
                     live.record_all([plain(event) for event in events])
-            except Exception:
-                log.exception("session %s: something was not recorded", session_id)
+            except Exception as error:  # noqa: BLE001 — the live session reports it to the client
+                log_failure(log, f"session {session_id}: something was not recorded", error)
         if not durable:
             return None
         return self.spawn(self._synced(durable))
@@ -178,8 +181,8 @@ class TaskHost:
                 continue
             try:
                 await self._made_durable(live)
-            except Exception:
-                log.exception("session %s: something is not durable", session_id)
+            except Exception as error:  # noqa: BLE001 — as above
+                log_failure(log, f"session {session_id}: something is not durable", error)
 
     async def _made_durable(self, live: Any) -> None:
         def sync() -> None:
@@ -200,6 +203,8 @@ class TaskHost:
             _ = self.spawn(self.on_restart(action.delay))
         elif isinstance(action, Say):
             log.info("%s", action.text)
+            if action.words:
+                log.debug("the agent: %s", action.words)
 
     async def _work(self, work: RunBlocking) -> None:
         try:

@@ -116,7 +116,9 @@ class Connection:
 
     @staticmethod
     def _gone() -> AgentUnavailable:
-        return AgentUnavailable("the agent is gone", hint="what was said is saved: asnap resume goes on with it")
+        return AgentUnavailable(
+            "the agent is gone", hint="the conversation is saved; continue it with: asnap resume"
+        )
 
     # What comes back ---------------------------------------------------------------------------------------
 

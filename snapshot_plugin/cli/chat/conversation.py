@@ -164,7 +164,9 @@ class Conversation:
                 self._display.line(f"error: {plain(getattr(error, 'message', str(error)))}", fg="red")
                 if hint := getattr(error, "hint", ""):
                     self._display.line(f"  {plain(hint)}")
-        raise AgentUnavailable("the agent is gone", hint="what was said is saved: asnap resume goes on with it")
+        raise AgentUnavailable(
+            "the agent is gone", hint="the conversation is saved; continue it with: asnap resume"
+        )
 
     async def _next(self) -> str:
         """The next prompt: one that was typed while the agent worked, or one that is asked for now.
@@ -250,7 +252,7 @@ class Conversation:
 
     async def _open(self, rest: str) -> None:
         if not rest.isdecimal() or not self._display.open(int(rest)):
-            self._display.line("there is no such tool call; each has its number in brackets")
+            self._display.line("no such tool call; the number is in brackets after each call")
 
     async def _saved(self) -> None:
         """Have what was said so far saved, so that what is read from the store is whole."""

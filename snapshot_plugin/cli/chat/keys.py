@@ -46,8 +46,8 @@ class TurnKeys:
             self._cancel()
             self._answer(None)
         elif self._choices:
-            if key.lower() in self._choices:
-                self._answer(self._choices[key.lower()])
+            if (chosen := self._choices.get(key.lower(), self._choices.get(key))) is not None:
+                self._answer(chosen)
             elif key == Keys.Escape:
                 self._answer(None)
         elif key == Keys.ControlD:

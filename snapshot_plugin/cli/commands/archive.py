@@ -97,15 +97,15 @@ class Archived(Document):
 @click.argument("refs", metavar="[REF]...", nargs=-1)
 @click.option("--watch", is_flag=True, help="Stay, and copy each session when it was saved.")
 @click.option("--every", metavar="TIME", default="2s", show_default=True, help="How often --watch looks.")
-@click.option("--status", is_flag=True, help="Copy nothing; say what the archive holds, and how old it is.")
+@click.option("--status", is_flag=True, help="Copy nothing; show the contents and age of the archive.")
 @click.option("--restore", is_flag=True, help="Bring sessions from the archive into this store.")
 async def command(
     call: Call, *, url: str, refs: tuple[str, ...], watch: bool, every: str, status: bool, restore: bool
 ) -> Archived:
     """Keep a copy of this store's sessions in a bucket: s3://, gs:// or az://.
 
-    Frames are copied as they are, encrypted ones with the keys of this store, and read back. What the archive has
-    is never overwritten: a session that went on there is reported as diverged. What is forgotten here stays there.
+    Frames are copied byte for byte, encrypted ones with this store's keys, and read back. The archive is never
+    overwritten: a session continued there is reported as diverged. Snapshots forgotten here stay there.
     """
     if watch + status + restore > 1:
         raise click.UsageError("give one of --watch, --status and --restore")

@@ -38,7 +38,7 @@ __all__ = ["chat", "command"]
 async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
-    What was interrupted is offered first. /help lists the commands: switch, fork, rename and export sessions.
+    An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
     """
     place = _directory(cwd)
     _check_terminal(call)
@@ -98,6 +98,7 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     """The session that a killed chat, recorder or agent left behind last, with this agent."""
     from snapshot_plugin.cli.chat.unfinished import unfinished
     from snapshot_plugin.cli.recovering import left_behind, recover_first
+    from snapshot_plugin.model.withheld import command_without_secrets
     from snapshot_plugin.operations.session_rows import session_rows
 
     died = set(await left_behind(store)) | unfinished(call)
@@ -105,17 +106,21 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     for row in await session_rows(store):
         if row.session_id in died and row.state == "ok" and not row.live:
             snapshot = await store.load(row.session_id)
-            if snapshot.agent is None or not snapshot.agent.command or snapshot.agent.command == tuple(agent):
+            used = snapshot.agent.command if snapshot.agent else ()
+            if not used or used == command_without_secrets(agent):
                 return row
     return None
 
 
 async def _wanted(call: Call, row: SessionRow) -> bool:
+    from prompt_toolkit.keys import Keys
+
     from snapshot_plugin.cli.chat.keys import TurnKeys
     from snapshot_plugin.operations.text import long_ago
 
-    call.out.note(f"{row.name} was interrupted {long_ago(row.changed_at, call.now)} at {row.length}.", fg="yellow")
-    call.out.note("  Go on with it? y/n")
+    when = long_ago(row.changed_at, call.now).replace("now", "just now")
+    call.out.note(f"{row.name} was interrupted {when}, after {row.length}.", fg="yellow")
+    call.out.note("  Go on with it? [Y/n]")
     keys = TurnKeys(lambda: None)
     with keys.listening():
-        return await keys.choose({"y": "y", "n": "n"}) == "y"
+        return await keys.choose({"y": "y", "n": "n", Keys.Enter: "y"}) == "y"

@@ -82,7 +82,7 @@ class Checked(Document):
         )
         if self.exit_code:
             repair = out.run("asnap check --repair")
-            out.note(f"  next: {repair}   (copies damaged files to quarantine, keeps what is whole)")
+            out.note(f"  next: {repair}   (copies damaged files to quarantine, keeps intact snapshots)")
 
 
 @declare(
@@ -100,29 +100,30 @@ class Checked(Document):
 )
 @click.argument("ref", required=False)
 @click.option("--subset", metavar="N/T", help="Only the N-th of T parts of the sessions.")
-@click.option("--repair", is_flag=True, help="Copy damaged files to quarantine; write again what is whole.")
+@click.option("--repair", is_flag=True, help="Copy damaged files to quarantine, and rewrite the intact snapshots.")
 @click.option(
-    "--salvage", is_flag=True, help="Save what is whole of a damaged session as a new snapshot, gaps marked."
+    "--salvage", is_flag=True, help="Save the intact parts of a damaged session as a new snapshot, gaps marked."
 )
 @yes_option
 async def command(call: Call, *, ref: str | None, subset: str | None, repair: bool, salvage: bool) -> Checked:
     """Verify the store: every checksum, every digest, every chain.
 
     Nothing is changed unless --repair or --salvage is given, and even then nothing is deleted. --salvage only adds
-    a snapshot; --repair does the same where something whole follows the damage, then sets damaged files aside.
+    a snapshot; --repair does the same if intact snapshots follow the damage, then moves damaged files to
+    quarantine.
     """
     part = _part(subset)
     async with call.opened() as store:  # as it is: nothing is recovered first
         aside = await store.quarantined()
         names = [await _named(store, ref, aside)] if ref else await _all(store, part)
         if repair:
-            call.confirm("Set damaged files aside and write the affected sessions again?")
+            call.confirm("Move damaged files to quarantine and rewrite the affected sessions?")
         reports, salvaged = [], []
         with progress(call.out, "checking", len(names)) as step:
             for name in names:
                 step(name)
                 if salvage and (saved := await store.salvage(name)):
-                    salvaged.append(f"{name}: what is whole was saved as snapshot {saved.seq}")
+                    salvaged.append(f"{name}: the intact parts were saved as snapshot {saved.seq}")
                 reports.append(await store.check(name, repair=repair))
     shown = [finding for finding in aside if not ref or finding.session_id in names]
     findings = [

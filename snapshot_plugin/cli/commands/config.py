@@ -52,16 +52,16 @@ class Settings(Document):
     section="Set up",
     answer=Settings,
     examples=(
-        ("asnap config show", "every setting that holds here"),
+        ("asnap config show", "every setting in effect here"),
         ("asnap config show --origin", "and whether a flag, a variable, a file or the default set it"),
         ("ASNAP_SNAPSHOT_INTERVAL=30s asnap config show", "try a setting"),
     ),
     exits=(),
 )
 @click.argument("action", type=click.Choice(["show"]), default="show")
-@click.option("--origin", is_flag=True, help="Say where each value came from.")
+@click.option("--origin", is_flag=True, help="Show where each value came from.")
 def command(call: Call, *, action: str, origin: bool) -> Settings:
-    """Show the settings that hold here.
+    """Show the settings in effect here.
 
     A flag beats ASNAP_* variables, they beat the project's file, that beats the user's file.
     """

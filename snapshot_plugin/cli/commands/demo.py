@@ -31,7 +31,7 @@ _EDITOR = """\
   In Zed, settings.json:
 
     "agent_servers": {
-      "opencode": { "command": "asnap", "args": ["run", "--", "opencode", "acp"] }
+      "opencode": { "type": "custom", "command": "asnap", "args": ["run", "--", "opencode", "acp"] }
     }
 """
 
@@ -96,14 +96,14 @@ class _Client:
     section="Run",
     examples=(
         ("asnap demo", "watch it, in about ten seconds"),
-        ("asnap demo --fast", "the same, at once"),
+        ("asnap demo --fast", "the same, without pauses"),
         ("asnap demo --fast && echo ok", "in a script: fails if a word was lost"),
     ),
     exits=(),
 )
 @click.option("--fast", is_flag=True, help="Do not type at reading speed.")
 def command(*, fast: bool) -> None:
-    """Kill an agent in mid-sentence and bring the session back, with every word."""
+    """Kill an agent in mid-sentence and resume the session with every word."""
     pause = 0.001 if fast else 0.09
     with tempfile.TemporaryDirectory(prefix="asnap-demo-") as folder:
         place = Path(folder) / "store"

@@ -62,7 +62,7 @@ class Diagnosis(Document):
     exits=(),
 )
 async def command(call: Call) -> Diagnosis:
-    """Look at everything that could be wrong with this installation.
+    """Check this installation for everything that could be wrong.
 
     Changes nothing; in a bucket, an empty object is made and removed to see whether the service can keep writers
     apart. Ends with the one command that helps most.

@@ -69,7 +69,7 @@ class _ExportedText(Exported):
     type=click.Choice(FORMS),
     help="bundle, markdown, html or json; by the ending of FILE, else a bundle.",
 )
-@click.option("--redact/--no-redact", default=None, help="Take secrets out; default for markdown and html.")
+@click.option("--redact/--no-redact", default=None, help="Remove secrets; the default for markdown and html.")
 @click.option(
     "--tools/--no-tools", default=True, help="With tool calls (default), or without, in markdown and html."
 )
@@ -87,10 +87,10 @@ async def command(
     at: int | None,
     **secret: Any,
 ) -> Exported:
-    """Write sessions to a file: a bundle with all of their history, or a text for people.
+    """Write sessions to a file: a bundle with their whole history, or a readable text.
 
-    A bundle is exact and comes back whole with asnap import. Markdown and HTML are made to be shown to others:
-    secrets are taken out, and nothing that was said can do anything there.
+    A bundle is exact; asnap import restores it. Markdown and HTML are for sharing: secrets are removed, and markup
+    in messages is made inert.
     """
     chosen = form or form_of(output)
     clean = chosen in ("markdown", "html") if redact is None else redact

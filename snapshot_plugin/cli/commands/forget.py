@@ -36,7 +36,7 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
         metavar="TAG",
         help="Keep snapshots with this tag. Without it, every tag keeps.",
     )
-    within = click.option("--keep-within", metavar="SPAN", help="Keep what is younger: 12h, 7d, 4w.")
+    within = click.option("--keep-within", metavar="SPAN", help="Keep snapshots younger than this: 12h, 7d, 4w.")
     body = within(tags(body))
     for name in reversed(_COUNTS):
         count = click.IntRange(min=0)
@@ -51,7 +51,7 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
     examples=(
         ("asnap forget 01jd7a 'old try'", "two sessions go to the trash"),
         ("asnap forget --all --keep-last 5 --keep-daily 30 -n", "what this policy would drop, and why"),
-        ("asnap forget --all --policy", "what the settings do not keep; asnap why says what that is"),
+        ("asnap forget --all --policy", "the snapshots that the settings do not keep; asnap why explains each"),
         ("asnap forget --all --keep-sessions 1000 --yes", "in cron: only the 1000 that changed last stay"),
         ("asnap forget 'fix auth'@12", "one snapshot"),
     ),
@@ -67,7 +67,7 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
     help="With --all: keep the N sessions that changed last.",
 )
 @click.option("--policy", "configured", is_flag=True, help="Apply the retention of the settings; see asnap why.")
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would be forgotten and why; change nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be forgotten and why; change nothing.")
 @yes_option
 async def command(
     call: Call,
@@ -83,7 +83,7 @@ async def command(
 
     REF alone moves whole sessions to the trash; with --keep rules or --policy, the snapshots that no rule keeps are
     dropped.
-    The newest snapshot, pinned sessions and live sessions stay. Everything can be taken back until asnap purge.
+    The newest snapshot, pinned sessions and live sessions stay. Everything can be undone until asnap purge.
     """
     policy = _policy(rules, call)
     if configured and (policy or keep_sessions):

@@ -23,7 +23,7 @@ class _ForkedText(Forked):
         out.line(self.session_id)
         came = f"{self.messages} message(s) of {plain(self.parent_session_id)}, snapshot {self.parent_seq}"
         out.note(f"forked {plain(self.title or '') or '(untitled)'}: {came}")
-        out.note(f"  go on: {self.resume}    to take it back: {out.run('asnap undo')}")
+        out.note(f"  resume: {self.resume}    undo: {out.run('asnap undo')}")
 
 
 @declare(
@@ -45,10 +45,10 @@ class _ForkedText(Forked):
 @click.option("--at", type=click.IntRange(min=0), hidden=True, help="The old name of --messages.")
 @click.option("--title", metavar="TITLE", help="The new session's name.")
 async def command(call: Call, *, ref: str, messages: int | None, at: int | None, title: str | None) -> Forked:
-    """Branch a session at any message: a new session with what was said up to there.
+    """Branch a session at any message: a new session with the messages up to there.
 
-    The session it comes from stays as it is, and may be live. An agent's working memory comes along, as it was in
-    that snapshot. Prints the new session's id.
+    The original is unchanged, and may be live. An agent's working memory is copied as of that snapshot. Prints the
+    new session's id.
     """
     async with call.store() as store:
         done = await fork(call.work, store, ref, messages=at if messages is None else messages, title=title)

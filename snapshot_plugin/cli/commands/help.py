@@ -21,16 +21,16 @@ How to name a session, wherever a command says REF:
 
 An id typed in full always wins. A name that fits several sessions is refused, with their ids."""
 _POLICIES = """\
-What asnap forget keeps; what several rules keep is kept once, and everything says why:
+What asnap forget keeps. Rules add up, and each kept snapshot shows its reasons:
 
   --keep-last N      the newest N snapshots
   --keep-within 7d   everything younger than that
   --keep-hourly N    the last of each hour, for N hours that have any; also -daily, -weekly, -monthly
-  --keep-tag TAG     whatever has the tag; without it, whatever has any tag
-  --keep-sessions N  of all sessions the N that changed last, whole
+  --keep-tag TAG     snapshots with the tag; without this rule, every tagged snapshot
+  --keep-sessions N  the N sessions that changed last, whole
 
-The newest snapshot, pinned sessions and live sessions always stay. A policy that keeps nothing is refused.
-What is forgotten lies in the trash until asnap purge; asnap undo brings it back."""
+The newest snapshot, pinned sessions and live sessions are always kept. A policy that keeps nothing is refused.
+Forgotten snapshots stay in the trash until asnap purge; asnap undo restores them."""
 _FORMAT = """\
 A session is a directory of gzip files, one member per snapshot:
 
@@ -53,7 +53,7 @@ TOPICS = {
     "exit-codes": "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXITS.items()),
     "environment": _PLACES,
 }
-"""What holds for every command, by topic."""
+"""Topics that apply to every command."""
 
 
 @declare(
@@ -68,9 +68,9 @@ TOPICS = {
 )
 @click.argument("topic", metavar="[TOPIC|COMMAND]", required=False)
 def command(call: Call, *, topic: str | None) -> None:
-    """Explain what holds for every command, or one command.
+    """Explain a topic that applies to every command, or one command.
 
-    Topics: refs, policies, format, exit-codes, environment. asnap COMMAND --help says the same of a command.
+    Topics: refs, policies, format, exit-codes, environment. asnap COMMAND --help explains a command.
     """
     from snapshot_plugin.cli import COMMANDS, load
 

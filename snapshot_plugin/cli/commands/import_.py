@@ -111,7 +111,7 @@ class Imported(Document):
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
-    "--map", "maps", metavar="OLD=NEW", multiple=True, help="A directory that is elsewhere here; repeatable."
+    "--map", "maps", metavar="OLD=NEW", multiple=True, help="Replace this directory by another; may be repeated."
 )
 @click.option("--as", "under", metavar="ID", help="The id it gets here; for a file with one session.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -135,11 +135,11 @@ async def command(
 ) -> Imported:
     """Read sessions from files: bundles, or session files of other tools. - is standard input.
 
-    Of a directory every session file in it and below is read; files that are none are named and left out.
+    In a directory, every session file in it and below is read; other files are named and skipped.
 
-    A session that is here and went on elsewhere goes on from there. One that is here with other content is left
-    alone, and the one that arrives gets a new id. --map changes the session's directories, not what was said. All
-    of what is named is imported, or nothing.
+    A session that was continued elsewhere is updated. A session with other content is left alone, and the imported
+    one gets a new id. --map changes the session's directories, not its messages. Either everything is imported or
+    nothing.
     """
     from snapshot_plugin.exchange.carrying import bring
 

@@ -152,7 +152,7 @@ def _part(name: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Any], c
     ),
 )
 async def status(call: Call) -> Keys:
-    """Say whether the store is encrypted and what opens it.
+    """Show whether the store is encrypted and which slots open it.
 
     Needs no key and shows no secret.
     """
@@ -164,19 +164,21 @@ async def status(call: Call) -> Keys:
     (
         ("asnap keys init", "make an encrypted store; asks for a passphrase"),
         ("asnap keys init --generate ~/.asnap.key", "with a generated key in a file"),
-        ("asnap keys init --encrypt-existing --generate ~/.asnap.key", "encrypt the store that is there"),
+        ("asnap keys init --encrypt-existing --generate ~/.asnap.key", "encrypt the existing store"),
         ("asnap keys init --keyring work", "with a generated key in the system's keyring"),
         ("asnap keys init --store ./sessions --new-variable TEAM_KEY", "with a key from the environment"),
     ),
 )
 @new_secret_options
-@click.option("--encrypt-existing", is_flag=True, help="Encrypt the store that is there, trash included.")
-@click.option("--discard-set-aside", is_flag=True, help="With it: leave out damaged files that a repair set aside.")
+@click.option("--encrypt-existing", is_flag=True, help="Encrypt the existing store, trash included.")
+@click.option(
+    "--discard-set-aside", is_flag=True, help="With --encrypt-existing: leave out damaged files in quarantine."
+)
 async def init(call: Call, *, encrypt_existing: bool, discard_set_aside: bool, **new: Any) -> Keys:
-    """Make a new, encrypted store, or encrypt the one that is there.
+    """Create an encrypted store, or encrypt the existing one.
 
-    --encrypt-existing writes everything anew and compares it before the plain store is removed. Stop what uses the
-    store first. If it is interrupted, the same command goes on with it.
+    --encrypt-existing writes an encrypted copy and compares it before the plain store is removed. Stop the programs
+    that use the store first. After an interruption, run the same command again to continue.
     """
     if encrypt_existing:
         return await _encrypt(call, new, discard_set_aside=discard_set_aside)
@@ -266,17 +268,17 @@ async def add(call: Call, **new: Any) -> Keys:
     "remove",
     (
         ("asnap keys remove 01jd7a…", "take one way to open the store away"),
-        ("asnap keys status", "which there are"),
+        ("asnap keys status", "list the slots"),
         ("asnap keys rotate --reencrypt", "afterwards: seal the old snapshots with a new key"),
     ),
 )
 @click.argument("slot")
 @yes_option
 async def remove(call: Call, *, slot: str) -> Keys:
-    """Take a slot away; the last one that can be read stays.
+    """Remove a slot; the last readable one cannot be removed.
 
-    A copy of the slot's file and its secret still open what was copied with it. If only the slot of your own key is
-    left, the store gets a new master key, and what is saved from now on does not open with the old one.
+    A copy of the slot's file and its secret still open snapshots copied with it. If only the slot of your own key
+    is left, the store gets a new master key, and later snapshots do not open with the old one.
     """
     chain = _chain(call)
     found = _find(chain, slot)
@@ -324,7 +326,7 @@ def _find(chain: Keychain, text: str) -> str:
 async def rotate(call: Call, *, reencrypt: bool) -> Keys:
     """Use a new data key from now on.
 
-    Slots and passphrases stay as they are. Old snapshots stay readable.
+    Slots and passphrases do not change. Old snapshots stay readable.
     """
     _chain(call)
     async with _store(call, call.key()) as store:

@@ -112,7 +112,7 @@ class _NulIds(_Ids):
     examples=(
         ("asnap list", "the sessions of this project"),
         ("asnap list --all --since 3d", "everywhere, what changed in the last three days"),
-        ("asnap list --all --why", "what is not shown, and why"),
+        ("asnap list --all --why", "the sessions that are not shown, and why"),
         ("asnap list --tree", "which session was forked from which"),
         ("asnap list --ids -0 --tag old | xargs -0 -n1 asnap show", "for other commands"),
     ),
@@ -130,10 +130,10 @@ class _NulIds(_Ids):
 @click.option("--ids", is_flag=True, help="Only whole ids, one per line.")
 @click.option("-0", "--print0", "nul", is_flag=True, help="Only whole ids, each followed by NUL.")
 def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked: Any) -> Listed:
-    """List every session there is, the last changed first.
+    """List sessions, the last changed first.
 
-    Without options: those of this project (the git work tree, or the current directory and below). What is not
-    shown is counted on the last line, damaged sessions are shown as damaged, and no conversation is opened.
+    Without options: sessions of this project (the git work tree, or the current directory and below). Sessions that
+    are not shown are counted on the last line. No conversation is opened.
     """
     selection = _selection(call, **asked)
     rows, encrypted, archived = _rows(call)

@@ -67,7 +67,7 @@ class Merging(Document):
             tell(f"    kept  {_brief(conflict.kept)}", fg="green")
             tell(f"    other {_brief(conflict.other)}", fg="red")
         if self.resume:
-            out.note(f"  go on: {self.resume}    to take it back: {out.run('asnap undo')}")
+            out.note(f"  resume: {self.resume}    undo: {out.run('asnap undo')}")
 
 
 def _brief(value: Any) -> str:
@@ -91,12 +91,12 @@ def _brief(value: Any) -> str:
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--title", metavar="TITLE", help="The new session's name.")
-@click.option("-n", "--dry-run", is_flag=True, help="Save nothing; say what would be.")
+@click.option("-n", "--dry-run", is_flag=True, help="Save nothing; show the result.")
 async def command(call: Call, *, first: str, second: str, title: str | None, dry_run: bool) -> Merging:
     """Merge two branches of one conversation into a new session.
 
-    What both have comes once, then A's own messages, then B's, each with its origin in its metadata. Where both
-    changed the same message or setting, A wins and B's version is kept beside it. A and B stay as they are.
+    Shared messages come once, then A's own, then B's, each with its origin in its metadata. If both changed the
+    same message or setting, A's version is used and B's is kept in the metadata. A and B are unchanged.
     """
     from snapshot_plugin.manager.branches import merged
     from snapshot_plugin.model.ids import new_id

@@ -77,9 +77,9 @@ class Migrated(Document):
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
 async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migrated:
-    """Bring what older releases wrote to the current version.
+    """Rewrite the files of older releases in the current version.
 
-    Never needed for reading: old versions are upgraded when they are read, for ever. Originals stay.
+    Reading never needs this: old versions are always upgraded when read. Originals are kept.
     """
     from snapshot_plugin.model.snapshot import CURRENT_VERSION
 

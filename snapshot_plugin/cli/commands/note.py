@@ -35,7 +35,7 @@ class _Read(Label):
     examples=(
         ("asnap note latest 'waits for the review'", "asnap show has it from now on"),
         ("asnap note latest", "read it"),
-        ("git log -1 | asnap note 01jd7a -", "from a pipe; '' takes the note away"),
+        ("git log -1 | asnap note 01jd7a -", "from a pipe; '' removes the note"),
     ),
     exits=(4, 5, 6, 7, 10),
 )

@@ -46,7 +46,7 @@ class Paths(Document):
     exits=(),
 )
 def command(call: Call) -> Paths:
-    """Say where everything is kept.
+    """Show where everything is stored.
 
     Each place can be moved with an XDG variable; the store also with --store or ASNAP_STORE.
     """

@@ -19,7 +19,7 @@ __all__ = ["command"]
     answer=Label,
     examples=(
         ("asnap pin latest", "no policy drops a snapshot of it from now on"),
-        ("asnap pin 'fix auth' --off", "policies hold for it again"),
+        ("asnap pin 'fix auth' --off", "retention policies apply to it again"),
         ("asnap pin 01jd7a -q", "in a script"),
     ),
     exits=(4, 5, 6, 7, 10),
@@ -27,9 +27,9 @@ __all__ = ["command"]
 @click.argument("ref")
 @click.option("--off", is_flag=True, help="Unpin it.")
 async def command(call: Call, *, ref: str, off: bool) -> Label:
-    """Keep a session whatever the policy says.
+    """Protect a session from every retention policy.
 
-    Policies drop none of its snapshots, and asnap forget by number of sessions leaves it alone.
+    No policy drops its snapshots, and asnap forget --keep-sessions skips it.
     """
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a pin")

@@ -50,21 +50,21 @@ class _PurgedText(Purged):
     section="Change",
     answer=Purged,
     examples=(
-        ("asnap purge", "what is in the trash goes for ever, after a question"),
+        ("asnap purge", "remove everything in the trash permanently, after a question"),
         ("asnap purge --older-than 30d --yes", "in cron: keep a month to change your mind"),
-        ("asnap purge -n", "what is in the trash, how much it takes, and its ids for asnap undo"),
+        ("asnap purge -n", "the contents of the trash, their sizes, and their ids for asnap undo"),
     ),
     exits=(7, 10),
 )
 @click.option(
-    "--older-than", metavar="SPAN", default="0s", help="Only what was forgotten longer ago: 12h, 30d, 4w."
+    "--older-than", metavar="SPAN", default="0s", help="Only what was forgotten longer ago than this: 12h, 30d, 4w."
 )
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 @yes_option
 async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
-    """Empty the trash for good.
+    """Empty the trash permanently.
 
-    What asnap forget and asnap secrets scan --fix took out lies there. Afterwards asnap undo cannot bring it back.
+    It holds what asnap forget and asnap secrets scan --fix removed. Afterwards asnap undo cannot restore it.
     """
     grace = max(timedelta(0), call.now - moment(older_than, call.now))
     async with call.store() as store:

@@ -104,8 +104,8 @@ class MarkdownRecovery(Recovery):
 async def command(call: Call, *, form: str) -> Recovery:
     """Turn what killed processes left behind into snapshots.
 
-    Sessions that somebody has right now are left alone, and running it twice does no harm. Starting asnap run, or
-    resuming a session, does the same by itself.
+    Live sessions are left alone, and running it twice does no harm. asnap run and asnap resume do the same
+    automatically.
     """
     from snapshot_plugin.live.recovery import recover
 

@@ -29,7 +29,7 @@ __all__ = ["command"]
 async def command(call: Call, *, ref: str, name: str) -> Label:
     """Give a session a name.
 
-    Every command takes it in place of an id. A session that is live is renamed by the process that has it.
+    Every command takes it in place of an id. A live session is renamed by its owner.
     """
     async with call.store() as store:
         metas = await store.list()

@@ -27,7 +27,7 @@ from snapshot_plugin.operations.failures import with_next
 from snapshot_plugin.operations.references import going_on, resolve
 from snapshot_plugin.operations.scope import Selection, here, select
 from snapshot_plugin.operations.session_rows import SessionRow, rows_of
-from snapshot_plugin.operations.text import long_ago, plain, several, span
+from snapshot_plugin.operations.text import count, long_ago, plain, several, span
 
 if TYPE_CHECKING:
     from snapshot_plugin.manager.command_trust import CommandTrust
@@ -55,6 +55,8 @@ class Resume(Document):
     """Whether the provider has forgotten what it read: the first turn then reads the whole context anew."""
     expected_grade: str | None
     """native-load, native-resume or context; null if that is known only once the agent runs."""
+    note_characters: int | None = None
+    """How long the note is that tells the agent the conversation; null unless it is expected to come back so."""
     restores: tuple[str, ...]
     """What will be there again."""
     cwd: str | None
@@ -89,7 +91,8 @@ class Resume(Document):
         yield f"  context   {context_line(known)}{cold}"
         yield f"  restores  {plain(', '.join(self.restores))}"
         how = _GRADES.get(self.expected_grade or "", "known once the agent runs")
-        yield f"  grade     {self.expected_grade or 'not known yet'}: {how}"
+        told = f" (a note of {count(self.note_characters)} characters)" if self.note_characters else ""
+        yield f"  grade     {self.expected_grade or 'not known yet'}: {how}{told}"
         yield from (f"  repair    {plain(notice)}" for notice in known.notices)
         yield from (f"  damaged   {plain(damage)}" for damage in known.skipped)
         if not self.confirmed:
@@ -132,9 +135,13 @@ class PrintedResume(Resume):
 )
 @click.argument("ref", metavar="[REF]", required=False)
 @click.option("--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP here and now.")
-@click.option("--print", "only_print", is_flag=True, help="Print the command for an editor; do not go on here.")
-@click.option("--with", "agent", metavar="COMMAND", help="The agent to go on in.  [default: the one that had it]")
-@click.option("--cwd", metavar="DIR", help="Where to go on.  [default: where it was]")
+@click.option(
+    "--print", "only_print", is_flag=True, help="Print the command for an editor instead of continuing here."
+)
+@click.option(
+    "--with", "agent", metavar="COMMAND", help="The agent to continue in.  [default: the one that had it]"
+)
+@click.option("--cwd", metavar="DIR", help="The directory to continue in.  [default: where it was]")
 @yes_option
 @click.option(
     "--require", type=click.Choice(["exact", "history", "context"]), help="The least faithful restore to accept."
@@ -149,10 +156,10 @@ async def command(
     cwd: str | None,
     require: str | None,
 ) -> Resume | None:
-    """Go on with a session: see what will come back, and how, then start its agent.
+    """Resume a session: see what will be restored, and how, then start its agent.
 
-    On a terminal the conversation goes on here, as in asnap chat; elsewhere, and with --print, the command for an
-    editor is printed. Without REF: a picker with search on a terminal, elsewhere the newest whole session of this
+    On a terminal the conversation continues here, as in asnap chat; otherwise, and with --print, the command for an
+    editor is printed. Without REF: a picker with search on a terminal, otherwise the newest intact session of this
     project.
     """
     async with call.live() as store:
@@ -162,12 +169,14 @@ async def command(
         stored = await store.read(row.session_id)
     known = about(stored)
     command_ = _agent_command(known, agent, row, call.config.storage_path)
+    expected = _expected(known, command_, require, row)
     kind = PrintedResume if only_print else Resume
     resume = kind(
         session=row,
         about=known,
         cold=call.now - row.changed_at > _CACHED,
-        expected_grade=_expected(known, command_, require, row),
+        expected_grade=expected,
+        note_characters=_note_characters(stored.snapshot) if expected == "context" else None,
         restores=tuple(_restores(row, known)),
         cwd=_directory(cwd, row),
         command=_run_line(call, row, command_, require),
@@ -245,7 +254,7 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
         error = SessionLocked(
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
-            hint="end that process, or go on from its newest snapshot in a branch",
+            hint="end that process, or continue in a fork of its newest snapshot",
         )
         raise with_next(error, f"asnap fork {row.session_id}")
 
@@ -255,6 +264,7 @@ def _refuse_live(row: SessionRow, now: datetime) -> None:
 
 def _agent_command(known: About, given: str | None, row: SessionRow, place: str) -> tuple[str, ...]:
     from snapshot_plugin.frameworks.continuing import how_to_continue
+    from snapshot_plugin.model.withheld import withheld_in
 
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
@@ -272,13 +282,23 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
             hint="say so with --with, for example:",
         )
         raise with_next(error, f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'")
+    if given is None and (missing := withheld_in(words)):
+        error = InvalidInput(
+            f"the command of session {row.session_id} is stored without what may be secret: {', '.join(missing)}",
+            session_id=row.session_id,
+            hint="give the whole command with --with:",
+        )
+        raise with_next(
+            error, f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}"
+        )
     return words
 
 
 def _expected(known: About, agent: Sequence[str], require: str | None, row: SessionRow) -> str | None:
     from snapshot_plugin.acp.restore import meets
+    from snapshot_plugin.model.withheld import command_without_secrets
 
-    expected = known.expected_grade if tuple(agent) == known.agent_command else "context"
+    expected = known.expected_grade if command_without_secrets(agent) == known.agent_command else "context"
     if require and expected and not meets(expected, require):
         raise FidelityNotMet(
             f"session {row.session_id} can come back as {expected}, and {require} is required",
@@ -286,6 +306,17 @@ def _expected(known: About, agent: Sequence[str], require: str | None, row: Sess
             hint="allow a lower grade with --require context",
         )
     return expected
+
+
+def _note_characters(snapshot: SessionSnapshot) -> int:
+    """The length of the note, once a turn that was under way has ended as it does when the session is resumed."""
+    from snapshot_plugin.acp.reducer import AcpReducer
+    from snapshot_plugin.acp.restore import note_for_new_agent
+
+    recording = AcpReducer(snapshot)
+    if recording.running:
+        recording.apply({"interrupted": "the client hung up"})
+    return len(note_for_new_agent(recording.snapshot(snapshot.updated_at)) or "")
 
 
 def _restores(row: SessionRow, known: About) -> Iterator[str]:

@@ -55,14 +55,15 @@ __all__ = ["command"]
 @click.option(
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
 )
-@click.option("--session", metavar="REF", help="Go on with this session when the client opens its first one.")
+@click.option("--session", metavar="REF", help="Continue this session when the client opens its first one.")
 @click.option("--learn", is_flag=True, help="Keep failed tool calls in the error history of the project's memory.")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
-    """Run an ACP agent behind a proxy that records its sessions and brings them back.
+    """Run an ACP agent behind a proxy that records its sessions and restores them.
 
-    Nothing changes for the client or the agent. What the user has seen survives kill -9 of everything.
-    Without an agent it is a component of a proxy chain: the conductor that started it says who comes next.
+    Nothing changes for the client or the agent. Everything the user has seen survives kill -9.
+    Without an agent it is a component of a proxy chain: the conductor that started it connects it to the next
+    component.
     """
     # A store elsewhere may be refused: nothing is started before that is known.
     opened = _opened(store) if _is_elsewhere(store) else None

@@ -49,7 +49,7 @@ ERROR_SCHEMA: dict[str, Any] = {
 def command(call: Call, *, name: str | None) -> None:
     """Print the JSON Schema of what --json prints.
 
-    Every document has schema_version and kind. New fields may come; ignore what you do not know.
+    Every document has schema_version and kind. New fields may be added; ignore unknown ones.
     """
     known = schemas()
     if name is not None and name not in known:

@@ -31,7 +31,7 @@ _LIMIT = 20
         ("""asnap search 'timeout OR "gave up"'""", "one or the other"),
         ("asnap search 'deploy NOT staging'", "one without the other"),
         ("asnap search needle latest", "within one conversation"),
-        ("asnap search needle latest --earlier", "and in what it said before it was shortened"),
+        ("asnap search needle latest --earlier", "also in text that was later compacted away"),
     ),
     exits=(4, 7, 10),
 )
@@ -51,17 +51,18 @@ _LIMIT = 20
     metavar="N",
     help=f"At most N hits; {_LIMIT} unless given.",
 )
-@click.option("--earlier", is_flag=True, help="With REF: also what it said before it was shortened.")
-@click.option("--rebuild", is_flag=True, help="Make the index anew first.")
+@click.option("--earlier", is_flag=True, help="With REF: also text that was later compacted away.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the index first.")
 @click.option("--index", "only_index", is_flag=True, hidden=True, help="Only bring the index up to date.")
 def command(
     call: Call, *, query: str, ref: str | None, rebuild: bool, only_index: bool, **options: Any
 ) -> Searched | None:
-    """Search what was said in all sessions, or in one: words, "a phrase", begin*, this OR that, this NOT that.
+    """Search all sessions, or one: words, "a phrase", begin*, this OR that, this NOT that.
 
-    All words must be in the same message; what stands on either side of OR is a search of its own. Tool calls and
-    their output are searched too; secrets are not. Sessions are searched as they are now, REF@N as it was then. The
-    index is in the cache directory and follows the store by itself. --since and --until look at messages.
+    All words must be in the same message; each side of OR is a separate search. Tool calls and
+    their output are searched too; secrets are not. Sessions are searched in their newest state, REF@N in that
+    snapshot. The index is in the cache directory and is updated automatically. --since and --until apply to
+    messages.
     """
     if only_index:
         _bring_up_to_date(call)

@@ -45,11 +45,11 @@ class LeakySession(Part):
     """How many of each kind. Never what they are."""
     places: tuple[SecretPlace, ...] = ()
     snapshots: tuple[int, ...] = ()
-    """Every snapshot that holds any."""
+    """Every snapshot that contains a secret."""
     not_searched: tuple[str, ...] = ()
-    """Files a repair set aside, which were not looked through."""
+    """Files in quarantine, which were not searched."""
     trash: str | None = None
-    """Where it is in the trash, if it is: gone for good with asnap purge."""
+    """Its id in the trash, if it is there; asnap purge removes it permanently."""
     fixed: bool = False
     snapshot: int | None = None
     """The newest snapshot after the fix."""
@@ -91,7 +91,7 @@ class Secrets(Document):
             out.note(
                 "  the snapshots that held them lie in the trash, for asnap undo; gone for good with: asnap purge"
             )
-            out.note("  what was shared, and what the agent keeps itself, is as it was: replace these secrets")
+            out.note("  copies that were shared, and the agent's own files, are unchanged: replace these secrets")
         elif any(session.trash for session in self.sessions):
             out.note(f"  what is in the trash goes for good with: {out.run('asnap purge')}")
         if self.exit_code == 1 and any(session.secrets and not session.trash for session in self.sessions):
@@ -138,12 +138,14 @@ def command() -> None:
 )
 @click.argument("ref", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every session; the same as no REF, but needed for --fix.")
-@click.option("--fix", is_flag=True, help="Save them without the secrets; drop the snapshots that hold any.")
+@click.option(
+    "--fix", is_flag=True, help="Save the sessions without secrets, and drop the snapshots that contain any."
+)
 @yes_option
 async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> Secrets:
     """Find keys, tokens and passwords in all snapshots, and in the trash. Exits with 1 if there are any.
 
-    With --fix, they are replaced by [redacted:kind]; what holds them goes to the trash, until asnap purge.
+    With --fix, they are replaced by [redacted:kind]; the snapshots with secrets go to the trash, until asnap purge.
     """
     if ref and everything:
         raise click.UsageError("REF and --all contradict each other.")

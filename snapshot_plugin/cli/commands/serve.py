@@ -28,7 +28,7 @@ async def command(call: Call, *, stdio: bool) -> None:
     """Keep sessions for a front end in any language, over JSON lines.
 
     Each request is a line on standard input, each answer a line on standard output; docs/reference/ipc.md has them
-    all. What was answered is durable.
+    all. Answered requests are durable.
     """
     gc.enable()  # it may run for days (see __main__)
     if not stdio:

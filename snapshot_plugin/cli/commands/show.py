@@ -111,7 +111,7 @@ async def command(
     summary: bool,
     raw: bool,
 ) -> Shown | None:
-    """Show a session: what is to know about it, then the conversation.
+    """Show a session: its summary, then the conversation.
 
     On a terminal, more than a screenful goes through $PAGER. Tools are folded to a line each. REF: an id or its
     beginning, a name, latest, latest~2, tag:x; with @N for one of its snapshots; - reads it from stdin.

@@ -120,7 +120,7 @@ class MarkdownSavedSessions(SavedSessions):
     "--archive",
     metavar="URL",
     envvar="ASNAP_ARCHIVE",
-    help="Then copy what the archive does not have; see asnap archive.  [env: ASNAP_ARCHIVE]",
+    help="Then copy missing snapshots to the archive; see asnap archive.  [env: ASNAP_ARCHIVE]",
 )
 @click.option(
     "--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="Form of the table."
@@ -128,10 +128,10 @@ class MarkdownSavedSessions(SavedSessions):
 async def command(
     call: Call, *, refs: tuple[str, ...], everyone: bool, tag: str | None, wait: str, archive: str | None, form: str
 ) -> SavedSessions:
-    """Have live sessions saved now by the processes that have them.
+    """Ask the owners of live sessions to save them now.
 
-    Exits with 0 only if all of them are saved: safe to put in front of a deploy. What is not saved is named, with
-    the process that has it and the reason.
+    Exits with 0 only if all are saved, so it can guard a deploy. Each session that is not saved is named, with its
+    owner and the reason.
     """
     from snapshot_plugin.manager.config_values import seconds
 
@@ -185,7 +185,9 @@ async def _saved(
 
 
 def _session(outcome: Outcome, meta: SnapshotMeta | None) -> SavedSession:
-    idle = f"nobody runs it; its newest snapshot is {meta.seq}" if outcome.status == "not_live" and meta else None
+    idle = (
+        f"no process runs it; its newest snapshot is {meta.seq}" if outcome.status == "not_live" and meta else None
+    )
     return SavedSession(
         session_id=outcome.session_id,
         title=meta.title if meta else None,

@@ -123,7 +123,7 @@ def _cells(group: GroupRow, top: int) -> tuple[str, ...]:
 async def command(call: Call, *, by: Any, since: str | None, picture: str | None, quick: bool) -> Statistics | None:
     """Show tokens and cost over time, by agent, project, day or week; active hours, topics, sizes and savings.
 
-    What a snapshot has more than the one before was spent when it was taken. Times and topics are kept in the
+    The increase since the previous snapshot counts at the time of the snapshot. Times and topics are kept in the
     search index, so only sessions that changed since are opened.
     """
     start = moment(since, call.now) if since else None

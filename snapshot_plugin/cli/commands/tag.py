@@ -55,7 +55,7 @@ class Tags(ToldLabel):
 )
 @click.argument("ref")
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
-@click.option("--remove", multiple=True, metavar="TAG", help="Take this tag away; may be given several times.")
+@click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag; may be repeated.")
 @click.option("--suggested", is_flag=True, help="Add the tags that its content suggests.")
 async def command(call: Call, *, ref: str, tags: tuple[str, ...], remove: tuple[str, ...], suggested: bool) -> Tags:
     """Tag a session, or see which tags its content suggests.

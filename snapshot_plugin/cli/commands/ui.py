@@ -36,8 +36,8 @@ __all__ = ["command"]
 async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no_open: bool) -> None:
     """Look at sessions in the browser: read, search, compare, rename, tag, fork, forget and undo.
 
-    Serves on 127.0.0.1 only, until Ctrl-C. The first line on stdout is the address; whoever knows it can read the
-    sessions, so keep it to yourself. Keys and passphrases are asked for here, never in the page.
+    Serves on 127.0.0.1 only, until Ctrl-C. The first line on stdout is the address; anyone who has it can read the
+    sessions, so keep it private. Keys and passphrases are asked for here, never in the page.
     """
     gc.enable()  # it may run for days (see __main__)
     try:

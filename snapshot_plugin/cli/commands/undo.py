@@ -24,13 +24,13 @@ class _UndoneText(Undone):
         for line in self.told:
             out.note(plain(line))
         for each in self.problems:
-            out.warn(f"not taken back: {plain(each.problem)}", fg="yellow")
+            out.warn(f"not undone: {plain(each.problem)}", fg="yellow")
         if self.redo:
             out.note(f"  to do it again: {out.run(f'asnap undo {self.redo}')}")
 
     def _show_list(self, out: Output) -> None:
         if not self.operations:
-            out.note("nothing was done that could be taken back")
+            out.note("there is nothing to undo")
             return
         columns = (
             Column("ID"), Column("AGE", right=True), Column("DONE"), Column("WHAT", flexible=True), Column("STATE")
@@ -57,18 +57,18 @@ def _shown(state: str) -> str:
     section="Change",
     answer=Undone,
     examples=(
-        ("asnap undo", "take back the last forget, rename, tag, import, …"),
-        ("asnap undo --list", "what was done, newest first"),
-        ("asnap undo 01jd7a", "take back that one, also an undo; or bring back what purge -n lists"),
+        ("asnap undo", "undo the last forget, rename, tag, import, …"),
+        ("asnap undo --list", "list operations, newest first"),
+        ("asnap undo 01jd7a", "undo that operation, even an undo; or restore an id listed by purge -n"),
     ),
     exits=(3, 4, 6, 7, 10),
 )
 @click.argument("operation", metavar="[ID]", required=False)
-@click.option("--list", "only_list", is_flag=True, help="Only say what was done.")
+@click.option("--list", "only_list", is_flag=True, help="Only list operations.")
 async def command(call: Call, *, operation: str | None, only_list: bool) -> Undone:
-    """Take back what a command did: forget, rename, tag, pin, note, import, fork, merge, secrets --fix.
+    """Undo what a command did: forget, rename, tag, pin, note, import, fork, merge, secrets --fix.
 
-    What asnap purge removed is gone; what was worked with since is left alone, and you are told.
+    What asnap purge removed cannot be restored. Sessions changed since are left alone and reported.
     """
     async with call.store() as store:
         return _UndoneText.of(

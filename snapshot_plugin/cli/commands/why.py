@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["Why", "command"]
 
 _TRIGGERS = {
-    "manual": "somebody or something asked for it",
+    "manual": "requested by a person or a program",
     "event": "a turn ended, or something else worth keeping happened",
     "auto": "the session had changed, and it was time",
     "exit": "the session was stopped",
     "signal": "the process was told to end",
-    "recovered": "a process was killed; this is what it left behind",
-    "snapshot_all": "all live sessions were saved at once, as before a deploy",
-    "fallback": "the agent could not load the session; this is what it was before",
+    "recovered": "recovered after its process was killed",
+    "snapshot_all": "all live sessions were saved together, for example before a deploy",
+    "fallback": "the state before a session that the agent could not load was restarted",
     "fork": "the session was branched",
     "label": "its title, tags, pin or note were changed",
     "import": "it was imported",
@@ -134,9 +134,9 @@ class Why(Document):
 )
 @click.argument("ref", metavar="REF[@N]")
 async def command(call: Call, *, ref: str) -> Why:
-    """Say why a snapshot is there: what triggered it, what it is based on.
+    """Explain why a snapshot exists: its trigger and its base.
 
-    And whether it stays: which rules of the retention policy keep it, and where that policy was set.
+    And whether it is kept: by which retention rules, and where they were set.
     """
     from snapshot_plugin.manager.retention import policy_for, surplus_of
 
@@ -202,7 +202,7 @@ def _reasons(history: Sequence[SnapshotMeta], seq: int, policy: RetentionPolicy,
 
     decision = next(each for each in plan(history, policy, now) if each.seq == seq)
     if not decision.keep and any(meta.state != "ok" for meta in history):
-        return ("its session is damaged, and what is damaged is not thinned out",)
+        return ("its session is damaged, and damaged sessions are not thinned",)
     return tuple(_in_words(reason, policy) for reason in decision.reasons)
 
 

@@ -29,10 +29,10 @@ def is_claude_code(lines: Sequence[Line]) -> bool:
 
 
 def read_claude_code(lines: Sequence[Line]) -> Line:
-    """The session as a document of the current version, before it is checked.
+    """The session as a document of the current version, not yet validated.
 
     Raises:
-        InvalidSnapshot: there is no conversation in it.
+        InvalidSnapshot: the file contains no conversation.
     """
     said = [line for line in lines if _is_said(line)]
     spoken = _spoken(lines, said)
@@ -65,7 +65,7 @@ def _is_said(line: Line) -> bool:
 
 
 def _spoken(lines: Sequence[Line], said: Sequence[Line]) -> list[Line]:
-    """The lines of the conversation that was last gone on with, in order."""
+    """The lines of the most recently continued conversation, in order."""
     main = [line for line in said if not line.get("isSidechain")]
     if not main:
         return []

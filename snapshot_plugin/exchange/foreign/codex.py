@@ -1,8 +1,8 @@
 """Codex's rollout files: JSON lines ``{"timestamp", "type", "payload"}``; older ones hold the payloads alone.
 
-``session_meta`` comes first, ``turn_context`` says the settings of a turn, ``response_item`` is what was said and
-done. ``event_msg`` repeats most of it for the screen; of those only the token counts are used. What is none of
-these is kept under ``metadata.codex``.
+``session_meta`` comes first, ``turn_context`` has the settings of a turn, ``response_item`` its messages and tool
+calls. ``event_msg`` repeats most of it for the screen; only its token counts are used. Any other line is kept under
+``metadata.codex``.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _RolloutReading:
         return call
 
     def _speak(self, role: str, blocks: list[Line], when: Any) -> None:
-        """What an agent says and does until somebody else speaks is one message."""
+        """Everything the agent says and does until another speaker counts as one message."""
         if role == "assistant" and self.messages and self.messages[-1]["role"] == role:
             self.messages[-1]["content"] += blocks
         else:
@@ -182,7 +182,7 @@ def _outcome(item: Line) -> Line:
 
 
 def _parsed(value: Any) -> Any:
-    """JSON that was written as text inside JSON; anything else as it is."""
+    """Parse JSON that was written as text; any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:

@@ -59,5 +59,5 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_text(value: Any) -> str | None:
-    """*value* if it is text; so what should be a name can be looked up, whatever it is."""
+    """*value* if it is text, else an empty string, so that it can be used as a key."""
     return value if isinstance(value, str) else None

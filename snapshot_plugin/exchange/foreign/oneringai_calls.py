@@ -26,8 +26,8 @@ def _read(call: Raw, path: str) -> Raw:
 def weave_calls(messages: list[Raw], calls: list[Raw]) -> list[Raw]:
     """Put each call on the assistant message that follows it in time, keeping the order of the calls.
 
-    A call that no assistant message follows before somebody else speaks gets an assistant message of its own: the
-    turn was cut short. A call without a time comes last.
+    A call with no assistant message before the next speaker gets its own assistant message: the turn was
+    interrupted. A call without a time comes last.
     """
     waiting = deque(calls)
     woven: list[Raw] = []

@@ -21,13 +21,13 @@ _SESSION, _MEMORY, _PLUGINS, _INSTRUCTIONS = "session.json", "memory.json", "plu
 
 
 def read_directory(place: str | os.PathLike[str], *, limit: int) -> bytes:
-    """The session of an agent's directory with everything beside it, as JSON.
+    """The session of an agent's directory and its companion files, as JSON.
 
-    Links are not followed: an imported directory must not choose files outside of it.
+    Symlinks are not followed, so an imported directory cannot pull in outside files.
 
     Raises:
         NotFound: it has no session.
-        InvalidInput: a file in it is not JSON, or the session is no object.
+        InvalidInput: a file in it is not JSON, or the session is not an object.
         LimitExceeded: its files have more than *limit* bytes together.
     """
     files = _Files(Path(place), limit)
@@ -67,7 +67,7 @@ class _Files:
         return sorted(each for each in directory.glob("*.json") if _is_regular(each)) if is_own else []
 
     def text(self, name: str) -> str | None:
-        """What is in a file; None if there is none."""
+        """The text of a file; None if there is no such file."""
         path = self._place / name
         if not _is_regular(path):
             return None

@@ -1,7 +1,7 @@
 """OpenCode's ``opencode export``: ``{"info": session, "messages": [{"info": message, "parts": […]}]}``.
 
-Times are milliseconds since 1970. Parts that only mark steps, and whatever else has no place in a conversation,
-stay as blocks of their own kind.
+Times are milliseconds since 1970. Parts that only mark steps, and other parts outside the conversation, are kept as
+unknown blocks.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _file(part: Line) -> Line:
 
 
 def _rest(part: Line, *known: str) -> Line:
-    """What we have no name for; ids that only tie the part to its message are told by its place."""
+    """The unknown fields of a part, without the ids that only link it to its message."""
     return {name: value for name, value in part.items() if name not in {"type", "sessionID", "messageID", *known}}
 
 

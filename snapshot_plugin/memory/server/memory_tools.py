@@ -132,14 +132,7 @@ async def record_error(
     more: _More = None,
 ) -> Answer:
     memory = await project.memory()
-    given = {
-        "error": error,
-        "fingerprint": fingerprint,
-        "count": count,
-        "resolved": resolved or None,
-        **(more or {}),
-    }
-    data = {name: value for name, value in given.items() if value is not None}
+    data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved or None)
     if str(resolved).lower() in CLOSED:
         known = understand(ERRORS, KINDS[ERRORS].document.key, data, project.now()).entries
         if len(known) == 1:
@@ -271,11 +264,9 @@ async def _cleared(memory: ProjectMemory, *, confirm: bool) -> Answer:
 
 
 _DATA = {"value": "data", "content": "data", "body": "data", "json": "data", "name": "key", "id": "key"}
-_SEEN = {
-    "key": "name",
-    "baseline": "name",
-    **dict.fromkeys(("data", "observation", "current", "actual"), "observed"),
-}
+_SEEN = dict.fromkeys(("key", "baseline"), "name") | dict.fromkeys(
+    ("data", "observation", "current", "actual"), "observed"
+)
 MEMORY_TOOLS: list[Tool] = [
     tool(load_session_context, "What earlier sessions left", _CONTEXT, READS, structured=False),
     tool(session_store, "Remember and recall", _STORE, DELETES, aliases=_DATA),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -48,7 +47,8 @@ __all__ = ["SESSION_TOOLS", "StoredSessions"]
 _TIMEOUT: Final = 30.0
 _EACH: Final = 3
 _LONGEST: Final = 4000
-_AROUND: Final = 80
+_NO_MARKS: Final = dict.fromkeys((0xE000, 0xE001))
+"""The characters that stand around each match in a snippet (`search.find`)."""
 _LINE: Final = ("session_id", "seq", "state", "agent", "cwd", "messages", "turns", "tokens")
 
 
@@ -76,12 +76,8 @@ class StoredSessions:
         if not metas:
             return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": notices}
         found, unreadable = await self._found(query, metas, limit)
-        titles = {meta.session_id: meta.title for meta in metas}
-        words = re.findall(r"\w+", query.casefold())
-        hits: list[Answer] = []
-        for session_id in dict.fromkeys(hit.session_id for hit in found.hits):
-            of_session = [hit for hit in found.hits if hit.session_id == session_id]
-            hits += await self._hits(of_session, titles[session_id], words)
+        by_id = {meta.session_id: meta for meta in metas}
+        hits = [_hit(hit, by_id[hit.session_id]) for hit in found.hits]
         notices += [f"{name} cannot be read; see asnap check" for name in unreadable]
         return {"hits": hits, "total_hits": found.total_hits, "sessions_searched": len(metas), "notices": notices}
 
@@ -211,23 +207,6 @@ class StoredSessions:
         async with opened_index(self.store, self._cache, name=_store_name(self.store)) as index:
             return await index.ask(question, await index.listed(), only=frozenset(names))
 
-    async def _hits(self, found: list[Hit], title: str | None, words: list[str]) -> list[Answer]:
-        """The hits of one session, with excerpts from its messages, so that no secret is cut in half."""
-        session_id = found[0].session_id
-        try:
-            stored = await self._read(session_id)
-        except SnapshotError:  # it changed since
-            return []
-        messages = stored.snapshot.messages
-        return [
-            answer_of(
-                session_id=session_id, seq=stored.ref.seq, message_index=hit.number - 1, role=hit.role or "session",
-                title=_clean(title),
-                excerpt=_excerpt(_readable(messages[hit.number - 1]), words) if hit.number else _clean(title) or "",
-            )
-            for hit in found if hit.number <= len(messages)
-        ]  # fmt: skip
-
 
 @lru_cache(maxsize=1024)
 def _real(cwd: str) -> Path:
@@ -290,12 +269,13 @@ def _block(block: Block) -> str:
     return f"[{block.type or 'unknown'}]"
 
 
-def _excerpt(text: str, words: list[str]) -> str:
-    """The text around the first place where one of *words* (in lower case) is; else its beginning."""
-    folded = text.casefold()
-    place, length = min(((folded.find(word), len(word)) for word in words if word in folded), default=(0, 0))
-    start, end = max(0, place - _AROUND), place + length + _AROUND
-    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
+def _hit(hit: Hit, meta: SnapshotMeta) -> Answer:
+    """A hit as the index has it: secrets were taken out of the text before it was cut."""
+    excerpt = hit.snippet.translate(_NO_MARKS)
+    return answer_of(
+        session_id=meta.session_id, seq=meta.seq, message_index=hit.number - 1, role=hit.role or "session",
+        title=_clean(meta.title), excerpt=excerpt,
+    )  # fmt: skip
 
 
 # Tools --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec
 
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.mcpserver.tools.base import Tool
@@ -34,7 +34,6 @@ DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_worl
 
 Answer = dict[str, Any]
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def answer_of(**fields: Any) -> Answer:

@@ -114,10 +114,7 @@ class LiveRows:
                 f"UPDATE {{live}} SET epoch = %s, taken = %s, owner = %s, until = {_PROLONGED} WHERE sid = %s",
                 epoch + 1, epoch + 1, owner, self.lease, session_id,
             )  # fmt: skip
-            records = self._database.rows(
-                "SELECT n, body FROM {spool} WHERE sid = %s AND token = '' AND n > %s ORDER BY n", session_id, base
-            )
-            yield Taken(epoch + 1, present, base, last, [(n, bytes(body)) for n, body in records])
+            yield Taken(epoch + 1, present, base, last, self.records(session_id))
 
     def hold(self, session_id: str, epoch: int, fenced: Callable[[], None], asked: Callable[[str], None]) -> None:
         """Renew the lease from now on.
@@ -318,6 +315,22 @@ class LiveRows:
             " FROM {live} WHERE owner IS NOT NULL"
         )
         return [(sid, owner, is_alive, max(0.0, until - self.lease)) for sid, owner, is_alive, until in rows]
+
+    def span(self, session_id: str) -> tuple[int, int]:
+        """The numbers behind which, and up to which, the spool has records."""
+        self._prepare()
+        found = self._database.rows("SELECT base, last FROM {live} WHERE sid = %s", session_id)
+        return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
+
+    def records(self, session_id: str) -> list[tuple[int, bytes]]:
+        """The records of the spool: number and body."""
+        self._prepare()
+        records = self._database.rows(
+            "SELECT n, body FROM {spool} JOIN {live} USING (sid)"
+            " WHERE sid = %s AND token = '' AND n > base ORDER BY n",
+            session_id,
+        )
+        return [(n, bytes(body)) for n, body in records]
 
     def abandoned(self, session_id: str | None = None) -> list[str]:
         """The sessions without a living owner whose last one died, or that have records; or just one."""

@@ -1,4 +1,4 @@
-"""The flags of the scripted agent: what it can do, and what it does wrong."""
+"""The flags of the scripted agent: its capabilities and its faults."""
 
 from __future__ import annotations
 

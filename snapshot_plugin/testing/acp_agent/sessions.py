@@ -1,4 +1,4 @@
-"""What the scripted agent knows of its sessions, and keeps in its state file."""
+"""The sessions of the scripted agent, in memory and in its state file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEXT_OF_A_TURN = ("agent_message_chunk", "agent_thought_chunk")
 
 
 class ScriptedTurn:
-    """One prompt and what was done about it; `updates` are as a replay sends them."""
+    """One prompt and its answer; `updates` are in the form a replay sends."""
 
     def __init__(
         self, prompt: list[Any], updates: list[dict[str, Any]] | None = None, stop: str | None = None
@@ -22,7 +22,7 @@ class ScriptedTurn:
         self.prompt, self.updates, self.stop = prompt, updates if updates is not None else [], stop
 
     def on_disk(self, *, keep_words: bool = False) -> ScriptedTurn:
-        """The turn as far as an agent that is killed now would know it afterwards."""
+        """The part of the turn that survives a kill at this moment."""
         if self.stop is not None or keep_words:
             return self
         kept = [update for update in self.updates if update["sessionUpdate"] not in _TEXT_OF_A_TURN]
@@ -45,7 +45,7 @@ class Session:
 
 
 class Sessions:
-    """Every session the agent knows. With a file, what is saved is there after ``kill -9``."""
+    """Every session of the agent. With a state file, saved turns survive ``kill -9``."""
 
     def __init__(self, path: Path | None, misbehaves: frozenset[str] = frozenset()) -> None:
         self._path, self._misbehaves = path, misbehaves

@@ -25,7 +25,7 @@ class ClientRefused(Exception):
 def die() -> NoReturn:
     """End as ``kill -9`` ends a process."""
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError  # nobody is left to read this
+    raise AssertionError  # the client has gone
 
 
 class Peer:
@@ -38,7 +38,7 @@ class Peer:
         self._asked: dict[str, queue.SimpleQueue[Message]] = {}
 
     def messages(self) -> Iterator[Message]:
-        """The client's requests and notifications, until it hangs up. Answers go to who asked."""
+        """The client's requests and notifications, until it hangs up. Responses go to the waiting request."""
         for line in self._source:
             message = self._parsed(line)
             if "method" in message:
@@ -55,14 +55,14 @@ class Peer:
         return message if isinstance(message, dict) else {}
 
     def write(self, data: bytes) -> None:
-        """Write bytes as they are; nobody else's come between."""
+        """Write bytes unchanged and without interleaving with other threads."""
         view = memoryview(data)
         with self._writing:
             try:
                 while view:
                     view = view[os.write(self._sink, view) :]
             except OSError:
-                os._exit(0)  # nobody listens any more
+                os._exit(0)  # the client has gone
 
     def send(self, *messages: Message) -> None:
         """Send messages, together."""

@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 
 class Performance:
-    """A turn being carried out, in a thread of its own."""
+    """A running turn, in its own thread."""
 
     def __init__(self, peer: Peer, session: Session, sessions: Sessions, misbehaves: frozenset[str]) -> None:
         self._peer, self._session, self._sessions = peer, session, sessions
@@ -44,7 +44,7 @@ class Performance:
         """Do what the prompt says and return the stop reason.
 
         Raises:
-            Failed: it says to fail, or makes no sense.
+            Failed: the prompt asks for a failure, or cannot be parsed.
         """
         self._turn = ScriptedTurn(prompt)
         self._session.turns.append(self._turn)
@@ -110,7 +110,7 @@ class Performance:
         self._tell({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
 
     def stream(self, texts: list[str], seconds: float) -> None:
-        """Chunks, apart; without a pause between them many are written at once."""
+        """Stream chunks with a pause between them; without a pause, many are written together."""
         step = 1 if seconds else _TOGETHER
         for start in range(0, len(texts), step):
             chunks = [{"type": "text", "text": text} for text in texts[start : start + step]]
@@ -122,7 +122,7 @@ class Performance:
             self.pause(seconds)
 
     def tool(self, change: dict[str, Any]) -> None:
-        """A tool call begins or changes; it is on disk before the client hears of it."""
+        """Send a new or changed tool call; it is on disk before the client sees it."""
         updates = self._turn.updates
         ids = [update.get("toolCallId") for update in updates]
         if change["toolCallId"] in ids:
@@ -142,7 +142,7 @@ class Performance:
 
     @property
     def misbehaves(self) -> frozenset[str]:
-        """What the agent does wrong."""
+        """The faults of the agent, as flags."""
         return self._misbehaves
 
     def show(self, update: dict[str, Any]) -> None:

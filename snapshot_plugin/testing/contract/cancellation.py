@@ -39,7 +39,7 @@ async def _cancelled(work: Callable[[], Awaitable[object]], moment: int) -> None
 
 
 class Cancellation(Stage):
-    """Cancel at any await; look at what is left; go on."""
+    """Cancel at any await, check the stored state, then continue."""
 
     async def test_a_cancelled_save_leaves_the_old_snapshot_or_the_new_one(self, opened: Opener) -> None:
         store = opened()

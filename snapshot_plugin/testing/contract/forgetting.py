@@ -1,4 +1,4 @@
-"""`forget`: the past gets thinner, and what stays is what it was."""
+"""`forget`: dropped snapshots are gone, and kept ones are unchanged."""
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
 from __future__ import annotations

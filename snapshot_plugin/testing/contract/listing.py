@@ -19,7 +19,7 @@ __all__ = ["Listing"]
 
 
 class Listing(Stage):
-    """What can be found, how it is shown, and what is not there."""
+    """What `list` and `history` return, and what is not found."""
 
     async def test_a_session_that_was_never_saved_is_not_found(self, opened: Opener) -> None:
         store = opened()

@@ -1,4 +1,4 @@
-"""Races: acknowledged saves survive whatever other writers do at the same time."""
+"""Races: acknowledged saves survive concurrent writers."""
 # ruff: noqa: S101, D102 — a test suite: its names are its docstrings
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Saving(Stage):
 
         async def save(length: int) -> None:
             await called[length - 1].wait()
-            called[length].set()  # nobody else runs before the call below has begun
+            called[length].set()  # no other task runs before the call below has started
             numbers[length] = (await store.save(make_snapshot(*"abcdefghijkl"[:length]))).seq
 
         with anyio.fail_after(PATIENCE):

@@ -1,4 +1,4 @@
-"""What every part of the suite stands on: a place for snapshots, a clock, and store objects opened there."""
+"""The fixtures of the suite: a place for snapshots, a clock, and store objects opened there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def facts_of(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
 
 
 async def on_top(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot:
-    """*Snapshot*, as a caller makes it who has loaded the session from *store* before."""
+    """*Snapshot*, as a caller makes it after loading the session from *store*."""
     loaded = await store.load(snapshot.session_id)
     return loaded.evolve(**snapshot.__dict__)
 
@@ -42,11 +42,11 @@ class Stage:
     """
 
     def open(self, place: Any, clock: Callable[[], datetime]) -> SnapshotStore:
-        """A new store object over *place*, which tells the time by *clock*."""
+        """A new store object over *place* that uses *clock* as its time."""
         raise NotImplementedError
 
     def damage_newest(self, place: Any, session_id: str) -> None:
-        """Change one byte of what is stored of the session's newest snapshot, behind the store's back.
+        """Change one stored byte of the session's newest snapshot, without going through the store.
 
         Optional: without it the tests of damage are skipped.
         """

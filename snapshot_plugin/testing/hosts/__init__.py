@@ -1,8 +1,8 @@
 """The host suite: every promise an ACP host makes to its client, as cases that run against a real process.
 
 A *host* sits between an ACP client and an ACP agent and records what passes: the proxy, an SDK client, an SDK
-agent, a link of a proxy chain, or your own. To test your own, say how it is started and inherit the groups of cases
-that concern it:
+agent, a link of a proxy chain, or your own. To test your own host, define the command that starts it and inherit
+the groups of cases that apply:
 
     class TestMyHost(Answers, Loading, Recording):
         def command(self, store, agent, *, session=None, patience=None):
@@ -13,13 +13,13 @@ agent is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits ar
 
 ==============  ================================================================================================
 `Answers`       each request gets exactly one answer; hanging up ends the host
-`Login`         -32000 reaches the client, and logging in repairs everything
+`Login` -32000 reaches the client, and the session works after the login
 `Loading`       session/load and session/resume, of stored and of open sessions
-`AgentMemory`   for agents with a memory of their own: when it is used, when it is not, and what the model is told
+`AgentMemory` for agents that remember sessions: when their memory is used, and what the model is told
 `Notes`         what the model is told about a session that it does not remember
 `Recording`     what the record holds after everything was killed, and under which names
-`Trouble`       other writers, and disks that refuse
-`Restarting`    for hosts that start the agent: it dies, and the client keeps its connection
+`Trouble` concurrent writers, and failing disks
+`Restarting` for hosts that start the agent: the agent dies, and the client keeps its connection
 `Adopting`      for hosts that can be told to continue a stored session when the client opens its first
 ==============  ================================================================================================
 """

@@ -1,4 +1,4 @@
-"""An agent that demands a login: the client hears of it, logs in, and nothing was forgotten or locked meanwhile."""
+"""An agent that requires a login: the client gets the error, logs in, and nothing is lost or left locked."""
 
 from __future__ import annotations
 

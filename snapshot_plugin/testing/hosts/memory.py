@@ -1,4 +1,4 @@
-"""The agent's own memory: when it is used, when it is not, and what the model is told in either case.
+"""The agent's own memory: when it is used, and what the model is told when it is not.
 
 The rule is in docs/explanation/fidelity.md.
 """

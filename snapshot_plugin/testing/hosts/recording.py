@@ -31,6 +31,21 @@ class Recording(HostStage):
             assert spoken[3][1].startswith(seen)
             assert seen in client.prompt(session_id, "echo-blocks"), "the model is told what the user saw"
 
+    def test_burst_of_chunks_arrives_chunk_by_chunk_also_in_a_restored_session(self, tmp_path: Path) -> None:
+        parts = [f"part-{n:03}." for n in range(300)]
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            assert client.prompt(session_id, "stream 300") == "".join(parts)
+        with self.start(tmp_path) as client:
+            load(client, session_id)
+            before = len(client.updates(session_id))
+            client.prompt(session_id, "stream 300")
+            chunks = [words([update]) for update in client.updates(session_id)[before:]]
+            assert [text for chunk in chunks for who, text in chunk if who == "agent"] == parts
+        assert [m.text for m in stored(tmp_path, session_id).messages if m.role == "assistant"] == [
+            "".join(parts)
+        ] * 2
+
     @linux
     def test_an_answer_that_was_received_as_finished_is_on_disk(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:

@@ -1,4 +1,4 @@
-"""What every case of the host suite stands on: a host that is started, spoken with, killed, and started again."""
+"""The fixtures of the host suite: start a host, talk to it, kill it, and start it again."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def brought_back(client: Client, method: str, params: Json) -> tuple[Json, list[
 
 
 def grade(result: Json) -> str:
-    """How faithfully the host says the session came back."""
+    """The restore grade that the host reports."""
     return str(result["_meta"]["asnap"]["restored"]["grade"])
 
 
 def words(updates: list[Json]) -> list[tuple[str, str]]:
-    """Who said what, chunk by chunk."""
+    """Speaker and text of each chunk."""
     said = [u for u in updates if u["sessionUpdate"] in ("user_message_chunk", "agent_message_chunk")]
     return [(u["sessionUpdate"].split("_")[0], u["content"]["text"]) for u in said]
 

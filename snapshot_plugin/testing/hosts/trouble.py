@@ -1,4 +1,4 @@
-"""Other writers to a live session, and disks that refuse: nothing that was seen is lost, and the client is told."""
+"""Concurrent writers and failing disks: no displayed output is lost, and the client is warned."""
 
 from __future__ import annotations
 
