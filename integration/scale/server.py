@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 __all__ = ["Server", "running"]
+
+_ATTEMPTS = 12
+"""Of ten seconds each."""
 
 
 class Server:
@@ -39,8 +43,12 @@ class Server:
             info.process.wait(10)
 
     def start(self) -> None:
-        """Start it again."""
-        self._server.ensure_postgres_running()
+        """Start it again. Its recovery may take longer than the library waits on a busy machine."""
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._server.ensure_postgres_running()
+                return
+        raise AssertionError("the server does not start")
 
     def stop(self) -> None:
         """Stop it properly."""

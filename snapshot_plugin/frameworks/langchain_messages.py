@@ -51,8 +51,12 @@ class Mapped(NamedTuple):
         mine = self.pristine
         if mine.__pydantic_extra__:
             return mine.model_copy(deep=True)
-        inner = mine.__dict__.items()
-        return mine.model_copy(update={name: thaw(each) for name, each in inner if type(each) in (dict, list)})
+        made = mine.__copy__()  # a third of what `model_copy` takes, and every turn copies every message
+        own = made.__dict__
+        for name, each in own.items():
+            if type(each) in (dict, list):
+                own[name] = thaw(each) if each else type(each)()
+        return made
 
 
 def mapped(given: BaseMessage) -> Mapped | None:

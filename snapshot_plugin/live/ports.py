@@ -258,6 +258,8 @@ class LiveContext:
 
     place: LivePlace | None
     """Where leases and spools are; None for a store that has no such place."""
+    shared: bool = False
+    """Whether other machines may write to the store."""
     store: StoreMethods | None = None
     """For `LiveSession.save`. Async callers run the steps of a session with their own store instead."""
     owner: Callable[[], Owner] = lambda: Owner.this_process(since=utc_now())

@@ -57,7 +57,7 @@ class LiveSession:
         self._context = context
         self._spool = LeasedSpool(session_id, context.place, context.owner, self._recovering)
         self._spool.overtaken = self._overtaken
-        self._stored = Storing(session_id, self._spool, self._keep_label)
+        self._stored = Storing(session_id, self._spool, self._keep_label, shared=context.shared)
         self._reducer = reducer
         self._lock = threading.Lock()
         """Guards the order of spool and reducer. Never held during a sync or a save."""

@@ -76,6 +76,7 @@ class LiveSessions:
         self._store = sync_face(store, portal)
         self._context = LiveContext(
             place=place_of(store),
+            shared=store.capabilities.several_machines,
             store=self._store,
             owner=self._owner,
             reports=reports or LogReports(),

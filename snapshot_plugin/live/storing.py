@@ -35,14 +35,18 @@ class Storing:
         session_id: the session.
         spool: its lease decides whether a foreign write may be saved on top of.
         keep_label: called with the labels that another writer changed, so that the session keeps them.
+        shared: other machines may write to the store. Without a lease, what they wrote is then a `Conflict`.
     """
 
-    def __init__(self, session_id: str, spool: LeasedSpool, keep_label: Callable[[Fields], None]) -> None:
+    def __init__(
+        self, session_id: str, spool: LeasedSpool, keep_label: Callable[[Fields], None], *, shared: bool = False
+    ) -> None:
         self.ref: SnapshotRef | None = None
         """The newest snapshot this object stored or continued from."""
         self._session_id = session_id
         self._spool = spool
         self._keep_label = keep_label
+        self._shared = shared
         self._restored: SessionSnapshot | None = None
         self._saved_label: Fields | None = None
         self._overlay: Fields = {}
@@ -67,6 +71,7 @@ class Storing:
 
         Raises:
             Fenced: another process took the session over.
+            Conflict: another writer saved it, and nothing tells whether that is a second owner.
             SnapshotError: it was not stored.
         """
         if self._restored is not None:
@@ -87,7 +92,8 @@ class Storing:
         try:
             ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
         except Conflict:
-            has_no_leases = self._spool.place is None  # then a rename cannot be told from a second owner
+            # Without leases a rename cannot be told from a second owner, who would be on another machine.
+            has_no_leases = self._spool.place is None and not self._shared
             if self._spool.is_held or (has_no_leases and base is not None):
                 return None
             raise

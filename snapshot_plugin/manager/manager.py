@@ -372,6 +372,7 @@ class SnapshotManager:
     def _live_context(self) -> LiveContext:
         return LiveContext(
             place=self._place,
+            shared=self.store.capabilities.several_machines,
             owner=lambda: Owner.this_process(since=self.clock(), control=self._control),
             reports=self.report,
             clock=self.clock,

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.scope import Selected, Selection, select
 from snapshot_plugin.operations.session_rows import SessionRow
 
-__all__ = ["HiddenSession", "Listed", "listed"]
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["ArchivedStore", "HiddenSession", "Listed", "archived_stores", "listed"]
+
+
+class ArchivedStore(Part):
+    """A store that is copied to this archive: how old the copy is, and what is not in it."""
+
+    host: str
+    as_of: datetime
+    lag_seconds: float
+    sessions: int
+    behind: tuple[str, ...]
 
 
 class HiddenSession(Part):
@@ -39,11 +52,36 @@ class Listed(Document):
     size_bytes: int
     """What all sessions of the store take."""
     encrypted: bool
+    archived: tuple[ArchivedStore, ...] = ()
+    """Where the store is an archive: the stores that are copied to it."""
     as_of: datetime
 
 
+def archived_stores(store: SnapshotStore, now: datetime) -> tuple[ArchivedStore, ...]:
+    """The stores that are copied to *store*, if it is an archive, and how old the copies are. Blocks."""
+    from snapshot_plugin.store.archive import notes_of
+    from snapshot_plugin.store.s3 import ObjectStore
+
+    return tuple(
+        ArchivedStore(
+            host=note.host,
+            as_of=note.at,
+            lag_seconds=max(0.0, (now - note.at).total_seconds()),
+            sessions=note.sessions,
+            behind=note.behind,
+        )
+        for note in (notes_of(store) if isinstance(store, ObjectStore) else ())
+    )
+
+
 def listed(
-    rows: Sequence[SessionRow], selection: Selection, *, why: bool = False, encrypted: bool = False, as_of: datetime
+    rows: Sequence[SessionRow],
+    selection: Selection,
+    *,
+    why: bool = False,
+    encrypted: bool = False,
+    archived: tuple[ArchivedStore, ...] = (),
+    as_of: datetime,
 ) -> Listed:
     """Of *rows*, all sessions of the store, those that were asked for; *why* also names the others."""
     selected = select(rows, selection)
@@ -55,6 +93,7 @@ def listed(
         below=selection.below,
         size_bytes=sum(row.size_bytes for row in rows),
         encrypted=encrypted,
+        archived=archived,
         as_of=as_of,
     )
 

@@ -100,30 +100,32 @@ class StoreCore:
             return _ref(writer, session_id, written=False)
         header = self._header(writer, step, session_id, about)
         frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
-        finished = self._append(writer, snapshot, header, frame)
+        finished = False
+        if not (self._swift and self._extended(self._swift, writer, snapshot, header, frame)):
+            with self._log.exclusively(session_id):
+                self._confirm(writer, session_id)
+                fresh = writer.after_damage or bool(writer.refused)
+                writer.refused.add(header.id)
+                finished = self._log.append(session_id, frame, header, fresh=fresh)
+                if tags or snapshot.pinned:
+                    self._read_back(session_id, frame)
         writer.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
         self._writers.accepted(session_id, writer)
         if finished:
             self._store.segment_finished(session_id)
         return _ref(writer, session_id, notices=(*self._store.limits.notices(step), *snapshot.notices))
 
-    def _append(self, writer: SessionWriter, snapshot: SessionSnapshot, header: Header, frame: bytes) -> bool:
-        """Append *frame* where *writer* expects the end of the log; whether that finished a segment."""
-        session_id, fresh = snapshot.session_id, writer.after_damage or bool(writer.refused)
-        is_read_back = bool(header.tags or snapshot.pinned)
-        if self._swift:
-            writer.refused.add(header.id)
-            after = None if fresh or is_read_back else writer.tip
-            if self._swift.extend(session_id, frame, header, after=after, covered=upto_of(snapshot)):
-                return False
-            writer.refused.remove(header.id)
-        with self._log.exclusively(session_id):
-            self._confirm(writer, session_id)
-            writer.refused.add(header.id)
-            finished = self._log.append(session_id, frame, header, fresh=fresh)
-            if is_read_back:
-                self._read_back(session_id, frame)
-        return finished
+    def _extended(
+        self, log: SwiftLog, writer: SessionWriter, snapshot: SessionSnapshot, header: Header, frame: bytes
+    ) -> bool:
+        """Append *frame* in one step, if the log ends where *writer* expects; False: nothing has changed."""
+        is_simple = not (writer.after_damage or writer.refused or header.tags or snapshot.pinned)
+        after = writer.tip if is_simple else None
+        writer.refused.add(header.id)
+        if log.extend(snapshot.session_id, frame, header, after=after, covered=upto_of(snapshot)):
+            return True
+        writer.refused.remove(header.id)
+        return False
 
     def _read_back(self, session_id: str, frame: bytes) -> None:
         """Read back a pinned or tagged snapshot immediately, because people rely on it (before a deploy)."""

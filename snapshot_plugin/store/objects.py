@@ -27,7 +27,7 @@ from snapshot_plugin.store.writer import overtaken
 
 __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
-LEDGER_BYTES = 128 << 10
+LEDGER_BYTES = 200 << 10
 """A ledger with more frames than that gives them to objects of their own: every save writes the ledger anew."""
 _FRAMES, _LEAST_BYTES = 24, 8 << 10
 """A ledger has room for about so many frames, or so many bytes: more would be sent again with every save, fewer
@@ -129,7 +129,7 @@ class ObjectLog(TrashObjects):
             # Our last save may be there, though we were never told. We do without it, unless others built on it.
             if any(part.rewritten and part.last >= header.hi for part in parts):
                 raise overtaken(session_id, seen.tip)
-            if sum(len(part.data) for part in parts) + len(frame) > self._room(len(frame)):
+            if not self._has_room(parts, header, len(frame)):
                 parts = self._moved_out(session_id, parts)
                 pieces = len(_pieces(parts))
             last = parts[-1] if parts else None
@@ -146,9 +146,13 @@ class ObjectLog(TrashObjects):
             return False
         return pieces >= _MANY
 
-    def _room(self, frame: int) -> int:
-        """How many bytes of frames the ledger holds before they move to a separate object."""
-        return min(self._ledger_bytes, max(_LEAST_BYTES, _FRAMES * frame))
+    def _has_room(self, parts: Sequence[LedgerPart], header: Header, frame: int) -> bool:
+        """Whether the ledger takes one more frame, before they move to a separate object."""
+        inline = [part for part in parts if part.data]
+        size = sum(len(part.data) for part in inline) + frame
+        since = next((part.first for part in inline if not part.rewritten), header.hi)
+        is_small = size <= _LEAST_BYTES or header.hi - since < _FRAMES
+        return size <= self._ledger_bytes and is_small
 
     @staticmethod
     def _holds(seen: Seen, frame_id: str) -> bool:

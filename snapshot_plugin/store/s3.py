@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from snapshot_plugin.errors import (
     SnapshotError,
     StoreForbidden,
     StoreNotFound,
+    StoreUnavailable,
 )
 
 try:
@@ -46,6 +47,7 @@ T = TypeVar("T")
 __all__ = ["KeyObject", "ObjectStore", "bucket_at", "open_url"]
 
 _KEYS = "keys.json"
+_OPERATIONS = "operations.jsonl"
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 RETRIES = 8
 """So often a request that failed is sent again, after longer and longer pauses: about half a minute together."""
@@ -123,6 +125,48 @@ class KeyObject:
             ) from None
 
 
+class LineObject:
+    """Lines in one object, for the operation log: ``asnap undo`` then works from every machine."""
+
+    def __init__(self, bucket: Bucket, prepare: Callable[[], None]) -> None:
+        self._bucket, self._prepare = bucket, prepare
+
+    def read_lines(self) -> list[bytes]:
+        """All lines, oldest first."""
+        self._prepare()
+        return _lines(self._bucket.get(_OPERATIONS))
+
+    def append_line(self, line: bytes) -> int:
+        """Add a line; durable on return. Returns how many bytes there are."""
+        return self._changed(lambda lines: [*lines, line])
+
+    def change_lines(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> None:
+        """Put what *change* makes of the lines in their place; it is called again if another writer was faster."""
+        self._changed(change)
+
+    def _changed(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> int:
+        self._prepare()
+        data: bytes | None = None
+        for pause in _PAUSES:
+            seen = self._bucket.get(_OPERATIONS)
+            if seen is not None and seen.data == data:  # it was written, and just the answer got lost
+                return len(data)
+            data = b"".join(line + b"\n" for line in change(_lines(seen)))
+            try:
+                self._bucket.put(_OPERATIONS, data, tag=seen.tag if seen else None)
+            except ObjectMoved:
+                time.sleep(pause)  # in a worker thread
+            else:
+                return len(data)
+        raise StoreUnavailable(
+            f"other machines keep writing down what they do to {self._bucket.name}", hint="try again in a moment"
+        )
+
+
+def _lines(seen: Stored | None) -> list[bytes]:
+    return seen.data.split(b"\n")[:-1] if seen else []
+
+
 class ObjectStore(KeyedStore):
     """Snapshots in a bucket. The arguments and errors are those of `FilesystemStore`, with a bucket for the path.
 
@@ -145,6 +189,8 @@ class ObjectStore(KeyedStore):
         self._bucket, self._create = bucket, create
         self._copied_marker: bytes | None = None
         self._objects = ObjectLog(bucket, ledger_bytes=ledger_bytes)
+        self.operation_lines = LineObject(bucket, self.prepare)
+        """What commands did to the store, for undo."""
         super().__init__(
             self._objects, name=bucket.name, key=key, background=background, limits=limits, clock=clock
         )

@@ -72,8 +72,11 @@ def test_another_machine_lists_the_archive_sees_its_lag_and_resumes(
     asnap: Asnap, server: S3Server, here: FilesystemStore, tmp_path: Path
 ) -> None:
     archive(asnap, here)
-    listed = json.loads(asnap("list", "--all", "--store", URL, "--json").out)["sessions"]
-    assert [row["session_id"] for row in listed] == ["session"]
+    listed = json.loads(asnap("list", "--all", "--store", URL, "--json").out)
+    assert [row["session_id"] for row in listed["sessions"]] == ["session"]
+    (lag,) = listed["archived"]
+    assert 0 <= lag["lag_seconds"] < 600
+    assert f"archive of {lag['host']}, last copied " in asnap("list", "--all", "--store", URL).err
     (copy,) = json.loads(asnap("archive", URL, "--status", "--json").out)["stores"]
     assert (copy["sessions"], copy["behind"]) == (1, [])
     assert 0 <= copy["lag_seconds"] < 600
@@ -177,3 +180,31 @@ def test_deploy_copies_what_it_saved(asnap: Asnap, server: S3Server, here: Files
     ran = asnap("snapshot", "--all", "--archive", URL, "--store", str(here.path), "--json")
     assert (ran.code, json.loads(ran.out)["not_archived"]) == (0, [])
     assert archived().sync.load("session") == make_snapshot("a", "b")
+
+
+def test_undo_works_from_another_machine(
+    asnap: Asnap, server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The operation log of a bucket is in the bucket."""
+    bucket = ObjectStore(bucket_at(URL), background=False)
+    bucket.sync.save(make_snapshot("a", "b"))
+    assert asnap("rename", "session", "Water birds", "--store", URL).code == 0
+    assert asnap("forget", "session", "--yes", "--store", URL).code == 0
+    assert not bucket.sync.list()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+    assert asnap("undo", "--store", URL).code == 0
+    assert bucket.sync.load("session").title == "Water birds"
+    assert asnap("undo", "--store", URL).code == 0
+    assert bucket.sync.load("session").title is None
+
+
+def test_operations_of_machines_that_meet_are_all_written_down(server: S3Server) -> None:
+    lines = [ObjectStore(bucket_at(URL), background=False).operation_lines for _ in range(2)]
+
+    def meanwhile(before: list[bytes]) -> list[bytes]:
+        if not before:
+            lines[1].append_line(b"two")
+        return [*before, b"one"]
+
+    lines[0].change_lines(meanwhile)
+    assert lines[1].read_lines() == [b"two", b"one"]

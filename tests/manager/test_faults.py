@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from snapshot_plugin.errors import (
+    Conflict,
     InvalidInput,
     InvalidSnapshot,
     SessionLocked,
@@ -21,8 +22,10 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore, FixedClock, every, make_snapshot
+from snapshot_plugin.store.s3 import ObjectStore, bucket_at
+from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore, FixedClock, every, make_message, make_snapshot
 from tests.manager.sessions import PATIENCE, AsyncChat, Chat, Diary, managing, quick
+from tests.store.s3_server import BUCKET, running
 
 pytestmark = pytest.mark.anyio
 _REFUSED = Fault(error=StoreUnavailable("the disk refused"))
@@ -333,3 +336,23 @@ async def test_agent_starts_on_a_read_only_disk_and_the_next_good_save_catches_u
         assert manager.record("chat", {"message": {"role": "user", "content": "three"}})
         chat.say("three")
     assert len((await FilesystemStore(tmp_path).load("chat")).messages) == 3
+
+
+async def test_conflict_of_a_live_session_in_a_bucket_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket has no leases: another writer may be a second owner, whose recording must not be saved over."""
+    with running() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        url = f"s3://{BUCKET}/shared"
+        async with ObjectStore(bucket_at(url)) as one, ObjectStore(bucket_at(url)) as two:
+            async with managing(one, snapshot_interval=600) as (manager, diary):
+                chat = Chat("chat", "hello")
+                await manager.start_auto_snapshot(chat)
+                await diary.wait_for(SnapshotCreated)
+                theirs = (await two.load("chat")).append(make_message("by another node"))
+                await two.save(theirs)
+                chat.say("by us")
+                with pytest.raises(Conflict):
+                    await manager.snapshot(chat)
+                await manager.stop_auto_snapshot("chat", save=False)
+            assert await two.load("chat") == theirs

@@ -15,6 +15,7 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
+from snapshot_plugin.operations.listed import ArchivedStore, archived_stores
 from snapshot_plugin.operations.text import long_ago, plain
 
 if TYPE_CHECKING:
@@ -36,16 +37,6 @@ class ArchivedSession(Part):
     From it: imported, updated, renamed, already_there."""
     snapshot: int | None
     problem: str | None
-
-
-class ArchivedStore(Part):
-    """A store that is copied to this archive: how old the copy is, and what is not in it."""
-
-    host: str
-    as_of: datetime
-    lag_seconds: float
-    sessions: int
-    behind: tuple[str, ...]
 
 
 class Archived(Document):
@@ -211,18 +202,7 @@ async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
 async def _answer(call: Call, bucket: ObjectStore, url: str, sessions: tuple[ArchivedSession, ...]) -> Archived:
     import anyio.to_thread
 
-    from snapshot_plugin.store.archive import notes_of
-
-    stores = tuple(
-        ArchivedStore(
-            host=note.host,
-            as_of=note.at,
-            lag_seconds=max(0.0, (call.now - note.at).total_seconds()),
-            sessions=note.sessions,
-            behind=note.behind,
-        )
-        for note in await anyio.to_thread.run_sync(notes_of, bucket)
-    )
+    stores = await anyio.to_thread.run_sync(archived_stores, bucket, call.now)
     return Archived(archive=url, sessions=sessions, stores=stores, as_of=call.now)
 
 

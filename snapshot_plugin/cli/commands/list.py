@@ -15,10 +15,10 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.filters import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
-from snapshot_plugin.operations.listed import Listed, listed
+from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
 from snapshot_plugin.operations.scope import Selection, here
 from snapshot_plugin.operations.session_rows import SessionRow, marks, rows_at, session_rows, unsaved_rows
-from snapshot_plugin.operations.text import ago, count, plain, several, size
+from snapshot_plugin.operations.text import ago, count, long_ago, plain, several, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
@@ -61,6 +61,8 @@ class _Table(Listed):
         if self.hidden_sessions:
             columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
             out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
+        for store in self.archived:
+            out.note(_lag(store, self.as_of))
         out.note(self._footer(), dim=True)
         if not self.total:
             for line in _BEGIN:
@@ -134,10 +136,10 @@ def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked:
     are not shown are counted on the last line. No conversation is opened.
     """
     selection = _selection(call, **asked)
-    rows, encrypted = _rows(call)
+    rows, encrypted, archived = _rows(call)
     tell_unexpected(call, rows)
     kind = _NulIds if nul else _Ids if ids else _Families if tree else _Table
-    return kind.of(listed(rows, selection, why=why, encrypted=encrypted, as_of=call.now))
+    return kind.of(listed(rows, selection, why=why, encrypted=encrypted, archived=archived, as_of=call.now))
 
 
 def _selection(
@@ -165,17 +167,20 @@ def _selection(
     )
 
 
-def _rows(call: Call) -> tuple[list[SessionRow], bool]:
-    """Every session, and whether the store is encrypted. Without an event loop: that takes longer to load."""
+def _rows(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
+    """Every session, whether the store is encrypted, and what it is an archive of.
+
+    Without an event loop for a store on disk: that takes longer to load.
+    """
     if "://" in call.config.storage_path:
-        return _rows_elsewhere(call), False
+        return _rows_elsewhere(call)
 
     root = Path(call.config.storage_path).absolute()
     if not root.exists():  # nothing was recorded yet, which is no error
-        return [], False
+        return [], False, ()
     is_sealed = (root / "keys").is_dir()
     rows = rows_at(root, call.on_disk().sync.list() if is_sealed or not _is_plain(root, call) else _plainly(root))
-    return [*unsaved_rows(root, rows), *rows], is_sealed
+    return [*unsaved_rows(root, rows), *rows], is_sealed, ()
 
 
 def _is_plain(root: Path, call: Call) -> bool:
@@ -194,14 +199,21 @@ def _plainly(root: Path) -> list[SnapshotMeta]:
     return metas(SegmentFiles(root))
 
 
-def _rows_elsewhere(call: Call) -> list[SessionRow]:
+def _rows_elsewhere(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
     import anyio
+    import anyio.to_thread
 
-    async def rows() -> list[SessionRow]:
+    async def rows() -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
         async with call.store() as store:
-            return await session_rows(store)
+            archived = await anyio.to_thread.run_sync(archived_stores, store, call.now)
+            return await session_rows(store), getattr(store, "has_key", False), archived
 
     return anyio.run(rows)
+
+
+def _lag(store: ArchivedStore, now: datetime) -> str:
+    behind = f"; not in it: {plain(', '.join(store.behind))}" if store.behind else ""
+    return f"archive of {plain(store.host)}, last copied {long_ago(store.as_of, now)}{behind}"
 
 
 def _trouble(row: SessionRow, out: Output) -> str:

@@ -200,13 +200,9 @@ class RowLog(TrashRows):
         return self._listed(labels=labels)
 
     def _listed(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
-        wanted = "%s"
-        values: list[object] = [True]
-        if only is not None:
-            wanted, values = "sid = %s", [short_id(only)]
-        elif labels:
-            wanted, values = "labels @> %s", [_marks(labels)]
-        rows = self._database.rows(_LIST.replace("%s", wanted, 1), *values, _LISTED_BYTES)
+        wanted = "sid = %s" if only is not None else "labels @> %s" if labels else "%s"
+        value = short_id(only) if only is not None else _marks(labels) if labels else True
+        rows = self._database.rows(_LIST.replace("%s", wanted, 1), value, _LISTED_BYTES)
         return [SessionEntry(session_id, size, tail=tail) for session_id, size, tail in rows]
 
     # Writing ---------------------------------------------------------------------------------------------
