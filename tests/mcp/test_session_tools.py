@@ -133,7 +133,7 @@ async def test_session_tools_redact_secrets(project: Path) -> None:
         ):
             answer = json.dumps(await told(client, tool, **arguments))
             assert SECRET[:12] not in answer
-            assert "[redacted" in answer
+            assert "[redacted" in answer or "<withheld>" in answer  # commands are stored without secrets
 
 
 async def test_resume_plan_describes_what_would_happen(project: Path) -> None:
