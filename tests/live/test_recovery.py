@@ -331,7 +331,8 @@ async def test_records_before_damage_are_recovered_and_the_damaged_file_is_quara
 ) -> None:
     spooled(store, "s", said("user", "whole"), said("user", "damaged"))
     live = store.session_dir("s") / "live"
-    damaged = live.read_bytes()[:-1] + b"?"
+    whole = live.read_bytes()
+    damaged = whole[:-1] + bytes([whole[-1] ^ 1])
     live.write_bytes(damaged)
     (found,) = await recover(store, now=NOW)
     assert (found.records, found.ref is None, found.problem is None) == (1, False, False)

@@ -57,11 +57,9 @@ class Unlocked(MemoryLog):
         yield
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
-        before = self.tip(session_id)
-        for _ in range(1000):  # until a save came between, as it may at any time
-            if self.tip(session_id) != before:
-                break
-            time.sleep(0)
+        before, until = self.tip(session_id), time.monotonic() + 0.5
+        while self.tip(session_id) == before and time.monotonic() < until:  # until a save came between, as it may
+            time.sleep(0.001)
         super().replace(session_id, old, frames, hi)
 
 
