@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from snapshot_plugin.acp import messages, reducer
@@ -99,7 +100,7 @@ def no_settling() -> None:
 
 def no_lock() -> None:
     """Everybody gets the lock at once."""
-    _patched(lock, "_wait", lambda _fd, _session_id, _deadline: None)
+    _patched(lock, "fcntl", SimpleNamespace(flock=lambda _fd, _kind: None, LOCK_EX=0, LOCK_NB=0))
 
 
 def no_lease() -> None:
