@@ -36,6 +36,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers for two cores: nearly half of the time, tests wait for processes, servers and disks."""
+    return max(2, (os.cpu_count() or 2) * 3 // 2)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give the tests a home directory of their own, and none of the user's settings.

@@ -52,6 +52,8 @@ class Bucket:
         self._counts_versions = counts_versions
         self.bare_tags = False
         """Whether the service wants tags without their quotation marks, against the standard."""
+        self.is_conditional = self.is_atomic = False
+        """Whether the service was seen to honour conditions, and to let one of several writers win."""
 
     @property
     def wrong_tag(self) -> str:

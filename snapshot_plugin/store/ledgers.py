@@ -81,7 +81,6 @@ class Ledgers:
         self._locks: dict[str, threading.RLock] = {}
         self._own: dict[str, Seen] = {}
         self._thread = threading.local()
-        self._is_conditional = self._is_atomic = False
         self._index = LedgerIndex(bucket)
 
     # Looking ---------------------------------------------------------------------------------------------
@@ -214,7 +213,7 @@ class Ledgers:
 
     def make_sure_that_conditions_count(self) -> None:
         """A service that ignores conditions would let writers overwrite each other, and say that all is well."""
-        if self._is_conditional:
+        if self._bucket.is_conditional:
             return
         marker = self._bucket.get(MARKER)
         if marker is None:
@@ -227,7 +226,7 @@ class Ledgers:
             raise unconditional(self._bucket.name, "ignores conditional writes")
         self._find_out_about_tags()
         self.race()
-        self._is_conditional = True
+        self._bucket.is_conditional = True
 
     def _find_out_about_tags(self) -> None:
         """Make sure that the right tag is accepted. Some services want it without its quotation marks."""
@@ -242,12 +241,12 @@ class Ledgers:
         raise unconditional(self._bucket.name, "refuses to change an object whose tag is right")
 
     def race(self) -> None:
-        """On the first call, let eight writers create one object concurrently.
+        """Unless that was done before, let eight writers create one object concurrently.
 
         Raises:
             InvalidInput: more than one succeeded: writers would overwrite each other.
         """
-        if self._is_atomic:
+        if self._bucket.is_atomic:
             return
         path = f"probe/{new_id()}"
 
@@ -263,7 +262,7 @@ class Ledgers:
             self._bucket.delete([path])
         if winners > 1:
             raise unconditional(self._bucket.name, f"let {winners} writers of {_RACERS} make the same object")
-        self._is_atomic = True
+        self._bucket.is_atomic = True
 
     def _moved_out(self, session_id: str, parts: Sequence[LedgerPart]) -> list[LedgerPart]:
         """The same parts, each in an object of its own."""
