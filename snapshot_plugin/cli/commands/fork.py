@@ -22,7 +22,7 @@ class _ForkedText(Forked):
         """See `Document`."""
         out.line(self.session_id)
         came = f"{self.messages} message(s) of {plain(self.parent_session_id)}, snapshot {self.parent_seq}"
-        out.note(f"forked {plain(self.title or '') or '(untitled)'}: {came}")
+        out.note(f"forked {title}: {came}" if (title := plain(self.title or "")) else f"forked {came}")
         out.note(f"  resume: {self.resume}    undo: {out.run('asnap undo')}")
 
 
