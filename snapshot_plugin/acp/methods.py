@@ -288,7 +288,7 @@ def told(restored: Restored) -> Steps[None]:
     if restored.news:
         yield RecordEvent(session_id, {"update": chunk(restored.news)})
     yield Checkpoint(session_id)
-    yield Say(f"session {session_id} was restored: {restored.grade}, {len(restored.record.messages)} messages")
+    yield Say(f"session {session_id} was restored ({restored.grade}, {len(restored.record.messages)} messages)")
 
 
 def _replayed(core: Core, session_id: str) -> Steps[None]:

@@ -314,8 +314,9 @@ class SegmentFiles:
 
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
-        directory = self.directory(session_id)
-        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        names: list[str] = []
+        with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
+            names = os.listdir(self.directory(session_id))  # noqa: PTH208 — only names are needed
         counted = {file.name for file in present(names)}
         return sorted(name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counted))
 

@@ -88,7 +88,7 @@ def test_session_continues_over_restarts_with_and_without_load_support(user: Use
             report, shown = loaded(client, session_id)
             assert shown == said
             client.prompt(session_id, f"say day {day}")
-            client.wait_for_stderr(f"{session_id} was restored: {report['grade']}, {len(said)} messages")
+            client.wait_for_stderr(f"{session_id} was restored ({report['grade']}, {len(said)} messages)")
         said += [("user", f"say day {day}"), ("agent", f"day {day}")]
         grades.append((report["grade"], report["tried"]))
         own_ids.append(user.stored(session_id)["agent_session_id"])
