@@ -58,7 +58,9 @@ def test_the_server_itself_honours_conditions(url: str) -> None:
 def test_of_eight_writers_at_once_one_makes_an_object(url: str) -> None:
     """As a store asks before its first write."""
     for _ in range(20):
-        ObjectLog(bucket_at(f"{url}/{new_id()}")).race()
+        bucket = bucket_at(f"{url}/{new_id()}")
+        ObjectLog(bucket).race()
+        assert bucket.is_atomic
 
 
 class TestObjectStoreOnAServerThatIsNotOurs(StoreContract):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from snapshot_plugin.operations.text import clock_time, plain
-from snapshot_plugin.operations.transcript import Piece, Said
+from snapshot_plugin.operations.transcript import MessagePart, Said
 
 __all__ = ["Styler", "lines_of"]
 
@@ -30,7 +30,7 @@ def lines_of(said: Said, style: Styler) -> Iterator[str]:
     yield ""
 
 
-def _piece_lines(piece: Piece, style: Styler) -> Iterator[str]:
+def _piece_lines(piece: MessagePart, style: Styler) -> Iterator[str]:
     if piece.kind == "text":
         yield from plain(piece.text, lines=True).split("\n")
     elif piece.kind == "thought":

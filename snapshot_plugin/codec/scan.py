@@ -10,10 +10,10 @@ from snapshot_plugin.codec.compress import stream_length
 from snapshot_plugin.codec.frame import MAGIC, PREFIX, TRAILER, Header, read_header
 from snapshot_plugin.errors import SnapshotCorrupted
 
-__all__ = ["Stretch", "last_frame", "scan"]
+__all__ = ["Piece", "last_frame", "scan"]
 
 
-class Stretch(NamedTuple):
+class Piece(NamedTuple):
     """A stretch of a segment: a frame (not yet verified), an unfinished save at its end, or damage."""
 
     kind: Literal["frame", "unfinished", "damage"]
@@ -22,7 +22,7 @@ class Stretch(NamedTuple):
     header: Header | None = None
 
 
-def scan(data: bytes) -> Iterator[Stretch]:
+def scan(data: bytes) -> Iterator[Piece]:
     """Every byte of *data* belongs to exactly one piece, in order. Only headers are read."""
     at = 0
     while at < len(data):
@@ -31,17 +31,17 @@ def scan(data: bytes) -> Iterator[Stretch]:
         at = piece.end
 
 
-def _piece(data: bytes, at: int) -> Stretch:
+def _piece(data: bytes, at: int) -> Piece:
     try:
         header, _body, size = read_header(data, at)
         if at + size <= len(data):
-            return Stretch("frame", at, at + size, header)
+            return Piece("frame", at, at + size, header)
     except SnapshotCorrupted:
         pass
     if _unfinished(data, at):
-        return Stretch("unfinished", at, len(data))
+        return Piece("unfinished", at, len(data))
     following = data.find(MAGIC, at + 1)
-    return Stretch("damage", at, following if following > 0 else len(data))
+    return Piece("damage", at, following if following > 0 else len(data))
 
 
 def _unfinished(data: bytes, at: int) -> bool:
@@ -74,13 +74,13 @@ def _stream_is_complete(body: bytes) -> bool:
     return used is not None and len(body) >= used + TRAILER
 
 
-def last_frame(tail: bytes) -> Stretch | None:
+def last_frame(tail: bytes) -> Piece | None:
     """The frame that ends exactly where *tail* (the end of a segment) ends, found from behind."""
     at = tail.rfind(MAGIC)
     while at >= 0:
         with contextlib.suppress(SnapshotCorrupted):
             header, _body, size = read_header(tail, at)
             if at + size == len(tail):
-                return Stretch("frame", at, len(tail), header)
+                return Piece("frame", at, len(tail), header)
         at = tail.rfind(MAGIC, 0, at + len(MAGIC) - 1)
     return None

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.content import Block, ToolCallBlock
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Piece", "Said", "about_block", "detail_of", "said_of"]
+__all__ = ["MessagePart", "Said", "about_block", "detail_of", "said_of"]
 
 _BASE64 = 4 / 3
 
 
-class Piece(Part):
+class MessagePart(Part):
     """A part of a message: its words, a thought, a tool call, or something that is not text."""
 
     kind: str
@@ -36,7 +36,7 @@ class Said(Part):
     number: int
     role: str
     at: datetime | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[MessagePart, ...] = ()
 
 
 def said_of(snapshot: SessionSnapshot, *, tools: bool, first: int = 1, last: int | None = None) -> Iterator[Said]:
@@ -56,21 +56,21 @@ def said_of(snapshot: SessionSnapshot, *, tools: bool, first: int = 1, last: int
 def _said(number: int, message: Message, *, tools: bool) -> Said:
     pieces = tuple(_piece(block, tools=tools) for block in message.content)
     if message.is_opaque:
-        pieces = (Piece(kind="entry", text=f"kept for {', '.join(message.metadata)}"),)
+        pieces = (MessagePart(kind="entry", text=f"kept for {', '.join(message.metadata)}"),)
     return Said(number=number, role=message.role, at=message.timestamp, pieces=pieces)
 
 
-def _piece(block: Block, *, tools: bool) -> Piece:
+def _piece(block: Block, *, tools: bool) -> MessagePart:
     from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock
 
     if isinstance(block, TextBlock):
-        return Piece(kind="text", text=block.text)
+        return MessagePart(kind="text", text=block.text)
     if isinstance(block, ThoughtBlock):
-        return Piece(kind="thought", text=block.text)
+        return MessagePart(kind="thought", text=block.text)
     if isinstance(block, ToolCallBlock):
         title = block.title or block.kind or block.tool_call_id
-        return Piece(kind="tool", text=title, status=block.status, detail=detail_of(block) if tools else None)
-    return Piece(kind=block.type or "unknown", text=about_block(block.raw()))
+        return MessagePart(kind="tool", text=title, status=block.status, detail=detail_of(block) if tools else None)
+    return MessagePart(kind=block.type or "unknown", text=about_block(block.raw()))
 
 
 def detail_of(tool: ToolCallBlock) -> str:

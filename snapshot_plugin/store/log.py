@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.scan import Stretch, scan
+from snapshot_plugin.codec.scan import Piece, scan
 from snapshot_plugin.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -175,15 +175,13 @@ def undisturbed(session_id: str, read: Callable[[], T]) -> T:
     )
 
 
-def pieces_of(
-    segment: Segment, data: bytes, following: Segment | None, *, until: int | None = None
-) -> list[Stretch]:
+def pieces_of(segment: Segment, data: bytes, following: Segment | None, *, until: int | None = None) -> list[Piece]:
     """The pieces of a segment. Frames that the following segment numbers again were never acknowledged.
 
     Frames outside the range in the segment's name are damage: the file was renamed or edited. With *until*, nothing
     after the frame with that number is read.
     """
-    pieces: list[Stretch] = []
+    pieces: list[Piece] = []
     for piece in scan(data):
         if piece.header and not _belongs(piece.header, segment, is_first=not pieces):
             pieces.append(piece._replace(kind="damage"))
@@ -209,7 +207,7 @@ class TipSeeker:
         self.tip: Tip | None = None
         self._used = 0
 
-    def see(self, segment: Segment, pieces: Sequence[Stretch]) -> None:
+    def see(self, segment: Segment, pieces: Sequence[Piece]) -> None:
         """Take in the next older segment."""
         if self.tip and self.tip.id:
             return

@@ -14,7 +14,7 @@ from snapshot_plugin.codec.document import CHAIN_START, Digest, StoredDocument, 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.pack import Snapshot, open_snapshots
-from snapshot_plugin.codec.scan import Stretch
+from snapshot_plugin.codec.scan import Piece
 from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
 from snapshot_plugin.store.base import Finding
@@ -68,7 +68,7 @@ def items_in(segments: Sequence[Segment]) -> list[Item]:
     return items
 
 
-def item_of(piece: Stretch, data: bytes, segment: Segment) -> Item:
+def item_of(piece: Piece, data: bytes, segment: Segment) -> Item:
     """A piece of a segment with its bytes."""
     return Item(piece.kind, piece.header, data[piece.start : piece.end], segment, piece.start)
 
