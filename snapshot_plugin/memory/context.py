@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from snapshot_plugin.memory.batch import Batch, Persistence
+from snapshot_plugin.memory.changes import MemoryView, Persistence
 from snapshot_plugin.memory.documents import (
     MemoryDocument,
     is_degraded,
@@ -141,18 +141,18 @@ class MemoryStats(Value):
     notices: tuple[str, ...] = ()
 
 
-def context_of(batch: Batch, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
-    """The context that the batch knows, with what is said *about* it."""
-    session = batch.meta["session_count"]
-    documents = {namespace: batch.document(namespace) for namespace in KINDS}
+def context_of(view: MemoryView, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
+    """The context that the view knows, with what is said *about* it."""
+    session = view.meta["session_count"]
+    documents = {namespace: view.document(namespace) for namespace in KINDS}
     for document in documents.values():
         document.trim(limits, now)
     noise, timings = documents[NOISE].entries, documents[PERFORMANCE].entries.values()
     auto = sum(bool(rule.get("auto")) for rule in noise.values())
-    others = {name: tuple(keys) for name, keys in batch.keys.items() if name not in (BASELINES, *KINDS)}
+    others = {name: tuple(keys) for name, keys in view.keys.items() if name not in (BASELINES, *KINDS)}
     return SessionContext(
         session_count=session,
-        baselines=_baselines(batch),
+        baselines=_baselines(view),
         api_schema=_schema(documents[API_SCHEMA], session),
         noise_config=NoiseSummary(
             rules_count=len(noise), auto_detected=auto, manual=len(noise) - auto,
@@ -171,10 +171,10 @@ def context_of(batch: Batch, *, limits: MemoryLimits, now: datetime, **about: An
     )  # fmt: skip
 
 
-def _baselines(batch: Batch) -> BaselineSummary:
-    found = [entry for entry in batch.entries.values() if entry.name.namespace == BASELINES]
+def _baselines(view: MemoryView) -> BaselineSummary:
+    found = [entry for entry in view.entries.values() if entry.name.namespace == BASELINES]
     names = tuple(sorted(entry.name.key for entry in found))
-    last = max(map(batch.used_at, found), default=None)
+    last = max(map(view.used_at, found), default=None)
     return BaselineSummary(count=len(found), names=names, last_validated=last)
 
 
@@ -214,20 +214,20 @@ def _known(entries: Iterable[Entry]) -> tuple[KnownError, ...]:
     )
 
 
-def stats_of(batch: Batch, **about: Any) -> MemoryStats:
-    """The statistics that the batch knows, with what is said *about* them."""
+def stats_of(view: MemoryView, **about: Any) -> MemoryStats:
+    """The statistics that the view knows, with what is said *about* them."""
     spaces: dict[str, NamespaceStats] = {}
-    for name, entry in sorted(batch.entries.items()):
+    for name, entry in sorted(view.entries.items()):
         known = spaces.get(name.namespace, NamespaceStats())
         spaces[name.namespace] = NamespaceStats(entries=known.entries + 1, bytes=known.bytes + entry.size)
     for namespace in KINDS:
         if namespace in spaces:
-            count = len(batch.document(namespace).entries)
+            count = len(view.document(namespace).entries)
             spaces[namespace] = spaces[namespace].evolve(entries=count)
     return MemoryStats(
         total_bytes=sum(space.bytes for space in spaces.values()), namespaces=spaces,
-        session_count=batch.meta["session_count"],
-        oldest=min((entry.saved_at for entry in batch.entries.values()), default=None), **about,
+        session_count=view.meta["session_count"],
+        oldest=min((entry.saved_at for entry in view.entries.values()), default=None), **about,
     )  # fmt: skip
 
 

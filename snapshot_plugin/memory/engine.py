@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 
 from snapshot_plugin.errors import Damaged, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
-from snapshot_plugin.memory.batch import META, Batch, MemoryChange, Outcome, Persistence
-from snapshot_plugin.memory.files import NOISE, MemoryFiles, Name, Scan, encoded
+from snapshot_plugin.memory.changes import META, MemoryChange, MemoryView, Outcome, Persistence
+from snapshot_plugin.memory.files import NOISE, PENDING, MemoryFiles, Name, Scan, encoded
 from snapshot_plugin.memory.kinds import moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
@@ -29,18 +29,19 @@ from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["MemoryEngine"]
 
-PENDING: Final = ".pending"
 _MOST_KEPT: Final = 100
 _CHANGES: Final = TypeAdapter(list[MemoryChange])
+_QUEUED, _NOW = "queue", "now"
 
 
 class MemoryEngine:
     """Reads and writes a project's memory. `close` it at the end."""
 
-    def __init__(self, project: Path, *, limits: MemoryLimits, sizes: ProjectSizes, clock: Clock) -> None:
+    def __init__(self, project: Path, *, limits: MemoryLimits, state: Path, clock: Clock) -> None:
         self.project, self.limits, self.clock = project, limits, clock
         self.files = MemoryFiles(project)
         self.lock = WriterLock(self.files)
+        self.sizes = ProjectSizes(state, project)
         self.session = 0
         self.queue: list[MemoryChange] = []
         """Changes that are not on disk: observations until the next flush, and what the disk refused.
@@ -52,27 +53,25 @@ class MemoryEngine:
         self._why = ""
         self._problems: tuple[str, ...] = ()
         self._notices: deque[str] = deque(maxlen=20)
-        self._sizes = sizes
         self._guard = threading.RLock()
         self._delivered: dict[str, list[Outcome]] = {}
 
     # Reading -----------------------------------------------------------------------------------------------
 
-    def view(self) -> Batch:
+    def view(self) -> MemoryView:
         """The memory as it is, with the changes that are not written yet."""
         with self._guard:
-            batch = self._batch(self._scan())
-            for change in (*self.queue, *(change for group in self._pending().values() for change in group)):
-                batch.apply(change)
-            self.noise = batch.document(NOISE).entries
-            self._set_aside(batch.damaged)
-            return batch
+            view = self._on_disk()
+            for change in (change for group in self._waiting().values() for change in group):
+                view.apply(change)
+            self._learn_from(view)
+            return view
 
     def load(self, name: Name) -> Any:
         """An entry's data; `NotFound`, or `SnapshotCorrupted` for a damaged file, which is then set aside."""
         with self._guard:
             try:
-                if not self.queue and not self._waiting():
+                if not self.queue and not self._pending():
                     with contextlib.suppress(NotFound):  # it may be named by hand, or be inside a document
                         return self.files.read(name.path)
                 return self.view().load(name)
@@ -99,25 +98,12 @@ class MemoryEngine:
             try:
                 if self.lock.acquire(self.clock()):
                     self._become_writer()
-                outcomes, failed = self._write(changes)
+                outcomes = self._commit({**self._waiting(), _NOW: list(changes)})
             except StoreUnavailable as error:
-                self.keep(changes, error)
+                self._keep(changes, error)
                 raise
-            refused = [change for change in changes if change.is_among(failed)]
-            why = next(iter(failed.values()), None)
-            if why is not None and (refused or not changes):
-                self.keep(refused, why)
-                raise why
-            self.persistence = "disk"
-            self._why = f"{len(self.queue)} changes are kept in memory only: {why.message}" if why else ""
+            self.persistence, self._why = "disk", ""
             return outcomes
-
-    def keep(self, changes: Sequence[MemoryChange], error: StoreUnavailable) -> None:
-        """Keep changes in memory because the disk refuses them."""
-        self.queue += [change for change in changes if change.op != "end"]
-        self.persistence = "memory"
-        self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
-        self.view()  # what was kept is in effect
 
     def hand_over(self, changes: Sequence[MemoryChange]) -> str:
         """Put changes, and the queue before them, where the writer finds them; return their name.
@@ -125,20 +111,20 @@ class MemoryEngine:
         Raises as `write`.
         """
         with self._guard:
-            name, queued = new_id(), len(self.queue)
-            group = [*self.queue[:queued], *changes]
+            name, queued = new_id(), self.queue[:]
+            group = [change._asdict() for change in (*queued, *changes)]
             try:
-                self.files.write((PENDING, f"{name}.json"), encoded([change._asdict() for change in group]))
+                self.files.replace({(PENDING, f"{name}.json"): encoded(group)})
             except StoreUnavailable as error:
-                self.keep(changes, error)
+                self._keep(changes, error)
                 raise
-            del self.queue[:queued]
+            del self.queue[: len(queued)]
             return name
 
     def is_taken(self, name: str, writer: str) -> bool:
         """Whether the writer has taken handed-over changes; if not, say that they wait for it."""
         with self._guard:
-            waits = name in self._waiting()
+            waits = name in self._pending()
             self.persistence = "read-only" if waits else "disk"
             self._why = (
                 f"read-only: {writer}; saves are kept in .asnap/.pending and delivered later" if waits else ""
@@ -156,6 +142,12 @@ class MemoryEngine:
         with self._guard:
             self.lock.release()
 
+    def _keep(self, changes: Sequence[MemoryChange], error: StoreUnavailable) -> None:
+        self.queue += [change for change in changes if change.op != "end"]
+        self.persistence = "memory"
+        self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
+        self.view()  # what was kept is in effect
+
     def _become_writer(self) -> None:
         try:
             self.files.sweep()
@@ -167,39 +159,28 @@ class MemoryEngine:
         except OSError as error:
             self._notices.append(f".asnap/ could not be added to .gitignore: {error.strerror}")
 
-    def _write(self, changes: Sequence[MemoryChange]) -> tuple[list[Outcome], dict[str, StoreUnavailable]]:
-        """Apply everything in one batch; return what came of *changes*, and the namespaces the disk refused."""
-        batch = self._batch(self._scan())
-        groups = {"": self.queue[:], **self._pending(), "now": list(changes)}
-        outcomes = {name: [batch.apply(change) for change in group] for name, group in groups.items()}
-        batch.finish()
-        self._set_aside(batch.damaged)
-        failed = batch.commit()
-        final = {name: [batch.final(outcome) for outcome in group] for name, group in outcomes.items()}
-        del groups["now"]
-        for name, group in groups.items():
-            self._settle(name, final[name], group, failed)
-        self.noise = batch.document(NOISE).entries
-        self._sizes.note(batch.total)
-        return final["now"], failed
-
-    def _settle(
-        self, name: str, outcomes: list[Outcome], group: list[MemoryChange], failed: dict[str, StoreUnavailable]
-    ) -> None:
-        """Forget changes that waited and are written now; keep those that are not."""
-        left = [change for change in group if change.is_among(failed)]
-        for outcome in outcomes:
+    def _commit(self, groups: dict[str, list[MemoryChange]]) -> list[Outcome]:
+        """Write groups of changes, all of them or none; return what came of those of now."""
+        view = self._on_disk()
+        applied = {name: [view.apply(change) for change in group] for name, group in groups.items()}
+        writes = view.finish()
+        self._learn_from(view)
+        taken: dict[tuple[str, ...], None] = {(PENDING, f"{name}.json"): None for name in groups}
+        self.files.replace({**writes, **taken})
+        outcomes = {name: [view.final(outcome) for outcome in group] for name, group in applied.items()}
+        now, queued = outcomes.pop(_NOW), outcomes.pop(_QUEUED)
+        del self.queue[: len(queued)]
+        self._delivered = dict([*self._delivered.items(), *outcomes.items()][-_MOST_KEPT:])
+        for outcome in (*queued, *(each for group in outcomes.values() for each in group)):
             if isinstance(outcome, SnapshotError):
                 self._notice(f"a change that waited was refused: {outcome.message}")
-        if not name:
-            self.queue[: len(group)] = left
-        elif not left:
-            self._delivered = dict([*self._delivered.items(), (name, outcomes)][-_MOST_KEPT:])
-            self.files.delete((PENDING, f"{name}.json"))
+        self.sizes.note(view.total)
+        return now
 
-    def _pending(self) -> dict[str, list[MemoryChange]]:
-        found: dict[str, list[MemoryChange]] = {}
-        for name in self._waiting():
+    def _waiting(self) -> dict[str, list[MemoryChange]]:
+        """The changes that wait to be written, by where they wait."""
+        found = {_QUEUED: self.queue[:]}
+        for name in self._pending():
             path = (PENDING, f"{name}.json")
             try:
                 found[name] = _CHANGES.validate_python(self.files.read(path))
@@ -210,7 +191,7 @@ class MemoryEngine:
                 self._notice(f"a change in .pending is damaged{kept}")
         return found
 
-    def _waiting(self) -> list[str]:
+    def _pending(self) -> list[str]:
         try:
             return [file.removesuffix(".json") for file in self.files.names(PENDING) if file.endswith(".json")]
         except StoreUnavailable:
@@ -218,20 +199,21 @@ class MemoryEngine:
 
     # Inside ------------------------------------------------------------------------------------------------
 
-    def _scan(self) -> Scan:
+    def _on_disk(self) -> MemoryView:
         try:
             scan = self.files.scan()
         except StoreUnavailable:
             if self.lock.is_held:
                 raise
             scan = Scan({})
-        self._problems = scan.problems
-        return scan
-
-    def _batch(self, scan: Scan) -> Batch:
-        return Batch(
-            self.files, scan, self._meta(), limits=self.limits, now=self.clock(), elsewhere=self._sizes.others()
+        self._problems = self.files.problems(scan)
+        return MemoryView(
+            self.files, scan, self._meta(), self.limits, now=self.clock(), elsewhere=self.sizes.others()
         )
+
+    def _learn_from(self, view: MemoryView) -> None:
+        self.noise = view.document(NOISE).entries
+        self._set_aside(view.damaged)
 
     def _meta(self) -> dict[str, Any]:
         """The project's notes; new ones where there are none, or none that can be used."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.batch import MemoryChange
+from snapshot_plugin.memory.changes import MemoryChange
 from snapshot_plugin.memory.engine import MemoryEngine
 from snapshot_plugin.memory.files import ERRORS
 from snapshot_plugin.memory.kinds import KINDS
@@ -25,7 +25,6 @@ from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.sharing import HeldElsewhere
-from snapshot_plugin.memory.state import ProjectSizes
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["ErrorLearner", "error_in"]
@@ -129,8 +128,7 @@ class ErrorLearner:
         except InvalidInput:
             return None
         known = next((engine for engine in self._engines.values() if engine and engine.project == project), None)
-        sizes = ProjectSizes(self._state / "projects", project)
-        engine = known or MemoryEngine(project, limits=MemoryLimits(), sizes=sizes, clock=self._clock)
+        engine = known or MemoryEngine(project, limits=MemoryLimits(), state=self._state, clock=self._clock)
         engine.session = engine.session or engine.view().meta["session_count"]
         return engine
 

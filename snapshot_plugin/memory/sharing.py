@@ -23,7 +23,7 @@ from snapshot_plugin import errors
 from snapshot_plugin.errors import InvalidInput, MemoryReadOnly, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.manager.control import ask_owner, serve_control
-from snapshot_plugin.memory.batch import MemoryChange, Outcome, Saved
+from snapshot_plugin.memory.changes import MemoryChange, Outcome, Saved
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339

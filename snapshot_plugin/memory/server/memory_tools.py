@@ -8,11 +8,11 @@ from mcp.server.mcpserver.tools.base import Tool
 from pydantic import Field
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory.batch import Saved
+from snapshot_plugin.memory.changes import Saved
 from snapshot_plugin.memory.context import bounded
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
 from snapshot_plugin.memory.kinds import CLOSED, KINDS
-from snapshot_plugin.memory.memory import ProjectMemory
+from snapshot_plugin.memory.project_memory import ProjectMemory
 from snapshot_plugin.memory.server.project import Served
 from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, tool
 from snapshot_plugin.memory.understand import understand

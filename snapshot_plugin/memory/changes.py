@@ -1,23 +1,22 @@
-"""Changes to a memory, and applying them: the only place that decides what a change does.
+"""Changes to a memory, and a memory with changes applied: the only place that decides what a change does.
 
-A `MemoryChange` is plain data, so it can be applied by another process, or later. A `Batch` applies changes on top
-of what is on disk and writes the result; without `commit` it is a view of how the memory would be.
+A `MemoryChange` is plain data, so it can be applied by another process, or later.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from snapshot_plugin.errors import Damaged, InvalidInput, LimitExceeded, NotFound, SnapshotError, StoreUnavailable
-from snapshot_plugin.memory.documents import MemoryDocument, is_resolved, matching_rule
+from snapshot_plugin.errors import Damaged, InvalidInput, LimitExceeded, NotFound, SnapshotError
+from snapshot_plugin.memory.documents import MemoryDocument, matching_rule
 from snapshot_plugin.memory.files import (
-    API_SCHEMA,
     BASELINES,
+    DAMAGED,
     ERRORS,
     NOISE,
     PERFORMANCE,
@@ -33,7 +32,7 @@ from snapshot_plugin.memory.shapes import with_shapes
 from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.value import Value
 
-__all__ = ["META", "Batch", "MemoryChange", "Outcome", "Persistence", "Saved"]
+__all__ = ["META", "MemoryChange", "MemoryView", "Outcome", "Persistence", "Saved"]
 
 META: Final = ("meta.json",)
 Persistence = Literal["disk", "memory", "read-only"]
@@ -43,7 +42,7 @@ Persistence = Literal["disk", "memory", "read-only"]
 class MemoryChange(NamedTuple):
     """Something to be done to a memory. `session` and `at` say which session asked for it, and when."""
 
-    op: Literal["begin", "end", "save", "set", "resolve", "delete", "clear", "touch"]
+    op: Literal["begin", "end", "save", "delete", "clear", "touch"]
     namespace: str = ""
     key: str = ""
     data: Any = None
@@ -54,10 +53,6 @@ class MemoryChange(NamedTuple):
     def name(self) -> Name:
         """The entry it is about."""
         return Name(self.namespace, self.key)
-
-    def is_among(self, namespaces: Container[str]) -> bool:
-        """Whether it changes one of *namespaces*; the times of endpoints come with the endpoints."""
-        return self.namespace in namespaces or (self.namespace == API_SCHEMA and PERFORMANCE in namespaces)
 
 
 class Saved(Value):
@@ -86,24 +81,30 @@ Outcome = Saved | SnapshotError
 """What came of a change: its receipt, or why it was refused."""
 
 
-class Batch:
-    """Changes on top of what is on disk. Reading and applying may raise `StoreUnavailable`."""
+class MemoryView:
+    """What is on disk, with changes on top. Reading and applying may raise `StoreUnavailable`."""
 
     def __init__(
-        self, files: MemoryFiles, scan: Scan, meta: Entry, *, limits: MemoryLimits, now: datetime, elsewhere: int
+        self,
+        files: MemoryFiles,
+        scan: Scan,
+        meta: Entry,
+        limits: MemoryLimits,
+        *,
+        now: datetime,
+        elsewhere: int = 0,
     ) -> None:
         self.meta = meta
         self.entries = dict(scan.entries)
         """Every entry there is."""
         self.damaged: list[Name] = []
         self._files, self._scan, self._limits, self._now, self._elsewhere = files, scan, limits, now, elsewhere
-        self._writes: dict[Name, bytes | None] = {}
+        self._writes: dict[tuple[str, ...], bytes | None] = {}
         self._documents: dict[str, MemoryDocument] = {}
         self._dirty: set[str] = set()
         self._trimmed: dict[str, int] = {}
         self._refused: dict[str, LimitExceeded] = {}
         self._meta_before = dict(meta)
-        self._cleared = False
 
     # Reading -----------------------------------------------------------------------------------------------
 
@@ -126,10 +127,10 @@ class Batch:
         if kind and name == kind.document and name.namespace in self._dirty:
             return self._documents[name.namespace].raw()
         if name in self.entries:
-            return self._value(name)
+            return self._value(self.entries[name].path)
         if kind and name.key in self.document(name.namespace).entries:
             return self.document(name.namespace).entries[name.key]
-        raise NotFound(f"the project memory has no {name}", hint="list the namespace to see its keys")
+        raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
 
     def document(self, namespace: str) -> MemoryDocument:
         """The document of a namespace, with the entries that lie beside it under keys of their own."""
@@ -138,8 +139,7 @@ class Batch:
             document = self._read(main)
             for other in sorted(self.entries):
                 if other.namespace == namespace and other != main:
-                    for name, entry in self._read(other).entries.items():
-                        document.entries.setdefault(name, entry)
+                    document.entries = {**self._read(other).entries, **document.entries}
             self._documents[namespace] = document
         return self._documents[namespace]
 
@@ -147,15 +147,15 @@ class Batch:
         """When an entry was last saved, read or compared."""
         return max(moment_in(self.meta["used"].get(str(entry.name))) or entry.saved_at, entry.saved_at)
 
-    def _value(self, name: Name) -> Any:
-        content = self._writes.get(name)
-        return self._files.read(self.entries[name].path) if content is None else json.loads(content)
+    def _value(self, path: tuple[str, ...]) -> Any:
+        content = self._writes.get(path)
+        return self._files.read(path) if content is None else json.loads(content)
 
     def _read(self, name: Name) -> MemoryDocument:
-        raw, entry = {}, self.entries.get(name)
+        entry, raw = self.entries.get(name), {}
         if entry is not None:
             try:
-                raw = self._value(name)
+                raw = self._value(entry.path)
             except NotFound:
                 pass  # removed since it was looked at
             except Damaged:
@@ -167,15 +167,15 @@ class Batch:
     def apply(self, change: MemoryChange) -> Outcome:
         """Apply one change; one that is refused leaves everything before it in effect."""
         try:
-            return getattr(self, f"_{change.op}")(change)  # type: ignore[no-any-return]
+            receipt: Saved = getattr(self, f"_{change.op}")(change)
         except SnapshotError as error:
             return error
+        return receipt.evolve(namespace=change.namespace, key=change.key)
 
     def _begin(self, change: MemoryChange) -> Saved:
         count, previous = self.meta["session_count"] + 1, self.meta["last_session"]
         self.meta |= {"session_count": count, "last_session": change.at}
-        for name in self._least_used(None, room=self._limits.baselines):
-            self._remove(name)
+        self._remove(*self._least_used(None, room=self._limits.baselines))
         for namespace in (ERRORS, PERFORMANCE):
             if KINDS[namespace].document in self.entries and self.document(namespace).trim(self._limits, self._now):
                 self._dirty.add(namespace)
@@ -191,18 +191,18 @@ class Batch:
         return Saved()
 
     def _save(self, change: MemoryChange) -> Saved:
-        name, data, shapes = change.name, change.data, 0
-        if name.namespace in KINDS:
+        if change.namespace in KINDS:
             return self._add(change)
-        if name.namespace == BASELINES:
-            data, shapes = with_shapes(data)
-        evicted = self._put(name, data)
-        if name.namespace != BASELINES:
-            return self._receipt(change)
+        if change.namespace != BASELINES:
+            return Saved(bytes=self._put(change.name, change.data))
+        data, shapes = with_shapes(change.data)
+        gone = self._least_used(change.name, room=self._limits.baselines - 1)
+        size = self._put(change.name, data, instead_of=gone)
+        self._remove(*gone)
         self._touch(change)
-        kept = f"baseline {name.key!r}: ready to be compared{'; of responses the shape is kept' if shapes else ''}"
-        redacted = {"response": shapes} if shapes else {}
-        return self._receipt(change, understood=(kept,), redacted=redacted, evicted=tuple(map(str, evicted)))
+        note, redacted = ("; of responses the shape is kept", {"response": shapes}) if shapes else ("", {})
+        kept = f"baseline {change.key!r}: ready to be compared{note}"
+        return Saved(bytes=size, understood=(kept,), redacted=redacted, evicted=tuple(map(str, gone)))
 
     def _add(self, change: MemoryChange) -> Saved:
         """Add what was understood to its document; what was not is stored under a key of its own."""
@@ -211,116 +211,80 @@ class Batch:
         if not found.entries:
             if change.name == kind.document or not change.data:
                 raise InvalidInput(f"nothing in it was understood; {kind.wanted}")
-            self._put(change.name, change.data)
-            return self._receipt(change, ignored=tuple(found.ignored))
+            return Saved(bytes=self._put(change.name, change.data), ignored=tuple(found.ignored))
         lines = [self._added(namespace, entry, change) for entry in found.entries]
         lines += [self._added(PERFORMANCE, entry, change) for entry in found.timings]
         ignored, better = (tuple(dict.fromkeys(notes)) for notes in (found.ignored, found.better))
-        return Saved(namespace=namespace, key=change.key, understood=tuple(lines), ignored=ignored, better=better)
+        return Saved(understood=tuple(lines), ignored=ignored, better=better)
 
     def _added(self, namespace: str, entry: Entry, change: MemoryChange) -> str:
-        rule = self._noise_for(entry) if namespace == ERRORS else None
-        if rule:
-            return f"error {entry['fingerprint']!r}: noise by the rule {rule!r}; counted as filtered, not listed"
-        line = self.document(namespace).add(entry, session=change.session, limits=self._limits)
+        if namespace == ERRORS:
+            rules = self.document(NOISE).entries
+            rule = matching_rule(rules, f"{entry['fingerprint']} {entry.get('message', '')}")
+            if rule:
+                rules[rule]["filtered"] = rules[rule].get("filtered", 0) + max(entry.get("occurrences", 1), 1)
+                self._changed(NOISE)
+                name = entry["fingerprint"]
+                return f"error {name!r}: noise by the rule {rule!r}; counted as filtered, not listed"
         self._changed(namespace)
-        return line
-
-    def _noise_for(self, error: Entry) -> str | None:
-        rules = self.document(NOISE).entries
-        rule = matching_rule(rules, f"{error['fingerprint']} {error.get('message', '')}")
-        if rule is not None:
-            rules[rule]["filtered"] = rules[rule].get("filtered", 0) + max(error.get("occurrences", 1), 1)
-            self._changed(NOISE)
-        return rule
-
-    def _set(self, change: MemoryChange) -> Saved:
-        """Replace the entries of a document; counts of noise rules that stay are kept."""
-        if change.namespace not in KINDS:
-            raise InvalidInput(f"{change.namespace!r} has no document")
-        document, kind = self.document(change.namespace), KINDS[change.namespace]
-        entries = understand(change.namespace, kind.document.key, change.data, self._now).entries
-        names = {entry[kind.named_by] for entry in entries}
-        document.entries = {name: entry for name, entry in document.entries.items() if name in names}
-        lines = [self._added(change.namespace, entry, change) for entry in entries]
-        self._changed(change.namespace)
-        return Saved(namespace=change.namespace, key=change.key, understood=tuple(lines))
-
-    def _resolve(self, change: MemoryChange) -> Saved:
-        """Mark an error as resolved, with what else is known about it; `InvalidInput` for one that is not open."""
-        errors = self.document(ERRORS).entries
-        if change.key not in errors or is_resolved(errors[change.key]):
-            there_are = [name for name, entry in errors.items() if not is_resolved(entry)]
-            raise InvalidInput(
-                f"there is no unresolved error {change.key!r}",
-                hint=f"the unresolved ones are {', '.join(map(repr, there_are[-5:]))}" if there_are else "none is",
-            )
-        about = change.data if isinstance(change.data, dict) else {}
-        return self._add(change._replace(data={**about, "fingerprint": change.key, "resolved": True}))
+        return self.document(namespace).add(entry, session=change.session, limits=self._limits)
 
     def _delete(self, change: MemoryChange) -> Saved:
-        name, namespace = change.name, change.namespace
+        name, namespace, kind = change.name, change.namespace, KINDS.get(change.namespace)
         if name in self.entries:
             self._remove(name)
-            if name == (KINDS[namespace].document if namespace in KINDS else None):
-                self._documents[namespace] = MemoryDocument(namespace)
+            if kind and name == kind.document:
                 self._dirty.discard(namespace)
-            elif namespace not in self._dirty:
+            if namespace not in self._dirty:
                 self._documents.pop(namespace, None)
-        elif namespace in KINDS and name.key in self.document(namespace).entries:
-            del self.document(namespace).entries[name.key]
+        elif kind and name.key in self.document(namespace).entries:
             self._changed(namespace)
+            del self.document(namespace).entries[name.key]
         else:
-            raise NotFound(f"the project memory has no {name}", hint="list the namespace to see its keys")
-        return Saved(namespace=namespace, key=name.key)
+            raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
+        return Saved()
 
     def _clear(self, change: MemoryChange) -> Saved:
-        self._cleared = True
-        self.entries, self._writes, self._documents, self._dirty = {}, {}, {}, set()
+        paths = [entry.path for entry in (*self._scan.entries.values(), *self.entries.values())]
+        self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._files.names(DAMAGED))])
+        self.entries, self._documents, self._dirty = {}, {}, set()
         self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
         return Saved(session=1)
 
-    def _receipt(self, change: MemoryChange, **more: Any) -> Saved:
-        return Saved(namespace=change.namespace, key=change.key, bytes=self.entries[change.name].size, **more)
-
     def _changed(self, namespace: str) -> None:
         name = KINDS[namespace].document
+        self._scan.refuse(name.path)
+        self.document(namespace)
         self._dirty.add(namespace)
         self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
 
-    def _put(self, name: Name, data: Any) -> list[Name]:
+    def _put(self, name: Name, data: Any, instead_of: Sequence[Name] = ()) -> int:
         content = encoded(data)
         self._limits.check_entry(str(name), len(content))
-        evicted = self._least_used(name, room=self._limits.baselines - 1) if name.namespace == BASELINES else []
-        self._write(name, content, freed=evicted)
-        for other in evicted:
-            self._remove(other)
-        return evicted
+        return self._write(name, content, instead_of)
 
-    def _write(self, name: Name, content: bytes, freed: list[Name] | None = None) -> None:
-        before = sum(self.entries[other].size for other in {name, *(freed or ())} if other in self.entries)
+    def _write(self, name: Name, content: bytes, instead_of: Sequence[Name] = ()) -> int:
+        before = sum(self.entries[other].size for other in {name, *instead_of} if other in self.entries)
         if len(content) > before:  # what makes the memory smaller is always accepted
             self._limits.check_total(str(name), self.total - before + len(content), self._elsewhere)
-        path = self._path(name)
-        self._writes[name] = content
+        path = self._scan.entries[name].path if name in self._scan.entries else name.path
+        self._scan.refuse(path)
+        self._writes[path] = content
         self.entries[name] = MemoryEntry(name, path, len(content), self._now)
+        return len(content)
 
-    def _remove(self, name: Name) -> None:
-        del self.entries[name]
-        self._writes[name] = None
-
-    def _path(self, name: Name) -> tuple[str, ...]:
-        return self._scan.entries[name].path if name in self._scan.entries else name.path
+    def _remove(self, *names: Name) -> None:
+        self._writes |= {self.entries.pop(name).path: None for name in names}
 
     def _least_used(self, new: Name | None, *, room: int) -> list[Name]:
+        """The baselines that have to go, besides *new*, so that *room* are left."""
         others = [entry for name, entry in self.entries.items() if name.namespace == BASELINES and name != new]
-        oldest = sorted(others, key=self.used_at)
-        return [entry.name for entry in oldest[: max(0, len(oldest) - room)]]
+        return [entry.name for entry in sorted(others, key=self.used_at)[: max(0, len(others) - room)]]
 
     # Writing -----------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Prepare the changed documents to be written. One for which there is no room is left as it was."""
+    def finish(self) -> dict[tuple[str, ...], bytes | None]:
+        """The files to be written or removed. A document for which there is no room is left as it was."""
         for namespace in self._dirty:
             document = self._documents[namespace]
             before = len(document.entries)
@@ -334,6 +298,7 @@ class Batch:
         self._dirty.clear()
         names = {str(name) for name in self.entries}
         self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
+        return self._writes | ({META: encoded(self.meta)} if self.meta != self._meta_before else {})
 
     def final(self, outcome: Outcome) -> Outcome:
         """What came of a change in the end: its document may have been too large for the memory, or been cut."""
@@ -343,23 +308,3 @@ class Batch:
         return self._refused.get(outcome.namespace) or outcome.evolve(
             trimmed=self._trimmed[outcome.namespace], bytes=outcome.bytes or (stored.size if stored else 0)
         )
-
-    def commit(self) -> dict[str, StoreUnavailable]:
-        """Write everything that changed; return the namespaces that could not be written (the notes are ``""``)."""
-        failed: dict[str, StoreUnavailable] = {}
-        if self._cleared:
-            self._files.clear(self._scan.entries)
-        for name, content in self._writes.items():
-            try:
-                if content is None:
-                    self._files.delete(self._path(name))
-                else:
-                    self._files.write(self._path(name), content)
-            except StoreUnavailable as error:
-                failed[name.namespace] = error
-        if self.meta != self._meta_before:
-            try:
-                self._files.write(META, encoded(self.meta))
-            except StoreUnavailable as error:
-                failed[""] = error
-        return failed
