@@ -167,34 +167,34 @@ class MemoryView:
     def apply(self, change: MemoryChange) -> Outcome:
         """Apply one change; one that is refused leaves everything before it in effect."""
         try:
-            receipt: Saved = getattr(self, f"_{change.op}")(change)
+            receipt: dict[str, Any] = getattr(self, f"_{change.op}")(change)
         except SnapshotError as error:
             return error
-        return receipt.evolve(namespace=change.namespace, key=change.key)
+        return Saved(namespace=change.namespace, key=change.key, **receipt)
 
-    def _begin(self, change: MemoryChange) -> Saved:
+    def _begin(self, change: MemoryChange) -> Entry:
         count, previous = self.meta["session_count"] + 1, self.meta["last_session"]
         self.meta |= {"session_count": count, "last_session": change.at}
         self._remove(*self._least_used(None, room=self._limits.baselines))
         for namespace in (ERRORS, PERFORMANCE):
             if KINDS[namespace].document in self.entries and self.document(namespace).trim(self._limits, self._now):
                 self._dirty.add(namespace)
-        return Saved(session=count, previous=previous)
+        return {"session": count, "previous": previous}
 
-    def _end(self, change: MemoryChange) -> Saved:
+    def _end(self, change: MemoryChange) -> Entry:
         self.meta["last_session"] = max(change.at, self.meta["last_session"] or "")
-        return Saved()
+        return {}
 
-    def _touch(self, change: MemoryChange) -> Saved:
+    def _touch(self, change: MemoryChange) -> Entry:
         if change.name in self.entries:
             self.meta["used"] = {**self.meta["used"], str(change.name): change.at}
-        return Saved()
+        return {}
 
-    def _save(self, change: MemoryChange) -> Saved:
+    def _save(self, change: MemoryChange) -> Entry:
         if change.namespace in KINDS:
             return self._add(change)
         if change.namespace != BASELINES:
-            return Saved(bytes=self._put(change.name, change.data))
+            return {"bytes": self._put(change.name, change.data)}
         data, shapes = with_shapes(change.data)
         gone = self._least_used(change.name, room=self._limits.baselines - 1)
         size = self._put(change.name, data, instead_of=gone)
@@ -202,20 +202,20 @@ class MemoryView:
         self._touch(change)
         note, redacted = ("; of responses the shape is kept", {"response": shapes}) if shapes else ("", {})
         kept = f"baseline {change.key!r}: ready to be compared{note}"
-        return Saved(bytes=size, understood=(kept,), redacted=redacted, evicted=tuple(map(str, gone)))
+        return {"bytes": size, "understood": (kept,), "redacted": redacted, "evicted": tuple(map(str, gone))}
 
-    def _add(self, change: MemoryChange) -> Saved:
+    def _add(self, change: MemoryChange) -> Entry:
         """Add what was understood to its document; what was not is stored under a key of its own."""
         namespace, kind = change.namespace, KINDS[change.namespace]
         found = understand(namespace, change.key, change.data, moment_in(change.at) or self._now)
         if not found.entries:
             if change.name == kind.document or not change.data:
                 raise InvalidInput(f"nothing in it was understood; {kind.wanted}")
-            return Saved(bytes=self._put(change.name, change.data), ignored=tuple(found.ignored))
+            return {"bytes": self._put(change.name, change.data), "ignored": tuple(found.ignored)}
         lines = [self._added(namespace, entry, change) for entry in found.entries]
         lines += [self._added(PERFORMANCE, entry, change) for entry in found.timings]
         ignored, better = (tuple(dict.fromkeys(notes)) for notes in (found.ignored, found.better))
-        return Saved(understood=tuple(lines), ignored=ignored, better=better)
+        return {"understood": tuple(lines), "ignored": ignored, "better": better}
 
     def _added(self, namespace: str, entry: Entry, change: MemoryChange) -> str:
         if namespace == ERRORS:
@@ -229,7 +229,7 @@ class MemoryView:
         self._changed(namespace)
         return self.document(namespace).add(entry, session=change.session, limits=self._limits)
 
-    def _delete(self, change: MemoryChange) -> Saved:
+    def _delete(self, change: MemoryChange) -> Entry:
         name, namespace, kind = change.name, change.namespace, KINDS.get(change.namespace)
         if name in self.entries:
             self._remove(name)
@@ -242,14 +242,14 @@ class MemoryView:
             del self.document(namespace).entries[name.key]
         else:
             raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
-        return Saved()
+        return {}
 
-    def _clear(self, change: MemoryChange) -> Saved:
+    def _clear(self, change: MemoryChange) -> Entry:
         paths = [entry.path for entry in (*self._scan.entries.values(), *self.entries.values())]
         self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._files.names(DAMAGED))])
         self.entries, self._documents, self._dirty = {}, {}, set()
         self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
-        return Saved(session=1)
+        return {"session": 1}
 
     def _changed(self, namespace: str) -> None:
         name = KINDS[namespace].document
@@ -305,6 +305,6 @@ class MemoryView:
         if isinstance(outcome, SnapshotError) or outcome.namespace not in self._trimmed:
             return outcome
         stored = self.entries.get(KINDS[outcome.namespace].document)
-        return self._refused.get(outcome.namespace) or outcome.evolve(
-            trimmed=self._trimmed[outcome.namespace], bytes=outcome.bytes or (stored.size if stored else 0)
-        )
+        size = outcome.bytes or (stored.size if stored else 0)
+        cut = {"trimmed": self._trimmed[outcome.namespace], "bytes": size}
+        return self._refused.get(outcome.namespace) or outcome.model_copy(update=cut)

@@ -23,10 +23,6 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _any(value: Any) -> Any:
-    return value
-
-
 def _text(value: Any) -> str | None:
     return value.strip() if isinstance(value, str) and value.strip() else None
 
@@ -107,22 +103,16 @@ class Kind(NamedTuple):
     wrappers: frozenset[str]
     """Fields that hold a list or a map of entries."""
     fields: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]]
-    """What a field may be called, and how its value is read."""
-    ranks: dict[str, list[tuple[int, int, str, str]]]
-    """The fields that a name may mean, the likeliest first."""
+    """What a field may be called, and how its value is read; the likeliest first."""
     marks: frozenset[str]
     """A map with one of these names is one entry; other maps have an entry under each name."""
 
 
 def _kind(fields: dict[str, tuple[str, Callable[[Any], Any]]], wrappers: str, marks: str = "", **more: Any) -> Kind:
     named = {name: (words(names), read) for name, (names, read) in fields.items()}
-    ranks: dict[str, list[tuple[int, int, str, str]]] = {}
-    for row, (field, (names, _)) in enumerate(named.items()):
-        for column, name in enumerate(names):
-            ranks.setdefault(name, []).append((row, column, field, name))
     known = {name for field, (names, _) in named.items() if field not in _WEAK for name in names}
     every = frozenset({*known, *words(marks)})
-    return Kind(fields=named, ranks=ranks, wrappers=frozenset(words(wrappers)), marks=every, **more)
+    return Kind(fields=named, wrappers=frozenset(words(wrappers)), marks=every, **more)
 
 
 _WEAK: Final = frozenset(("seen", "last_seen", "samples", "updated_at", "before", "filtered", "remove", "enabled"))
@@ -171,8 +161,8 @@ KINDS: Final = {
         wrappers="endpoint endpoints paths routes apis entries items",
         marks="status statuscode summary description",
         fields=_TARGET | {
-            "shape": ("shape schema fields returns output", _any),
-            "body": ("response body responsebody responseshape responseschema example", _any),
+            "shape": ("shape schema fields returns output", lambda v: v),
+            "body": ("response body responsebody responseshape responseschema example", lambda v: v),
             "seen": (_COUNT, _whole),
             "last_seen": (f"{_LAST} {_FIRST}", moment_in),
         },
@@ -211,16 +201,14 @@ KINDS: Final = {
 
 def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -> tuple[Entry, Entry]:
     """The fields of an entry under our names (those in *only*), and what is left."""
-    kind = KINDS[namespace]
     found: Entry = {}
     used: set[str] = set()
     names = {plain(name): name for name in reversed(item)}
-    for _, _, field, alias in sorted(rank for name in names for rank in kind.ranks.get(name, ())):
-        if field not in found and names[alias] not in used and (only is None or field in only):
-            value = kind.fields[field][1](item[names[alias]])
-            if value is not None:
+    for field, (aliases, read) in KINDS[namespace].fields.items():
+        for name in [names[alias] for alias in aliases if alias in names] if only is None or field in only else ():
+            if field not in found and name not in used and (value := read(item[name])) is not None:
                 found[field] = value
-                used.add(names[alias])
+                used.add(name)
     return found, {name: value for name, value in item.items() if name not in used and value is not None}
 
 

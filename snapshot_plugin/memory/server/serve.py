@@ -21,7 +21,13 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, context_answer
 from snapshot_plugin.memory.server.project import ServedProject
-from snapshot_plugin.memory.server.sessions import SESSION_TOOLS, StoredSessions
+from snapshot_plugin.memory.server.session_tools import (
+    SESSION_TOOLS,
+    StoredSessions,
+    list_snapshots,
+    resume_plan,
+    show_session,
+)
 from snapshot_plugin.memory.server.tools import Answer, serving
 from snapshot_plugin.store.base import SnapshotStore
 
@@ -74,13 +80,13 @@ class MemoryServer(MCPServer[Any]):
         return list(await (await self.project.memory()).list(namespace))
 
     async def _listed(self) -> Answer:
-        return await self.sessions().listed(limit=100)
+        return await list_snapshots(sessions=self.sessions, limit=100)
 
     async def _session(self, session_id: str) -> Answer:
-        return await self.sessions().show(session_id, at=None, start=None, limit=50)
+        return await show_session(sessions=self.sessions, session_id=session_id, limit=50)
 
     async def _plan(self, session_id: str) -> Answer:
-        return await self.sessions().plan(session_id, at=None, now=self.project.now())
+        return await resume_plan(sessions=self.sessions, session_id=session_id)
 
 
 async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_projects: bool = False) -> None:
