@@ -252,11 +252,12 @@ class MemoryView:
         return {"session": 1}
 
     def _changed(self, namespace: str) -> None:
-        name = KINDS[namespace].document
-        self._scan.refuse(name.path)
-        self.document(namespace)
-        self._dirty.add(namespace)
-        self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
+        if namespace not in self._dirty:
+            name = KINDS[namespace].document
+            self._scan.refuse(name.path)
+            self.document(namespace)
+            self._dirty.add(namespace)
+            self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
 
     def _put(self, name: Name, data: Any, instead_of: Sequence[Name] = ()) -> int:
         content = encoded(data)

@@ -259,8 +259,7 @@ def _target(found: Entry, name: str | None, *, any_name: bool = False) -> str | 
     first, space, rest = target.strip().partition(" ")
     if space and first.upper() in METHODS:
         method, target = first, rest.strip()
-    parts = urlsplit(target)
-    path = parts.path if parts.scheme and parts.netloc else target.partition("?")[0]
+    path = urlsplit(target).path if "://" in target else target.partition("?")[0]
     return f"{method.upper()} {path or '/'}".strip()
 
 
