@@ -55,7 +55,7 @@ from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.shapes import Baseline, Difference, differences, with_shapes
-from snapshot_plugin.memory.sharing import Doorbell
+from snapshot_plugin.memory.sharing import listen, submit
 from snapshot_plugin.memory.state import Preferences
 from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
@@ -98,7 +98,6 @@ class ProjectMemory:
         state = state or user_state_dir(os.environ)
         self._engine = MemoryEngine(self.project, limits=self._limits, state=state, clock=clock)
         self._preferences = Preferences(state, self._limits, clock)
-        self._doorbell = Doorbell(self._engine)
         self._previous: str | None = None
         self._is_open = False
         self._begun = anyio.Lock()
@@ -132,7 +131,7 @@ class ProjectMemory:
             return
         try:
             if self.session_count:
-                await self._doorbell.submit([self._change("end")])
+                await submit(self._engine, [self._change("end")])
         except SnapshotError as error:
             _log.warning("the project memory could not be written at the end: %s", error.message)
         finally:
@@ -146,7 +145,7 @@ class ProjectMemory:
             StoreUnavailable: it could not be written, and is still in memory.
         """
         await self._begin()
-        await self._doorbell.submit([])
+        await submit(self._engine, [])
 
     async def _begin(self) -> None:
         if not self._is_open or self._tasks is None:
@@ -154,12 +153,12 @@ class ProjectMemory:
         async with self._begun:
             if self.session_count:
                 return
-            await self._doorbell.listen(self._tasks)
+            await listen(self._engine, self._tasks)
             seen = await anyio.to_thread.run_sync(lambda: self._engine.view().meta)
             self.session_count, self._previous = seen["session_count"] + 1, seen["last_session"]
             self._tasks.start_soon(self._keep_flushing)
             with contextlib.suppress(StoreUnavailable):  # every answer says so
-                [receipt] = await self._doorbell.submit([self._change("begin")])
+                [receipt] = await submit(self._engine, [self._change("begin")])
                 if isinstance(receipt, Saved) and receipt.session:
                     self.session_count, self._previous = receipt.session, receipt.previous
                     self._engine.session = receipt.session
@@ -187,7 +186,7 @@ class ProjectMemory:
             if change.namespace == GLOBAL:
                 outcome = await anyio.to_thread.run_sync(self._preferences.write, change)
             else:
-                [outcome] = await self._doorbell.submit([change])
+                [outcome] = await submit(self._engine, [change])
         except StoreUnavailable as error:
             if change.namespace == GLOBAL:
                 raise

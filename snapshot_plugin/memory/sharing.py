@@ -32,7 +32,7 @@ from snapshot_plugin.store.files import disk_errors
 if TYPE_CHECKING:
     from snapshot_plugin.memory.engine import MemoryEngine
 
-__all__ = ["Doorbell", "HeldElsewhere", "WriterLock"]
+__all__ = ["HeldElsewhere", "WriterLock", "listen", "submit"]
 
 _FILE: Final = ".lease"
 _TIMEOUT: Final = 10.0
@@ -96,57 +96,50 @@ class WriterLock:
             os.close(fd)
 
 
-class Doorbell:
-    """Applies changes here if this process writes, and otherwise has the writer do it."""
+async def submit(engine: MemoryEngine, changes: Sequence[MemoryChange]) -> list[Outcome]:
+    """Apply changes if this process writes, and otherwise have the writer do it; return what came of each.
 
-    def __init__(self, engine: MemoryEngine, *, timeout: float = _TIMEOUT) -> None:
-        self._engine, self._timeout = engine, timeout
+    Raises:
+        StoreUnavailable: the disk refuses; the changes are kept in memory.
+    """
+    try:
+        return await anyio.to_thread.run_sync(engine.write, changes)
+    except HeldElsewhere as held:
+        if not changes and not engine.queue:
+            return []
+        name = await anyio.to_thread.run_sync(engine.hand_over, changes)
+        outcomes = await _asked(held.owner, name)
+        if outcomes is None:  # the writer may have ended meanwhile: then this process takes its place
+            with contextlib.suppress(HeldElsewhere):
+                outcomes = await anyio.to_thread.run_sync(engine.deliver, name)
+        is_taken = await anyio.to_thread.run_sync(engine.is_taken, name, held.message)
+    if outcomes:
+        return outcomes[len(outcomes) - len(changes) :]
+    waits = Saved(persistence="disk" if is_taken else "read-only")
+    return [waits.evolve(namespace=change.namespace, key=change.key) for change in changes]
 
-    async def listen(self, tasks: TaskGroup) -> None:
-        """Take changes of other processes, in *tasks*. Without a socket they are taken by each flush."""
-        try:
-            path = await tasks.start(self._serve)
-        except StoreUnavailable:
-            return
-        self._engine.lock.control = str(path)
 
-    async def submit(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
-        """Have changes applied; return what came of each. `StoreUnavailable`: they are kept in memory."""
-        try:
-            return await anyio.to_thread.run_sync(self._engine.write, changes)
-        except HeldElsewhere as held:
-            if not changes and not self._engine.queue:
-                return []
-            name = await anyio.to_thread.run_sync(self._engine.hand_over, changes)
-            return await self._rung(name, changes, held)
+async def _asked(owner: Owner | None, name: str) -> list[Outcome] | None:
+    if owner is None:
+        return None
+    answer = await ask_owner(owner, {"op": _OP, "name": name}, timeout=_TIMEOUT)
+    return [_read(each) for each in answer.result["outcomes"]] if answer.outcome == "done" else None
 
-    async def _rung(self, name: str, changes: Sequence[MemoryChange], held: HeldElsewhere) -> list[Outcome]:
-        outcomes = await self._ask(name, held)
-        if outcomes is None:
-            try:  # the writer may have ended meanwhile: then this process takes its place
-                outcomes = await anyio.to_thread.run_sync(self._engine.deliver, name)
-            except HeldElsewhere as still:
-                held = still
-        taken = await anyio.to_thread.run_sync(self._engine.is_taken, name, held.message)
-        if outcomes:
-            return outcomes[len(outcomes) - len(changes) :]
-        waits = Saved(persistence="disk" if taken else "read-only")
-        return [waits.evolve(namespace=change.namespace, key=change.key) for change in changes]
 
-    async def _ask(self, name: str, held: HeldElsewhere) -> list[Outcome] | None:
-        if held.owner is None:
-            return None
-        answer = await ask_owner(held.owner, {"op": _OP, "name": name}, timeout=self._timeout)
-        return [_read(each) for each in answer.result["outcomes"]] if answer.outcome == "done" else None
+async def listen(engine: MemoryEngine, tasks: TaskGroup) -> None:
+    """Take changes of other processes, in *tasks*. Without a socket they are taken by each flush."""
 
-    async def _serve(self, *, task_status: Any) -> None:
-        await serve_control(self._answer, name=f"memory-{new_id()}", task_status=task_status)
-
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request.get("op") != _OP:
             raise InvalidInput("this socket only takes changes of a project's memory")
-        outcomes = await anyio.to_thread.run_sync(self._engine.deliver, str(request.get("name")))
+        outcomes = await anyio.to_thread.run_sync(engine.deliver, str(request.get("name")))
         return {"outcomes": [_written(outcome) for outcome in outcomes]}
+
+    async def serve(*, task_status: Any) -> None:
+        await serve_control(answer, name=f"memory-{new_id()}", task_status=task_status)
+
+    with contextlib.suppress(StoreUnavailable):
+        engine.lock.control = str(await tasks.start(serve))
 
 
 def _written(outcome: Outcome) -> dict[str, Any]:
