@@ -18,13 +18,12 @@ from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.changes import MemoryChange
-from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.engine import HeldElsewhere, MemoryEngine
 from snapshot_plugin.memory.files import ERRORS
 from snapshot_plugin.memory.kinds import KINDS
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import find_project
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.sharing import HeldElsewhere
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["ErrorLearner", "error_in"]

@@ -37,7 +37,7 @@ from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.changes import MemoryChange, Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
 from snapshot_plugin.memory.documents import NoiseRule, is_resolved, matching_rule
-from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.engine import MemoryEngine, listen, submit
 from snapshot_plugin.memory.files import (
     API_SCHEMA,
     BASELINES,
@@ -55,7 +55,6 @@ from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.shapes import Baseline, Difference, differences, with_shapes
-from snapshot_plugin.memory.sharing import listen, submit
 from snapshot_plugin.memory.state import Preferences
 from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339

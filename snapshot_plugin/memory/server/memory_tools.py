@@ -17,7 +17,7 @@ from snapshot_plugin.memory.server.project import Served
 from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, tool
 from snapshot_plugin.memory.understand import understand
 
-__all__ = ["MEMORY_TOOLS", "context_answer"]
+__all__ = ["MEMORY_TOOLS", "load_session_context"]
 
 _STORE = """Remember things for later sessions in this project, and recall them.
 
@@ -112,11 +112,8 @@ async def session_store(
 
 
 async def load_session_context(*, project: Served) -> Answer:
-    return await context_answer(await project.memory())
-
-
-async def context_answer(memory: ProjectMemory) -> Answer:
-    """What earlier sessions left, in about 8 KB."""
+    """Answer with what earlier sessions left, in about 8 KB."""
+    memory = await project.memory()
     return bounded(await memory.load_context(), await memory.preferences())
 
 

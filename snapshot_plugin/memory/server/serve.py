@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import LastGasp
-from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, context_answer
+from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, load_session_context
 from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.session_tools import (
     SESSION_TOOLS,
@@ -54,15 +54,19 @@ class MemoryServer(MCPServer[Any]):
         )  # fmt: skip
         self.project = project
         self._store, self._all_projects, self._cache = store, all_projects, cache
-        for uri, title, read in (
-            ("memory/context", "What earlier sessions left", self._context),
-            ("memory/{namespace}/{key}", "An entry", self._entry),
-            ("memory/{namespace}", "Keys of a namespace", self._keys),
-            ("sessions", "Stored sessions", self._listed),
-            ("sessions/{session_id}", "A session", self._session),
-            ("sessions/{session_id}/plan", "A resume plan", self._plan),
-        ):
-            name = read.__name__.removeprefix("_")
+        resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
+            "context": (
+                "memory/context",
+                "What earlier sessions left",
+                lambda: load_session_context(project=project),
+            ),
+            "entry": ("memory/{namespace}/{key}", "An entry", self._entry),
+            "keys": ("memory/{namespace}", "Keys of a namespace", self._keys),
+            "listed": ("sessions", "Stored sessions", self._listed),
+            "session": ("sessions/{session_id}", "A session", self._session),
+            "plan": ("sessions/{session_id}/plan", "A resume plan", self._plan),
+        }
+        for name, (uri, title, read) in resources.items():
             self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
 
     def sessions(self) -> StoredSessions:
@@ -71,7 +75,7 @@ class MemoryServer(MCPServer[Any]):
         return StoredSessions(self._store, here, all_projects=self._all_projects, cache=self._cache)
 
     async def _context(self) -> Answer:
-        return await context_answer(await self.project.memory())
+        return await load_session_context(project=self.project)
 
     async def _entry(self, namespace: str, key: str) -> Any:
         return await (await self.project.memory()).load(namespace, key)
