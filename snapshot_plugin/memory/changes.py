@@ -285,7 +285,11 @@ class MemoryView:
     # Writing -----------------------------------------------------------------------------------------------
 
     def finish(self) -> dict[tuple[str, ...], bytes | None]:
-        """The files to be written or removed. A document for which there is no room is left as it was."""
+        """The files to be written or removed. A document for which there is no room is left as it was.
+
+        Raises:
+            StoreUnavailable: nothing can be written, as the notes are no file.
+        """
         for namespace in self._dirty:
             document = self._documents[namespace]
             before = len(document.entries)
@@ -299,7 +303,10 @@ class MemoryView:
         self._dirty.clear()
         names = {str(name) for name in self.entries}
         self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
-        return self._writes | ({META: encoded(self.meta)} if self.meta != self._meta_before else {})
+        if self.meta != self._meta_before:
+            self._scan.refuse(META)
+            self._writes[META] = encoded(self.meta)
+        return self._writes
 
     def final(self, outcome: Outcome) -> Outcome:
         """What came of a change in the end: its document may have been too large for the memory, or been cut."""

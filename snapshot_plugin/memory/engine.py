@@ -53,7 +53,8 @@ _TIMEOUT: Final = 10.0
 _OP: Final = "deliver"
 _MOST_KEPT: Final = 100
 _CHANGES: Final = TypeAdapter(list[MemoryChange])
-_QUEUED, _NOW = "queue", "now"
+_QUEUED, _NOW = "/queue", "/now"
+"""Groups of changes that are no file in ``.pending``."""
 
 
 class HeldElsewhere(MemoryReadOnly):
@@ -248,8 +249,8 @@ class MemoryEngine:
         applied = {name: [view.apply(change) for change in group] for name, group in groups.items()}
         writes = view.finish()
         self._learn_from(view)
-        taken: dict[tuple[str, ...], None] = {(PENDING, f"{name}.json"): None for name in groups}
-        self.files.replace({**writes, **taken})
+        writes |= {(PENDING, f"{name}.json"): None for name in groups if name not in (_QUEUED, _NOW)}
+        self.files.replace(writes)
         outcomes = {name: [view.final(outcome) for outcome in group] for name, group in applied.items()}
         now, queued = outcomes.pop(_NOW), outcomes.pop(_QUEUED)
         del self.queue[: len(queued)]

@@ -241,21 +241,24 @@ class MemoryFiles:
                 for item in items:
                     about = item.stat(follow_symlinks=False)
                     overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
-                    if not item.name.startswith(".") and item.name not in _RESERVED and not _is_temporary(item):
-                        self._scan_namespace(item.name, about, found)
+                    why = _unusable(about, stat.S_ISREG if item.name in _RESERVED else stat.S_ISDIR)
+                    if item.name.startswith(".") or _is_temporary(item):
+                        continue
+                    if why:
+                        found.unusable[item.name,] = why
+                    elif item.name not in _RESERVED:
+                        self._scan_namespace(item.name, found)
             with self._opened(DAMAGED) as aside:
                 overhead += sum(item.stat(follow_symlinks=False).st_size for item in os.scandir(aside))
         return found._replace(overhead=overhead)
 
-    def _scan_namespace(self, directory: str, about: os.stat_result, found: Scan) -> None:
-        why = _unusable(about, stat.S_ISDIR)
-        if why:
-            found.unusable[directory,] = why
-            return
-        with self._opened(directory) as fd, os.scandir(fd) as items:
+    def _scan_namespace(self, directory: str, found: Scan) -> None:
+        gone = contextlib.suppress(FileNotFoundError)  # the writer may remove it meanwhile
+        with gone, self._opened(directory) as fd, os.scandir(fd) as items:
             for item in items:
-                if not _is_temporary(item):
-                    self._scan_file((directory, item.name), item.stat(follow_symlinks=False), found)
+                with gone:
+                    if not _is_temporary(item):
+                        self._scan_file((directory, item.name), item.stat(follow_symlinks=False), found)
 
     def _scan_file(self, path: tuple[str, str], about: os.stat_result, found: Scan) -> None:
         why, name = _unusable(about, stat.S_ISREG), name_in_file(*path)

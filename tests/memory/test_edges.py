@@ -167,6 +167,20 @@ async def test_symlinks_are_not_followed(open_memory: Opener, project: Path, tmp
     assert list(outside.iterdir()) == []
 
 
+async def test_notes_that_are_a_directory_are_reported_and_nothing_is_counted_twice(
+    open_memory: Opener, project: Path
+) -> None:
+    (project / ".asnap/meta.json").mkdir(parents=True)
+    async with open_memory() as memory:
+        with pytest.raises(StoreUnavailable):
+            await memory.save("errors", "k", "boom")
+        assert (memory.persistence, stored_text(project)) == ("memory", "")
+        (project / ".asnap/meta.json").rmdir()
+        await memory.flush()
+        [error] = (await memory.load_context()).error_history.unresolved
+        assert (memory.persistence, error.occurrences) == ("disk", 1)
+
+
 @pytest.mark.parametrize("where", ["a", "errors"])
 async def test_namespace_that_cannot_be_written_holds_up_no_other(
     open_memory: Opener, project: Path, where: str
