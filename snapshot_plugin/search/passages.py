@@ -5,7 +5,7 @@ Messages are read as stored JSON. Building the model of each would take as long 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,9 +23,6 @@ _NO_WORDS = frozenset(
 )
 """Fields that hold no words of anybody: bytes as text, and names that only programs read."""
 
-_BETWEEN = "\n\0\n"
-"""Stands between messages that are scanned together. No rule for secrets reaches across it unseen."""
-
 
 def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Text:
     """What can be found of the session itself: its title, task, plan and tags, with every secret taken out.
@@ -39,28 +36,17 @@ def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Te
     return Text("\n".join(filter(None, said)), "", "", None)
 
 
-def passages(messages: Sequence[Mapping[str, Any]]) -> list[Text]:
+def passages(messages: Iterable[Mapping[str, Any]]) -> list[Text]:
     """What can be found of *messages*, given as stored, with every secret taken out."""
+    return [_passage(message) for message in messages]
+
+
+def _passage(message: Mapping[str, Any]) -> Text:
     names: set[str] = set()
-    found = [_text_of(message, names) for message in messages]
-    # A close look at every field takes most of the time of an index; most sessions need none.
-    if _may_hold_a_secret(found, names):
-        found = [_clean(message, text) for message, text in zip(messages, found, strict=True)]
-    return found
-
-
-def _clean(message: Mapping[str, Any], text: Text) -> Text:
-    names: set[str] = set()
-    _text_of(message, names)
-    if not _may_hold_a_secret((text,), names):
-        return text
-    return _text_of(redact(Message.model_validate(message))[0].raw(), names)
-
-
-def _may_hold_a_secret(found: Sequence[Text], names: set[str]) -> bool:
-    if any(map(may_name_a_secret, names)):
-        return True
-    return bool(redact_text(_BETWEEN.join(f"{text.body}\n{text.tools}" for text in found))[1])
+    text = _text_of(message, names)
+    if any(map(may_name_a_secret, names)) or redact_text(f"{text.body}\n{text.tools}")[1]:
+        return _text_of(redact(Message.model_validate(message))[0].raw(), names)
+    return text
 
 
 def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
