@@ -25,7 +25,7 @@ from snapshot_plugin.model.secret_names import NAME_RULES, assigned_kind
 from snapshot_plugin.model.secret_rule import Rule
 from snapshot_plugin.model.secret_tokens import TOKEN_RULES
 
-__all__ = ["RULES", "Rule", "assigned_kind", "redact_text"]
+__all__ = ["RULES", "Rule", "assigned_kind", "may_hold_secrets", "redact_text"]
 
 RULES: Final[tuple[Rule, ...]] = (*TOKEN_RULES, *NAME_RULES)
 """The precise shapes first: a value that was replaced as a token is not looked at again as a password."""
@@ -34,7 +34,7 @@ RULES: Final[tuple[Rule, ...]] = (*TOKEN_RULES, *NAME_RULES)
 def redact_text(text: str, rules: Sequence[Rule] = RULES) -> tuple[str, Counter[str]]:
     """Return *text* with ``[redacted:kind]`` in the place of each secret, and how many of each kind there were."""
     counts: Counter[str] = Counter()
-    if rules is RULES and not _has_sign(text):  # as most text
+    if rules is RULES and not may_hold_secrets(text):  # as most text
         return text, counts
     folded = _folded(text)
     for rule in rules:
@@ -46,8 +46,8 @@ def redact_text(text: str, rules: Sequence[Rule] = RULES) -> tuple[str, Counter[
     return text, counts
 
 
-def _has_sign(text: str) -> bool:
-    """Whether any of our rules can match. False means that none does."""
+def may_hold_secrets(text: str) -> bool:
+    """Return False only if none of `RULES` finds anything in *text*."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate is no text to the validator
     return _signs().isinstance_python(text)

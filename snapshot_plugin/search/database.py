@@ -25,6 +25,8 @@ _APPLICATION = 0x61534E50
 _VERSION = 5
 """Raised when the tables or what is put into them change; an index of another version is made anew."""
 _PATIENCE = 30.0
+_MEMORY = 32 << 20
+"""How many bytes of words are collected before they are written: so that one transaction is one write."""
 WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
 """How texts are taken apart into words."""
 _TABLES = f"""
@@ -151,6 +153,7 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connect
 def _create(connection: sqlite3.Connection, store_id: str) -> None:
     for statement in filter(str.strip, _TABLES.split(";")):
         connection.execute(statement)
+    connection.execute("INSERT INTO message (message, rank) VALUES ('hashsize', ?)", (_MEMORY,))
     connection.execute("INSERT INTO store VALUES (?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")
