@@ -100,7 +100,7 @@ def _digest(lines: Sequence[bytes]) -> bytes:
 
 def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
     """What is indexed of a snapshot: first what is about the session itself, then each message."""
-    found = [about(snapshot), *passages((message.raw() for message in snapshot.messages))]
+    found = [about(snapshot), *passages(message.raw() for message in snapshot.messages)]
     return [_indexable(text) for text in found]
 
 
