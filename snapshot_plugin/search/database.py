@@ -60,6 +60,11 @@ class IndexDatabase:
         self._path, self._store_id, self._keys = path, store_id, keys
         self.connection = self._opened()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in a file."""
+        return self._path is not None
+
     def _opened(self) -> sqlite3.Connection:
         try:
             return self._checked(self._connected())

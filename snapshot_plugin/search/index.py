@@ -80,6 +80,11 @@ class SearchIndex:
         """Let go of the file."""
         self._database.close()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is indexed now is there for the next process."""
+        return self._database.is_kept
+
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Whether nobody else holds this; it is held to the end of the ``with`` block."""
