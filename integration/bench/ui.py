@@ -101,7 +101,7 @@ def _seen(served: Served, place: Path, long: int) -> Iterator[Row]:
 
         def seen(path: str, wanted: str, what: str = "window.seenAt") -> float:
             pages = [opened(path, wanted) for _ in range(_TRIES)]
-            return min(page.evaluate(what) for page in pages)
+            return min(float(page.evaluate(what)) for page in pages)
 
         paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         yield Row("list visible", seen("/", ".rows li"), 600)
