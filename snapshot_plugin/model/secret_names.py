@@ -187,11 +187,15 @@ def _rule(kind: str, starts: str, pattern: str, is_secret: _IsSecret, *, sign: s
     compiled = re.compile(pattern)
 
     def find(text: str, folded: str) -> Iterator[Found]:
+        seen = -1  # where *after* was seen last
         for match in compiled.finditer(folded):
-            at = match.start()
-            if after and folded.rfind(after, max(0, at - _NEAR), at) < 0:
-                continue
-            start, end = match.span("secret")
+            if after:
+                at = match.start()
+                if seen < 0 or seen < at - _NEAR:
+                    seen = folded.rfind(after, max(0, at - _NEAR), at)
+                if seen < 0:
+                    continue
+            start, end = match.span(1)
             if is_secret(text, folded, start, end):
                 yield start, end, kind
 
