@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from snapshot_plugin.codec.document import StoredDocument, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -74,8 +73,8 @@ def standing_for(
     sections = [line for key, line in document.sections.items() if before.sections.get(key) != line]
     gone = [removed(key) for key in before.sections if key not in document.sections]
     messages = document.messages[splice.at : splice.at + splice.insert]
-    merged = replace(
-        header, lo=last.hi + 1 if last else 1, prev=last.root if last else "", full=full,
+    merged = header._replace(
+        lo=last.hi + 1 if last else 1, prev=last.root if last else "", full=full,
         at=splice.at, delete=splice.delete, insert=splice.insert,
     )  # fmt: skip
     return merged, [document.meta, *sections, *gone, *messages]
@@ -90,7 +89,7 @@ def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -
         if header.lo == last + 1:
             out.append(frame)
         else:
-            out += packed([(replace(header, lo=last + 1), lines), *others], keys)
+            out += packed([(header._replace(lo=last + 1), lines), *others], keys)
         last = others[-1][0].hi if others else header.hi
     return out
 
