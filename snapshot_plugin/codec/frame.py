@@ -124,16 +124,16 @@ _KINDS: dict[str, type] = {
 """The keys of a header with their types, in the order of `Header`."""
 _TAGS = list(_KINDS).index("tags")
 _TYPES = list(_KINDS.values())
-_MISSING = [[] if name == "tags" else Header._field_defaults.get(name) for name in Header._fields]
+_MISSING: list[Any] = [[] if name == "tags" else Header._field_defaults.get(name) for name in Header._fields]
 
 
 def _header(data: dict[str, Any]) -> Header:
-    values = list(map(data.get, _KINDS, _MISSING))  # without a loop: a list of sessions reads thousands
+    values: list[Any] = list(map(data.get, _KINDS, _MISSING))  # without a loop: a list of sessions reads thousands
     if list(map(type, values)) != _TYPES:
         raise TypeError("a field is missing or has the wrong type")
     values[_TAGS] = tuple(map(str, values[_TAGS]))
     other = {} if data.keys() <= _KINDS.keys() else {key: data[key] for key in data if key not in _KINDS}
-    header = Header(*values, other)
+    header = Header._make([*values, other])
     if not 1 <= header.lo <= header.hi or min(header.at, header.delete, header.insert, header.pack) < 0:
         raise ValueError("numbers out of range")
     return header
