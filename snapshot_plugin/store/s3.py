@@ -174,6 +174,7 @@ class ObjectStore(KeyedStore):
     """
 
     capabilities = Capabilities(several_machines=True, encryption=True)
+    effort = "sent"
 
     def __init__(
         self,
@@ -188,6 +189,7 @@ class ObjectStore(KeyedStore):
     ) -> None:
         self._bucket, self._create = bucket, create
         self._copied_marker: bytes | None = None
+        self._merging: set[str] = set()
         self._objects = ObjectLog(bucket, ledger_bytes=ledger_bytes)
         self.operation_lines = LineObject(bucket, self.prepare)
         """What commands did to the store, for undo."""
@@ -204,10 +206,18 @@ class ObjectStore(KeyedStore):
                 time.sleep(pause)  # in a worker thread, never on the event loop
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
 
+    def segment_finished(self, session_id: str) -> None:
+        """See `LogStore`. Saves that come while a session waits for it, or meanwhile, do not ask for it again."""
+        if session_id not in self._merging:
+            self._merging.add(session_id)
+            super().segment_finished(session_id)
+
     def _compact_quietly(self, session_id: str) -> None:
         """Make one object of the many that saves left."""
-        with contextlib.suppress(SnapshotError, OSError):  # best effort: the frames are safe as they are
-            rewrite.settle(self.frames, session_id, self.session_keys(session_id))
+        quietly = contextlib.suppress(SnapshotError, OSError)  # best effort: the frames are safe as they are
+        with quietly, self._objects.trusting_memory():
+            rewrite.settle(self.frames, session_id, self.session_keys(session_id), newest_too=False)
+        self._merging.discard(session_id)
 
     def _marker(self) -> dict[str, Any]:
         marker = self._bucket.get(MARKER) or self._made()
