@@ -80,7 +80,7 @@ class LiveSession:
     @property
     def is_held(self) -> bool:
         """Whether this process has the session's lease."""
-        return self._spool.is_held
+        return self._spool.hold is not None
 
     @property
     def is_recorded(self) -> bool:
@@ -192,16 +192,20 @@ class LiveSession:
         return is_spooled
 
     def _spooled(self, batch: Sequence[Mapping[str, Any]]) -> bool:
-        if not self._spool.is_held:
+        spool = self._spool
+        if spool.hold is None:
             self._try_to_take()
-        try:
-            if self._spool.append(batch):
+        hold = spool.hold
+        if hold is not None and spool.refused == spool.made_good:
+            try:
+                hold.append(batch)
+            except InvalidInput:
+                raise
+            except SnapshotError as error:
+                self.failed("spool", error)
+            else:
                 return True
-        except InvalidInput:
-            raise
-        except SnapshotError as error:
-            self.failed("spool", error)
-        self._spool.gap(len(batch))
+        spool.gap(len(batch))
         return False
 
     def _try_to_take(self) -> None:

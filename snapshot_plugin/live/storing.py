@@ -8,7 +8,7 @@ nothing more is spooled until a snapshot holds what is missing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -94,7 +94,7 @@ class Storing:
         except Conflict:
             # Without leases a rename cannot be told from a second owner, who would be on another machine.
             has_no_leases = self._spool.place is None and not self._shared
-            if self._spool.is_held or (has_no_leases and base is not None):
+            if self._spool.hold is not None or (has_no_leases and base is not None):
                 return None
             raise
         return ref
@@ -153,7 +153,7 @@ class Mark(NamedTuple):
 
 
 class LeasedSpool:
-    """The lease and spool of one session, or neither yet. The caller serializes `append` with `mark` and `gap`.
+    """The lease and spool of one session, or neither yet. The caller serializes appends with `mark` and `gap`.
 
     Args:
         session_id: the session.
@@ -170,36 +170,33 @@ class LeasedSpool:
         recover: Callable[[Hold], Steps[Recovered | None]],
     ) -> None:
         self.place = place
+        self.hold: Hold | None = None
+        """The lease and the spool; None while this process does not have them."""
+        self.refused = self.made_good = 0
+        """How many records the spool did not take, and how many of them a snapshot holds."""
         self.overtaken: Callable[[], None] = lambda: None
         """Called once, from any thread, when another owner is found to have taken the session over."""
         self._session_id = session_id
         self._owner = owner
         self._recover = recover
-        self._hold: Hold | None = None
         self._fenced: Fenced | None = None
         self._swapping = threading.Lock()
         self._upto = 0
-        self._refused = self._made_good = 0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether this process has the session's lease."""
-        return self._hold is not None
 
     @property
     def is_whole(self) -> bool:
         """Whether the spool is there and has no gap."""
-        return self._hold is not None and self._refused == self._made_good
+        return self.hold is not None and self.refused == self.made_good
 
     @property
     def epoch(self) -> int:
         """The lease's fencing number; 0 without a lease."""
-        return self._hold.epoch if self._hold else 0
+        return self.hold.epoch if self.hold else 0
 
     @property
     def mark(self) -> Mark:
         """How far the records have come."""
-        return Mark(self._hold.last if self._hold else self._upto, self._refused)
+        return Mark(self.hold.last if self.hold else self._upto, self.refused)
 
     def taking(self) -> Steps[Recovered | None]:
         """Take the lease and recover what a dead owner left. Does nothing when it is held, or has no place.
@@ -211,7 +208,7 @@ class LeasedSpool:
         """
         if self._fenced is not None:
             raise self._fenced
-        if self.place is None or self._hold is not None:
+        if self.place is None or self.hold is not None:
             return None
         hold: Hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
         try:
@@ -219,24 +216,13 @@ class LeasedSpool:
         except BaseException:
             hold.hand_back()
             raise
-        self._hold, self._upto = hold, hold.last
+        self.hold, self._upto = hold, hold.last
         hold.watch(self.overtaken)
         return recovered
 
-    def append(self, batch: Sequence[Mapping[str, Any]]) -> bool:
-        """Spool *batch* in one write; whether it is spooled. If not, `gap` has to be called.
-
-        Raises:
-            SnapshotError: the spool refused it.
-        """
-        if self._hold is None or self._refused != self._made_good:
-            return False
-        self._hold.append(batch)
-        return True
-
     def gap(self, records: int = 1) -> None:
         """So many records are not spooled: spool nothing until a snapshot holds them."""
-        self._refused += records
+        self.refused += records
 
     def flushing(self) -> Steps[bool]:
         """Make what was spooled survive a power cut; False without a spool.
@@ -244,13 +230,13 @@ class LeasedSpool:
         Raises:
             SnapshotError: the disk refused. `Fenced`: what was spooled last is in a file that is gone.
         """
-        hold = self._hold
+        hold = self.hold
         if hold is None:
             return False
         try:
             yield Blocking(hold.flush)
         except SnapshotError:
-            if self._hold is hold:
+            if self.hold is hold:
                 raise
         return True  # or it was given up meanwhile, and flushed then
 
@@ -261,9 +247,9 @@ class LeasedSpool:
             SnapshotError: the spool refused; that costs nothing, because recovery knows the number too.
         """
         self._upto = taken.upto
-        if self._hold is not None:
-            yield Blocking(self._hold.truncate, (taken.upto,))
-        self._made_good = taken.refused
+        if self.hold is not None:
+            yield Blocking(self.hold.truncate, (taken.upto,))
+        self.made_good = taken.refused
 
     def taking_again(self) -> Steps[bool]:
         """If the session was deleted, or another owner has it, take a new lease; whether it was so.
@@ -271,11 +257,11 @@ class LeasedSpool:
         Raises:
             SessionLocked: another process has the session now.
         """
-        old = self._hold
+        old = self.hold
         if old is None or self.place is None or not (yield Blocking(lambda: old.is_fenced)):
             return False
-        self._hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
-        self._hold.watch(self.overtaken)
+        self.hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
+        self.hold.watch(self.overtaken)
         self.gap()  # what was appended to the old spool is in no spool now
         yield Blocking(old.release)
         return True
@@ -295,5 +281,5 @@ class LeasedSpool:
 
     def _swap_out(self) -> Hold | None:
         with self._swapping:
-            hold, self._hold = self._hold, None
+            hold, self.hold = self.hold, None
         return hold

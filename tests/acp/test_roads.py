@@ -18,7 +18,7 @@ from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 Json = dict[str, Any]
-CHUNK = 11
+CHUNK = 9
 """Modules that a streamed chunk runs through, in the proxy and on a local disk."""
 
 
