@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -226,9 +227,8 @@ class StoreWithRows(Protocol):
 log = logging.getLogger("snapshot_plugin.live")
 
 
-def utc_now() -> datetime:
-    """The time of day."""
-    return datetime.now(UTC)
+utc_now = partial(datetime.now, UTC)
+"""The time of day."""
 
 
 class LogReports:

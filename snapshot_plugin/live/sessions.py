@@ -68,7 +68,7 @@ class LiveSessions:
         """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self._reducer = reducer
         self._program = program
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.RLock()
         self._labels_in_trash: dict[str, Mapping[str, str]] = {}
         self._saves = SaveThread()
@@ -93,7 +93,7 @@ class LiveSessions:
         self.overtaken(live)
 
     def _owner(self) -> Owner:
-        return Owner.this_process(since=self._clock(), control=self.control, program=self._program)
+        return Owner.this_process(since=self.clock(), control=self.control, program=self._program)
 
     # Beginning and ending --------------------------------------------------------------------------------
 

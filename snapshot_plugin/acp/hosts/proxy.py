@@ -65,6 +65,7 @@ class Proxy:
             command=command,
             require=require,
             patience=patience,
+            clock=sessions.clock,
         )
         self._supervision = Supervision(self._core, restarts=bool(command))
         sessions.overtaken = self._stop
@@ -155,7 +156,7 @@ class Proxy:
         """
         lines = self._relay.to_agent.reclaim(_SETTLE).splitlines()
         unsent = [message for line in lines if (message := parse(line)) is not None]
-        answered = [action for message in unsent for action in self._core.unsent(message)]
+        answered = [action for message in unsent for action in self._supervision.unsent(message)]
         return answered + self._supervision.agent_ended()
 
     def _start_again(self) -> bool:

@@ -26,9 +26,10 @@ from snapshot_plugin.acp.actions import (
     Say,
     ToAgent,
     ToClient,
+    shown,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.messages import Message, TextRuns, encode, notification
+from snapshot_plugin.acp.messages import Message, TextRuns, encode
 from snapshot_plugin.acp.transcript import plain
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.session import LiveSession
@@ -306,8 +307,7 @@ class Relay:
         self._troubled ^= {live.session_id}
         problem = {"problem": str(live.trouble)} if live.trouble else {}
         meta = {"asnap": {"recorded": live.trouble is None, **problem}}
-        update = {"sessionUpdate": "session_info_update", "_meta": meta}
-        return notification("session/update", {"sessionId": live.session_id, "update": update})
+        return shown(live.session_id, {"sessionUpdate": "session_info_update", "_meta": meta}).message
 
     def _finish(self, batch: _Batch, slots: Iterable[QueuedWrite]) -> None:
         """Make durable what must be, then release what waits for that. Outside the lock."""
