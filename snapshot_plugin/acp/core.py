@@ -45,9 +45,8 @@ from snapshot_plugin.acp.notes import NOTE_LIMIT, is_withheld, with_note
 from snapshot_plugin.acp.offers import offered
 from snapshot_plugin.acp.reducer import answered_by_agent, answered_by_client, asked_by_agent, prompted
 from snapshot_plugin.live.outcome import log_failure
-from snapshot_plugin.live.ports import utc_now
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
-from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.model.times import rfc3339, utc_now
 
 __all__ = ["Core"]
 

@@ -9,8 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -19,6 +18,7 @@ from snapshot_plugin.live.spool import Record
 from snapshot_plugin.live.steps import StoreMethods
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ __all__ = [
     "Reducer",
     "Reports",
     "StoreWithRows",
-    "utc_now",
 ]
 
 Reduce = Callable[[SessionSnapshot, Sequence[Record]], SessionSnapshot]
@@ -225,10 +224,6 @@ class StoreWithRows(Protocol):
 
 
 log = logging.getLogger("snapshot_plugin.live")
-
-
-utc_now = partial(datetime.now, UTC)
-"""The time of day."""
 
 
 class LogReports:

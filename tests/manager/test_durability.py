@@ -20,9 +20,9 @@ from snapshot_plugin.live.place import FileHold
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.operations import Operation
-from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model import SessionSnapshot
+from snapshot_plugin.operations.log import Operation
+from snapshot_plugin.operations.undo import take_back
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, python
