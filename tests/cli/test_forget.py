@@ -143,6 +143,7 @@ def test_invalid_command_line_is_refused(asnap: Asnap, place: Path, words: tuple
     assert names(place) == ["01aaaa"]
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY-EMPTY")
 @pytest.mark.parametrize("words", [("--all",), ("--all", "--keep-last", "0"), ("01", "--keep-last", "0")])
 def test_a_policy_that_keeps_nothing_is_refused(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
     grown(place, "01aaaa", 3)

@@ -96,11 +96,14 @@ async def _live_and_be_killed(store: FilesystemStore, key: str) -> None:
     "ORBIT-USE-CRASH",
     "ORBIT-USE-LITTLE-LOST",
     "ORBIT-TEST-CRASH",
+    "MANAGER-LEASE-KILL",
+    "MANAGER-SPOOL-SEALED",
 )
 @pytest.mark.parametrize("first_step", ["recover", "restore", "attach"])
 async def test_kill_9_loses_nothing_recorded(store: FilesystemStore, first_step: str) -> None:
     key = _KEY if store.session_keys("chat") else ""
     await _live_and_be_killed(store, key)
+    assert (b"three" in (store.session_dir("chat") / "live").read_bytes()) == (not key)
     assert ended_without_stop(store.session_dir("chat")) is not None
     async with managing(store, **_SLOW) as (manager, diary):
         if first_step == "recover":
