@@ -175,8 +175,9 @@ async def test_session_goes_on_while_the_disk_fails_and_is_saved_when_it_works_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     chat, failed, saved = Chat(), anyio.Event(), anyio.Event()
-    often = {"snapshot_interval": 0.01, "retry_first": 0.01}
-    config = SnapshotConfig(enable_persistence=True, snapshot_on_signal=False, **often)
+    config = SnapshotConfig(
+        enable_persistence=True, snapshot_on_signal=False, snapshot_interval=0.01, retry_first=0.01
+    )
     async with (
         FilesystemStore(tmp_path, segment_frames=1, background=False) as store,
         SnapshotManager(store, config) as manager,
