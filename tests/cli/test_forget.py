@@ -195,7 +195,7 @@ def test_snapshots_no_rule_keeps_are_dropped_with_reasons_and_can_be_restored(as
     [
         ("--keep-hourly", timedelta(minutes=25), "%Y-%m-%d %H"),
         ("--keep-daily", timedelta(hours=10), "%Y-%m-%d"),
-        ("--keep-weekly", timedelta(days=3), "%G-%V"),
+        ("--keep-weekly", timedelta(days=2), "%G-%V"),
         ("--keep-monthly", timedelta(days=12), "%Y-%m"),
     ],
 )
@@ -206,9 +206,9 @@ def test_newest_snapshot_of_each_period_is_kept(
     with FilesystemStore(place, background=False).sync as store:
         newest = {f"{each.saved_at:{period}}": each.seq for each in reversed(store.history("01aaaa"))}
 
-    assert asnap("forget", "01", rule, "2", "--yes").code == 0
+    assert asnap("forget", "01", rule, "3", "--yes").code == 0
 
-    assert history(place, "01aaaa") == sorted(newest.values())[-2:]
+    assert history(place, "01aaaa") == sorted(newest.values())[-3:]
 
 
 @pytest.mark.requirement("STORE-VALUE-POLICY")

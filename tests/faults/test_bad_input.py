@@ -58,7 +58,7 @@ async def test_invalid_id_is_refused_and_nothing_is_written(
 
 UNUSUAL = (
     "a/b", "../up", "/etc/passwd", "a\\b", "...", ".hidden", "%2e%2e", "a%2fb", "🦜", "ß", "ss", "A", "a", "Ab",
-    "aB", "CON", " ", "~", "-rf", "x" * 200, "x" * 201, "Ä" * 300, "c:d", "*",
+    "aB", "CON", " ", "~", "-rf", "x" * 200, "x" * 201, "x" * 202, "Ä" * 300, "c:d", "*",
 )  # fmt: skip
 
 

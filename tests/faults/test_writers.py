@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,10 +15,19 @@ import pytest
 from snapshot_plugin.codec.pack import packed
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.model.policy import RetentionPolicy, plan
-from snapshot_plugin.store import lock, segments
+from snapshot_plugin.store import segments
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.reader import find
-from tests.faults.support import PLAIN_AND_ENCRYPTED, filled, flip, on_top_of, segments_of, store_at, version
+from tests.faults.support import (
+    PLAIN_AND_ENCRYPTED,
+    filled,
+    flip,
+    frames_of,
+    on_top_of,
+    segments_of,
+    store_at,
+    version,
+)
 
 pytestmark = pytest.mark.anyio
 KEEP_ONE = RetentionPolicy(keep_last=1)
@@ -204,59 +213,42 @@ async def test_lock_timeout_is_reported_and_nothing_is_written(tmp_path: Path) -
         os.close(fd)
 
 
-@pytest.mark.requirement("FORMAT-WRITE-LOCK")
-async def test_save_that_waited_while_its_session_was_replaced_leaves_the_new_one_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segment = await filled(tmp_path)
-    directory, waiting, fate = segment.parent, threading.Event(), list[Exception]()
-    fd = os.open(directory / ".lock", os.O_RDWR)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-
-    def save() -> None:
-        try:
-            store_at(tmp_path).sync.save(version(4), base=3)
-        except Conflict as conflict:
-            fate.append(conflict)
-
-    monkeypatch.setattr("snapshot_plugin.store.lock.time.sleep", lambda _pause: waiting.set())
-    thread = threading.Thread(target=save)
-    thread.start()
-    assert waiting.wait(10)
-    directory.rename(tmp_path / "aside")
-    aside = {path.name: path.read_bytes() for path in (tmp_path / "aside").iterdir()}
-    await store_at(tmp_path).save(version(1))
-    os.close(fd)
-    thread.join(10)
-    assert len(fate) == 1
-    assert {path.name: path.read_bytes() for path in (tmp_path / "aside").iterdir()} == aside
-    assert await store_at(tmp_path).load("session", strict=True) == version(1)
+def _is_locked(path: Path) -> bool:
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 @pytest.mark.requirement("FORMAT-WRITE-LOCK")
-def test_writer_waiting_for_the_lock_of_a_replaced_directory_locks_the_new_one(
+async def test_session_replaced_while_its_lock_was_taken_is_locked_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory, waiting, holding, done = tmp_path / "session", *(threading.Event() for _ in range(3))
-    directory.mkdir()
+    directory = (await filled(tmp_path, count=1)).parent
+    take, write, held = fcntl.flock, os.write, list[bool]()
 
-    def wait_for_it() -> None:
-        with lock.locked(directory / ".lock", session_id="session", timeout=10):
-            holding.set()
-            assert done.wait(10)
+    def too_late(fd: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", take)
+        directory.rename(tmp_path / "aside")
+        shutil.copytree(tmp_path / "aside", directory)
+        take(fd, how)
 
-    monkeypatch.setattr("snapshot_plugin.store.lock.time.sleep", lambda _pause: waiting.set())
-    thread = threading.Thread(target=wait_for_it)
-    with lock.locked(directory / ".lock", session_id="session", timeout=10):
-        thread.start()
-        assert waiting.wait(10)
-        directory.rename(tmp_path / "trash")
-        directory.mkdir()
-    assert holding.wait(10)
-    with pytest.raises(SessionLocked), lock.locked(directory / ".lock", session_id="session", timeout=0):
-        pass
-    done.set()
-    thread.join(10)
+    def watched(fd: int, data: bytes) -> int:
+        held.append(_is_locked(directory / ".lock"))
+        return write(fd, data)
+
+    store = store_at(tmp_path)
+    assert await store.load("session") == version(1)
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    monkeypatch.setattr(os, "write", watched)
+    assert store.sync.save(version(2), base=1).seq == 2
+    assert held[-1]
+    assert await store_at(tmp_path).load("session", strict=True) == version(2)
+    assert len(frames_of(tmp_path / "aside" / "0000000001.snap.gz")) == 1
 
 
 # Readers and rewriters at once --------------------------------------------------------------------------------

@@ -85,6 +85,19 @@ def turn(number: int) -> SessionSnapshot:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
+async def test_new_segment_takes_nothing_over_from_a_leftover_of_its_name(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
+        await store.save(turn(1))
+        leftover = tmp_path / "sessions" / "session" / "0000000002.snap.gz"
+        leftover.write_bytes(bytes(99_999))  # what a power cut leaves of a file that had its length only
+        ref = await store.save(turn(2))
+        assert leftover.stat().st_size == ref.size_bytes
+        assert await store.load("session", strict=True) == turn(2)
+        assert (await store.check()).findings == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("FORMAT-WRITE-NEW-SEGMENT")
 async def test_new_segment_never_replaces_an_existing_file(tmp_path: Path) -> None:
     async with FilesystemStore(tmp_path, segment_frames=1, background=False) as store:
         await store.save(turn(1))
