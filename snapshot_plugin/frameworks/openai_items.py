@@ -13,7 +13,7 @@ from typing import Any
 from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
-from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
 __all__ = ["item_of", "message_of"]
@@ -56,7 +56,8 @@ def _mapped(item: Any) -> Message | None:
 
 
 def _message(role: Role, kind: str, rest: Mapping[str, Any], content: list[Any], **more: Any) -> Message:
-    return Message(role=role, content=content, metadata={_FIELD: {"kind": kind, "rest": rest}, **more})
+    about = freeze({_FIELD: {"kind": kind, "rest": rest}, **more})  # once; its depth is known
+    return Message(role=role, content=content, metadata=about)
 
 
 def _without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:

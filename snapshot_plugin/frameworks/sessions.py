@@ -135,13 +135,18 @@ class SharedSession:
     def change(self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None]) -> int:
         """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
 
-        *make* is called again after a concurrent save. If it returns None, nothing is saved.
+        *make* is called first with what this process knows, and again if another writer has changed that: the store
+        refuses a save on an old base. If *make* returns None for the newest snapshot, nothing is saved.
         """
         with self.lock:
+            is_newest = self._snapshot is None
             for _ in range(_ATTEMPTS):
-                change = make(self.current())
-                if change is None:
+                change = self._made(make, is_newest)
+                if change is None and is_newest:
                     return self.seq
+                is_newest = True
+                if change is None:
+                    continue
                 try:
                     ref = self.store.save(change.snapshot, base=self.seq, labels=change.labels, trigger="framework")
                 except Conflict:
@@ -153,6 +158,16 @@ class SharedSession:
             f"session {self.session_id} was changed by others each of {_ATTEMPTS} times it was to be saved",
             session_id=self.session_id, hint="try again; one writer per session is faster",
         )  # fmt: skip
+
+    def _made(
+        self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None], is_newest: bool
+    ) -> LabelledSnapshot | None:
+        """What *make* returns for the newest snapshot; or for the last known one, where an error counts as None."""
+        if is_newest:
+            return make(self.current())
+        with contextlib.suppress(Exception):  # it may hold of the old snapshot only
+            return make(self._snapshot)
+        return None
 
     def delete(self) -> None:
         """Remove the session for ever, if it exists."""

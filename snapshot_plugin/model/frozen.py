@@ -122,8 +122,12 @@ def check_depth(value: Any, path: str) -> None:
 def _is_deeper(value: Any, levels: int) -> bool:
     if isinstance(value, FrozenDict | FrozenList) or not isinstance(value, dict | list | tuple):
         return False
-    inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(item, levels - 1) for item in inner)
+    if levels == 0:
+        return True
+    for item in value.values() if isinstance(value, dict) else value:
+        if type(item) not in _SAFE and _is_deeper(item, levels - 1):
+            return True
+    return False
 
 
 def thaw(value: Any) -> Any:

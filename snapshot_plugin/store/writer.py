@@ -266,6 +266,9 @@ class Writers:
             writer = self._opened(session_id, expected)
             if named is None and writer.tip != expected and (expected or writer.seq):
                 raise overtaken(session_id, writer.tip)
+            if named is not None and self._is_another(snapshot, writer.tip):
+                self._saved.pop(session_id)
+                raise overtaken(session_id, writer.tip)
         if named is not None and named not in (writer.seq, writer.tip.seq if writer.tip else 0):
             raise Conflict(
                 f"session {session_id} is at snapshot {writer.seq}, not {named}",
@@ -293,6 +296,11 @@ class Writers:
         if own is None or loaded is None:
             return own or loaded
         return own if own.seq >= loaded.seq else loaded
+
+    def _is_another(self, snapshot: SessionSnapshot, found: Tip | None) -> bool:
+        """Whether the end only has a number that we know: the session was deleted and made anew."""
+        known = [tip for tip in (self._saved.get(snapshot.session_id), self._loaded_from(snapshot)) if tip]
+        return found is not None and found not in known and found.seq in [tip.seq for tip in known]
 
     def _loaded_from(self, snapshot: SessionSnapshot) -> Tip | None:
         origin = origin_of(snapshot)

@@ -105,6 +105,13 @@ class Site:
             found = next(row for row in rows if row.session_id == session_id)
         return found
 
+    async def session_id(self, name: str) -> str:
+        """The id of a session that is named in a URL."""
+        session_id = unquote(name)
+        if any(meta.session_id == session_id for meta in await self.metas()):
+            return session_id
+        return (await self.row(name)).session_id
+
     async def target(self, name: str) -> Target:
         """The session or snapshot that a URL names. Names are encoded twice, as ids may hold anything."""
         return resolve(unquote(name), await self.metas())

@@ -112,6 +112,22 @@ def test_session_recreated_by_others_is_not_overwritten(tmp_path: Path) -> None:
     assert texts(tmp_path) == ["new", "more"]
 
 
+def test_what_others_added_is_seen_before_nothing_is_saved_or_an_error_is_raised(tmp_path: Path) -> None:
+    session, other = (SharedSession(FilesystemStore(tmp_path).sync, "s") for _ in range(2))
+    session.change(adding("a"))
+    other.change(adding("b"))
+    seen: list[int] = []
+
+    def refuses_the_old(head: SessionSnapshot | None) -> LabelledSnapshot | None:
+        seen.append(len(head.messages) if head else 0)
+        if seen[-1] == 1:
+            raise ValueError("too few")
+        return None
+
+    assert session.change(refuses_the_old) == 2
+    assert seen == [1, 2]
+
+
 def test_unchanged_session_is_not_saved(tmp_path: Path) -> None:
     session = SharedSession(open_place(tmp_path), "s")
     assert session.change(lambda _: None) == 0

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore as Objects
 from snapshot_plugin.errors import Conflict
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.store.bucket import Bucket
-from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import make_message, make_snapshot
@@ -87,4 +87,19 @@ async def test_base_named_after_a_conflict_belongs_to_the_recreated_session(tmp_
         await ours.save(make_snapshot("old", "stale"), base=1)
     found = await ours.load("session")
     assert (await ours.save(found.append(make_message("more")), base=1)).seq == 2
+    assert [message.text for message in (await theirs.load("session")).messages] == ["new", "more"]
+
+
+async def test_base_of_a_session_that_was_recreated_with_the_same_number_is_refused_when_its_writer_is_gone(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = FilesystemStore(tmp_path, limits=StoreLimits(heads=1)), FilesystemStore(tmp_path)
+    await ours.save(make_snapshot("old"))
+    await ours.save(make_snapshot("x", session_id="other"))  # the only writer that is kept
+    await theirs.delete("session")
+    await theirs.save(make_snapshot("new"))
+    with pytest.raises(Conflict):
+        await ours.save(make_snapshot("old", "stale"), base=1)
+    found = await ours.load("session")
+    await ours.save(found.append(make_message("more")), base=1)
     assert [message.text for message in (await theirs.load("session")).messages] == ["new", "more"]
