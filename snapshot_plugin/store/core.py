@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,8 +31,9 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upt
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
-from snapshot_plugin.store.listing import listed, meta_of, with_labels
+from snapshot_plugin.store.listing import Known, listed, meta_of, with_labels
 from snapshot_plugin.store.log import SessionEntry, SwiftLog, Tip
+from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.replay import items_in, replay
 from snapshot_plugin.store.salvage import SALVAGED, salvage
 from snapshot_plugin.store.transfer import Copied
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["StoreCore"]
 
 log = logging.getLogger("snapshot_plugin.store")
+_AT_ONCE = 8
+_LISTED = 1 << 14
+"""Of so many sessions the list entry is kept, for the next list."""
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -64,6 +70,7 @@ class StoreCore:
         self._author = new_id()
         self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
+        self._listed: Recent[Known] = Recent(_LISTED)
 
     # Saving ----------------------------------------------------------------------------------------------
 
@@ -199,7 +206,7 @@ class StoreCore:
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
-        return with_labels(listed(self._log, self._store.session_keys, labels), labels)
+        return with_labels(listed(self._log, self._store.session_keys, labels, known=self._listed), labels)
 
     def newest(self, session_id: str) -> SnapshotMeta | None:
         """One session as a list shows it."""
@@ -290,7 +297,10 @@ class StoreCore:
         entries = self._log.sessions(session_id)
         if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        return check.combine([self._checked(entry, repair) for entry in entries])
+        if repair or not self._store.capabilities.several_machines:
+            return check.combine([self._checked(entry, repair) for entry in entries])
+        with ThreadPoolExecutor(_AT_ONCE, "asnap-check") as threads:  # each answer takes its while to come
+            return check.combine(list(threads.map(partial(self._checked, repair=False), entries)))
 
     def quarantined(self, session_id: str | None) -> Sequence[Finding]:
         """What repairs set aside."""
