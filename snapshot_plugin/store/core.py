@@ -31,9 +31,8 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upt
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
-from snapshot_plugin.store.listing import Known, listed, meta_of, with_labels
+from snapshot_plugin.store.listing import listed, meta_of, with_labels
 from snapshot_plugin.store.log import SessionEntry, SwiftLog, Tip
-from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.replay import items_in, replay
 from snapshot_plugin.store.salvage import SALVAGED, salvage
 from snapshot_plugin.store.transfer import Copied
@@ -47,8 +46,6 @@ __all__ = ["StoreCore"]
 
 log = logging.getLogger("snapshot_plugin.store")
 _AT_ONCE = 8
-_LISTED = 1 << 14
-"""Of so many sessions the list entry is kept, for the next list."""
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -70,7 +67,6 @@ class StoreCore:
         self._author = new_id()
         self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
-        self._listed: Recent[Known] = Recent(_LISTED)
 
     # Saving ----------------------------------------------------------------------------------------------
 
@@ -206,7 +202,7 @@ class StoreCore:
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
-        return with_labels(listed(self._log, self._store.session_keys, labels, known=self._listed), labels)
+        return with_labels(listed(self._log, self._store.session_keys, labels), labels)
 
     def newest(self, session_id: str) -> SnapshotMeta | None:
         """One session as a list shows it."""

@@ -5,10 +5,9 @@ A command that only lists loads this and the files, and nothing that opens, chan
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.codec.frame import Header, open_meta
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, SnapshotNotFound
@@ -18,9 +17,8 @@ from snapshot_plugin.model.times import moment_of
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.store.log import FrameReader, SessionEntry
-    from snapshot_plugin.store.recent import Recent
 
-__all__ = ["Known", "damaged", "listed", "meta_of", "with_labels"]
+__all__ = ["damaged", "listed", "meta_of", "with_labels"]
 
 _STATES: dict[str, SnapshotState] = {
     "key_missing": "encrypted",
@@ -32,31 +30,22 @@ _STATES: dict[str, SnapshotState] = {
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
-class Known(NamedTuple):
-    """The list entry that was read from a frame with this digest."""
-
-    digest: bytes
-    meta: SnapshotMeta
-
-
 def listed(
     log: FrameReader,
     keys_of: Callable[[str], SessionKeys | None] = lambda _: None,
     labels: Mapping[str, str] | None = None,
     *,
     only: str | None = None,
-    known: Recent[Known] | None = None,
 ) -> list[SnapshotMeta]:
     """The newest snapshot of every session, or *only* of one, last changed first; damaged ones as damaged.
 
-    With *labels*, a log that has an index of them leaves the others out; see `with_labels`. If the log brings the
-    frames along, those that are the same bytes as in *known* are not read again.
+    With *labels*, a log that has an index of them leaves the others out; see `with_labels`.
     """
     by_label = getattr(log, "labelled", None) if labels else None
     metas = [
         meta
         for entry in (by_label(labels) if by_label else log.sessions(only))
-        if (meta := _recalled(log, entry, keys_of, known) if known and entry.tail else _newest(log, entry, keys_of))
+        if (meta := _newest(log, entry, keys_of))
     ]
     return sorted(metas, key=lambda meta: (meta.changed_at, meta.session_id), reverse=True)
 
@@ -102,19 +91,6 @@ def damaged(
         state=_STATES.get(code, "damaged"),
         problem=problem,
     )
-
-
-def _recalled(
-    log: FrameReader, entry: SessionEntry, keys_of: Callable[[str], SessionKeys | None], known: Recent[Known]
-) -> SnapshotMeta | None:
-    digest = hashlib.blake2b(entry.tail or b"", digest_size=16).digest()
-    before = known.get(entry.session_id)
-    if before and before.digest == digest and before.meta.size_bytes == entry.size_bytes:
-        return before.meta
-    meta = _newest(log, entry, keys_of)
-    if meta and meta.state == "ok":
-        known.put(entry.session_id, Known(digest, meta))
-    return meta
 
 
 def _newest(
