@@ -20,6 +20,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
 )
 from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
+from snapshot_plugin.store.files import write_all
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 
@@ -199,12 +200,10 @@ async def test_namespace_that_cannot_be_written_holds_up_no_other(
 async def test_refused_batch_leaves_every_file_as_it_was(
     open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = files.write_all
-
     def full_at_the_second(fd: int, data: bytes) -> None:
         if b"second" in data:
             raise OSError(errno.ENOSPC, "No space left on device")
-        written(fd, data)
+        write_all(fd, data)
 
     async with open_memory() as memory:
         await memory.record_error("first")
