@@ -206,13 +206,13 @@ async def test_refused_batch_leaves_every_file_as_it_was(
         write_all(fd, data)
 
     async with open_memory() as memory:
-        await memory.record_error("first")
-        await memory.observe_endpoint("GET /second")
+        await memory.observe_endpoint("GET /first")
+        await memory.record_error("second")
         with monkeypatch.context() as disk:
             disk.setattr(files, "write_all", full_at_the_second)
             with pytest.raises(StoreUnavailable):
                 await memory.flush()
-            assert names_in(project / ".asnap/errors") == set(), "not even a temporary file is left"
+            assert names_in(project / ".asnap/api_schema") == set(), "not even a temporary file is left"
         await memory.flush()
         context = await memory.load_context()
         assert context.error_history.unresolved[0].occurrences == 1, "nothing is counted twice"
