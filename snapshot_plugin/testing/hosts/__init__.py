@@ -25,9 +25,9 @@ agent is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits ar
 
 Ours inherit all groups, but for these. A chain link does not restart: its agent is the conductor's process. An SDK
 client restarts an agent that it was told how to start; else the agent is the author's process, and its death ends
-the connection. An SDK agent is the agent: nothing outlives it that could restart it, and its author's code is asked for
-new sessions only (no `AgentMemory`). Both SDK hosts are inside a program that names the session it continues, so
-there is nothing to adopt.
+the connection. An SDK agent is the agent: nothing outlives it that could restart it, and its author's code is
+asked for new sessions only (no `AgentMemory`). Both SDK hosts are inside a program that names the session it
+continues, so there is nothing to adopt.
 """
 
 from snapshot_plugin.testing.hosts.answers import Answers
