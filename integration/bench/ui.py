@@ -2,7 +2,8 @@
 
 ``python -m integration.bench.ui [--quick]`` prints one Markdown table; a value in bold misses its goal. There are
 300 sessions and one of 5,000 messages in 100 snapshots; with ``--quick`` 12 and 1,000. Times are of the clock, best
-of three. The rows about chat are processor time.
+of three: the start ends with the first answer, and what is seen in the browser is timed by the page itself, from
+the moment its address was opened. The rows about chat are processor time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 
 _TRIES = 3
 _MESSAGES = 10_000
+_WATCH = """
+const look = (now) => {
+  if (document.querySelector(%s)) window.seenAt = now; else requestAnimationFrame(look);
+};
+requestAnimationFrame(look);
+"""
 
 
 class Row(NamedTuple):
@@ -57,9 +64,12 @@ def _asked(served: Served, path: str) -> Any:
         return json.load(answer)
 
 
-def _started(place: Path) -> None:
+def _started(place: Path) -> float:
+    """Milliseconds from the command to the first answer."""
+    start = time.perf_counter()
     with Served(place) as served:
         _asked(served, "about")
+        return (time.perf_counter() - start) * 1000
 
 
 def _answers(served: Served, long: int) -> Iterator[Row]:
@@ -82,20 +92,24 @@ def _seen(served: Served, place: Path, long: int) -> Iterator[Row]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         token = served.address.partition("#")[2]
 
-        def opened(path: str, locator: str) -> Any:
+        def opened(path: str, wanted: str) -> Any:
             page = browser.new_context(viewport={"width": 1360, "height": 860}).new_page()
+            page.add_init_script(_WATCH % json.dumps(wanted))
             page.goto(f"{served.base}{path}#{token}", wait_until="commit")
-            expect(page.locator(locator).first).to_be_visible()
+            expect(page.locator(wanted).first).to_be_visible()
             return page
 
-        yield Row("list visible", _best(lambda: opened("/", ".rows li")), 600)
-        page = opened("/", ".rows li")
-        paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-        yield Row("first contentful paint", page.evaluate(paint), 300)
-        yield Row("long session, first message", _best(lambda: opened(f"/s/{LONG}", "article")), 500)
-        link, wanted = f"/s/{LONG}?m={long // 2}", f'article[data-number="{long // 2}"]'
-        yield Row("deep link in view", _best(lambda: opened(link, wanted)), 700)
-        page = opened(link, wanted)
+        def seen(path: str, wanted: str, what: str = "window.seenAt") -> float:
+            pages = [opened(path, wanted) for _ in range(_TRIES)]
+            return min(float(page.evaluate(what)) for page in pages)
+
+        paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+        yield Row("list visible", seen("/", ".rows li"), 600)
+        yield Row("first contentful paint", seen("/", ".rows li", paint), 300)
+        yield Row("long session, first message", seen(f"/s/{LONG}", "article"), 500)
+        link, middle = f"/s/{LONG}?m={long // 2}", f'article[data-number="{long // 2}"]'
+        yield Row("deep link in view", seen(link, middle), 700)
+        page = opened(link, middle)
         most = 0
         for _ in range(30):
             page.mouse.move(800, 600)
@@ -157,7 +171,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="asnap-ui-") as directory:
         place, long = Path(directory) / "store", 1000 if quick else 5000
         anyio.run(lambda: fill(place, sessions=12 if quick else 300, long_messages=long))
-        rows = [*_chatted(), Row("start, first answer", _best(lambda: _started(place)), 700)]
+        rows = [*_chatted(), Row("start, first answer", min(_started(place) for _ in range(_TRIES)), 700)]
         with Served(place) as served:
             rows += _answers(served, long)
             if told := missing():

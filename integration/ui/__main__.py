@@ -16,6 +16,7 @@ from pathlib import Path
 
 import anyio
 
+from integration.ui.extremes import EXTREMES
 from integration.ui.running import Served, missing
 from integration.ui.scenarios import SCENARIOS, Stage
 from integration.ui.sessions import fill
@@ -35,7 +36,7 @@ def main() -> int:
         place, long = Path(directory) / "store", 1000 if chosen.quick else 5000
         anyio.run(lambda: fill(place, sessions=12 if chosen.quick else 300, long_messages=long))
         with Served(place) as served, Stage(served, shots=chosen.shots, long=long) as stage:
-            for name, scenario in SCENARIOS.items():
+            for name, scenario in {**SCENARIOS, **EXTREMES}.items():
                 if chosen.only and chosen.only != name:
                     continue
                 try:

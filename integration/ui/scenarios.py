@@ -61,6 +61,10 @@ class Stage:
         page.goto(f"{server.base}{path}#{server.address.partition('#')[2]}")
         return page
 
+    def forget_pages(self) -> None:
+        """Leave pages alone whose server ends before the next scenario."""
+        self._open.clear()
+
     def _heard(self, kind: str, text: str) -> None:
         if kind == "error" and "Failed to load resource" not in text:
             self.errors.append(text)
@@ -228,7 +232,7 @@ def an_encrypted_store_is_opened_in_the_terminal_alone(stage: Stage) -> None:
             expect(page.locator(".banner.warn")).to_contain_text("asnap keys status")
             stage.shot(page, "locked")
             page.context.close()
-            stage._open.clear()  # noqa: SLF001 — its server ends here
+            stage.forget_pages()
 
 
 def a_long_session_stays_light_and_in_place(stage: Stage) -> None:
@@ -315,7 +319,7 @@ def read_only_changes_nothing(stage: Stage) -> None:
         )
         assert refused == 403, json.dumps(refused)
         page.context.close()
-        stage._open.clear()  # noqa: SLF001 — its server ends here
+        stage.forget_pages()
 
 
 SCENARIOS: dict[str, Callable[[Stage], None]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import zlib
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, T
 from snapshot_plugin.model.snapshot import AgentInfo, Metrics, Parent, PlanEntry, SessionConfig
 from snapshot_plugin.store.filesystem import FilesystemStore
 
-__all__ = ["LONG", "fill", "fill_encrypted"]
+__all__ = ["LONG", "fill", "fill_encrypted", "talk"]
 
 LONG = "long-session"
 _TITLES = (
@@ -91,7 +90,8 @@ def _turn(n: int, when: datetime) -> tuple[Message, Message]:
     return user, said
 
 
-def _session(name: str, turns: int, begin: datetime, **fields: Any) -> SessionSnapshot:
+def talk(name: str, turns: int, begin: datetime, **fields: Any) -> SessionSnapshot:
+    """A session about a login that is lost, of so many turns."""
     messages = [m for n in range(turns) for m in _turn(n, begin + timedelta(minutes=n))]
     number = zlib.crc32(name.encode())
     defaults: dict[str, Any] = {
@@ -132,15 +132,15 @@ async def fill(place: Path, *, sessions: int = 40, long_messages: int = 5000) ->
     async with FilesystemStore(place, background=False) as store:
         for n in range(sessions):
             begin = now - timedelta(days=2 + n // 3, hours=n % 7)
-            whole = _session(f"session-{n:04}", 2 + n % 6, begin)
+            whole = talk(f"session-{n:04}", 2 + n % 6, begin)
             for turns in range(1, 3 + n % 6):
                 part = whole.evolve(messages=whole.messages[: turns * 2])
                 await store.save(part, trigger="turn_end", base=turns - 1)
-        unreadable = (_session(name, 2, now - timedelta(hours=8)) for name in ("damaged", "newer"))
+        unreadable = (talk(name, 2, now - timedelta(hours=8)) for name in ("damaged", "newer"))
         for each in (*_branches(now), _hostile(now), *unreadable):
             await store.save(each, trigger="turn_end", base=0)
         begin = now - timedelta(hours=6 + long_messages // 120)
-        long = _session(LONG, long_messages // 2, begin, title=f"the long one: {long_messages:,} messages")
+        long = talk(LONG, long_messages // 2, begin, title=f"the long one: {long_messages:,} messages")
         step = max(2, long_messages // 100)
         for seq, count in enumerate(range(step, long_messages + 1, step)):
             tags = ("before-refactor",) if seq % 30 == 20 else ()
@@ -155,7 +155,7 @@ def fill_encrypted(place: Path, passphrase: str) -> None:
     now, elsewhere = datetime.now(UTC), place.with_name(f"{place.name}-elsewhere")
     for where, name, words in ((place, "ours", passphrase), (elsewhere, "locked", "the words of another store")):
         with FilesystemStore(where, key=Passphrase(words), background=False).sync as store:
-            store.save(_session(name, 2, now, title=name), trigger="turn_end", base=0)
+            store.save(talk(name, 2, now, title=name), trigger="turn_end", base=0)
     (locked,) = (elsewhere / "sessions").iterdir()
     shutil.copytree(locked, place / "sessions" / locked.name)
 
@@ -164,7 +164,7 @@ def _branches(now: datetime) -> tuple[SessionSnapshot, SessionSnapshot]:
     pictures = (ImageBlock(data=_png(), mime_type="image/png"), ImageBlock(data="AAAA", mime_type="image/png"))
     shown = Message(role="user", content=(TextBlock(text="This is how it looks:"), *pictures))
     title, tags = "a screenshot and a fork", ("review", "backend")
-    tree = _session("pictures", 3, now - timedelta(days=1), title=title, tags=tags, pinned=True)
+    tree = talk("pictures", 3, now - timedelta(days=1), title=title, tags=tags, pinned=True)
     fork = tree.evolve(
         session_id="the-fork",
         title=f"{title} (other way)",
@@ -176,14 +176,14 @@ def _branches(now: datetime) -> tuple[SessionSnapshot, SessionSnapshot]:
 
 def _hostile(now: datetime) -> SessionSnapshot:
     said = [Message(role="user", content=(TextBlock(text=words),)) for words in _HOSTILE]
-    begun = _session("hostile", 0, now - timedelta(hours=9), title=_HOSTILE[0], tags=("<b>x</b>",))
+    begun = talk("hostile", 0, now - timedelta(hours=9), title=_HOSTILE[0], tags=("<b>x</b>",))
     return begun.evolve(messages=tuple(said))
 
 
 def _from_a_newer_release(place: Path) -> None:
     for file in (place / "sessions").glob("*newer*/*.snap.gz"):
         header, payload = open_frame(file.read_bytes(), session_id="newer", keys=None)
-        file.write_bytes(encode_frame(replace(header, v=99, sum=""), payload, None))
+        file.write_bytes(encode_frame(header._replace(v=99, sum=""), payload, None))
 
 
 def _damage(place: Path) -> None:

@@ -27,8 +27,6 @@ class ToldSearched(Searched):
             for hit in () if out.is_terminal else hits:
                 out.line("\t".join(_cells(hit, session)))
         out.note(self._footer(), dim=True)
-        if self.unindexed:
-            out.note(f"{self.unindexed} more are being indexed in the background: search again in a minute")
         if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: capitals may be plain words
             out.note(
                 f"words after NOT were excluded; to search for the whole text: asnap search {_phrase(self.query)}"

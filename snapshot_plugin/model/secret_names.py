@@ -98,23 +98,29 @@ class _Name(NamedTuple):
     """Whether a value need not look random."""
     before: str = ""
     """What stands before it in a longer name."""
+    sign: str = ""
+    """The pattern without lookaround, where it is another."""
 
 
 _LONGEST_NAME: Final = 64
-_BEFORE_KEY: Final = "|".join(
-    f"(?<={word}[_-]key)|(?<={word}key)"
-    for word in ("api", "access", "account", "auth", "encryption", "signing", "secret")
-)
+_KEY_WORDS: Final = ("api", "access", "account", "auth", "encryption", "signing", "secret")
+_BEFORE_KEY: Final = "|".join(f"(?<={word}[_-]key)|(?<={word}key)" for word in _KEY_WORDS)
 _NAMES: Final = (
     _Name("passw", "passw(?:or)?d", "password", any_literal=True),
     _Name("passphrase", "passphrase", "password", any_literal=True),
-    _Name("pwd", r"pwd(?![\\\"' \t:=>]{1,12}/)", "password", any_literal=True),
-    _Name("secret", r"secret(?:(?<=client[_-]secret)|(?<=clientsecret))", "secret", any_literal=True),
+    _Name("pwd", r"pwd(?![\\\"' \t:=>]{1,12}/)", "password", any_literal=True, sign="pwd"),
+    _Name(
+        "secret",
+        r"secret(?:(?<=client[_-]secret)|(?<=clientsecret))",
+        "secret",
+        any_literal=True,
+        sign="client[_-]?secret",
+    ),
     _Name("secret", r"secret[_-]?access[_-]?key", "secret", any_literal=True),
     _Name("secret", "secret", "secret"),
     _Name("token", "token", "token"),
     _Name("_pat", "_pat", "token"),
-    _Name("key", f"key(?:{_BEFORE_KEY})", "api-key"),
+    _Name("key", f"key(?:{_BEFORE_KEY})", "api-key", sign=f"(?:{'|'.join(_KEY_WORDS)})[_-]?key"),
 )
 _AT_END: Final = tuple((name, re.compile(rf"{name.pattern}\Z")) for name in _NAMES)
 
@@ -141,6 +147,8 @@ _BARE: Final = _unquoted("bare", r"[^\s\"'&;,()\[\]{}<>\\|`]", r" \t\r\n\"'&;,)\
 _LINE: Final = _unquoted("line", r"[^\s\"'`(){}\[\]<>$,;|\\]", r"\"'\r\n\\", r"[^\W\d_]++")
 _QUOTED: Final = r"(?P<quote>\\{0,4}[\"'])(?P<quoted>(?:(?!(?P=quote))\S)++)(?:(?=(?P=quote))|())"
 _VALUE: Final = rf"(?:=(?!=)(?:{_BARE})|\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ \t]{{0,4}}(?:{_QUOTED}|{_LINE}))"
+_ASSIGNED_SIGN: Final = r"\\{0,4}[\"']?[ \t]{0,4}(?:=>|[:=])"
+_KEY_SIGN: Final = r"[ \t]{0,4}\\{0,4}[\"']?[^\s\"'()\[\]{},;|\\<>]{12}"
 
 
 def _assigned(name: _Name) -> Rule:
@@ -163,7 +171,8 @@ def _assigned(name: _Name) -> Rule:
             elif _is_key(text[start:end], folded[max(0, match.start() - 16) : match.start()]):
                 yield start, end, kind
 
-    return Rule((name.start,), find)
+    value = "" if name.any_literal else _KEY_SIGN
+    return Rule((name.start,), find, f"(?i:{name.sign or name.pattern}){_ASSIGNED_SIGN}{value}")
 
 
 # Further forms ----------------------------------------------------------------------------------------------------
@@ -173,20 +182,24 @@ _IsSecret = Callable[[str, str, int, int], bool]
 """Called with the text, the same in lower case, and where the value starts and ends."""
 
 
-def _rule(kind: str, starts: str, pattern: str, is_secret: _IsSecret, *, after: str = "") -> Rule:
+def _rule(kind: str, starts: str, pattern: str, is_secret: _IsSecret, *, sign: str, after: str = "") -> Rule:
     """A pattern over folded text, whose group ``secret`` passes *is_secret*; *after* stands shortly before it."""
     compiled = re.compile(pattern)
 
     def find(text: str, folded: str) -> Iterator[Found]:
+        seen = -1  # where *after* was seen last
         for match in compiled.finditer(folded):
-            at = match.start()
-            if after and folded.rfind(after, max(0, at - _NEAR), at) < 0:
-                continue
-            start, end = match.span("secret")
+            if after:
+                at = match.start()
+                if seen < 0 or seen < at - _NEAR:
+                    seen = folded.rfind(after, max(0, at - _NEAR), at)
+                if seen < 0:
+                    continue
+            start, end = match.span(1)
             if is_secret(text, folded, start, end):
                 yield start, end, kind
 
-    return Rule(tuple(starts.split()), find)
+    return Rule(tuple(starts.split()), find, f"(?i:{sign})")
 
 
 def _of_value(is_secret: Callable[[str], bool]) -> _IsSecret:
@@ -226,13 +239,24 @@ def _find_authorization(text: str, folded: str) -> Iterator[Found]:
             yield start, end, "authorization"
 
 
+_NETRC_SIGN: Final = r"login[ \t\n]{1,8}\S+[ \t\n]{1,8}password[ \t\n]"
+_CURL_SIGN: Final = r"-u(?:ser)?[ =][\"']?[^\s:\"'/]+:"
+_COOKIE_SIGN: Final = r"(?:sess(?:ion)?_?id|connect\.sid|jsessionid|phpsessid)="
+
 NAME_RULES: Final = (
-    Rule(("authorization",), _find_authorization),
-    _rule("url-password", "://", _USERINFO, _is_literal),
+    Rule(("authorization",), _find_authorization, r"(?i:authorization)\\{0,4}[\"']?[ \t]{0,4}[:=]"),
+    _rule("url-password", "://", _USERINFO, _is_literal, sign=r"://[^\s/@]*:[^\s/@]+@"),
     *map(_assigned, _NAMES),
-    _rule("password", "login", _NETRC, _of_value(lambda value: not value.isalpha()), after="machine "),
-    _rule("password", "curl", _CURL, _is_literal, after="curl"),
-    _rule("password", "sshpass", _SSHPASS, _is_literal),
-    _rule("docker-auth", '"auth"', _DOCKER, _of_value(_is_basic)),
-    _rule("cookie", "cookie", _COOKIE, _of_value(_is_random), after="cookie"),
+    _rule(
+        "password",
+        "login",
+        _NETRC,
+        _of_value(lambda value: not value.isalpha()),
+        after="machine ",
+        sign=_NETRC_SIGN,
+    ),
+    _rule("password", "curl", _CURL, _is_literal, after="curl", sign=_CURL_SIGN),
+    _rule("password", "sshpass", _SSHPASS, _is_literal, sign="sshpass -p"),
+    _rule("docker-auth", '"auth"', _DOCKER, _of_value(_is_basic), sign='"auth"'),
+    _rule("cookie", "cookie", _COOKIE, _of_value(_is_random), after="cookie", sign=_COOKIE_SIGN),
 )

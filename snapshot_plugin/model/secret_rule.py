@@ -20,5 +20,5 @@ class Rule(NamedTuple):
     starts: tuple[str, ...]
     """One of these, in lower case, occurs in every text that *find* can match; none means that it always runs."""
     find: Find
-    run: str = ""
-    """``_``, ``-`` or ``.`` if every match has a word of 16 characters or more behind that character."""
+    sign: str = ""
+    """A regular expression without lookaround that matches in every text in which *find* finds anything."""

@@ -26,7 +26,7 @@ def _varied(value: str) -> bool:
     return len(set(value)) > 8  # noqa: PLR2004 — a random value of 20 characters has more
 
 
-def _rule(kind: str, starts: str, pattern: str, check: _Check = _always) -> Rule:
+def _rule(kind: str, starts: str, pattern: str, check: _Check = _always, *, sign: str = "") -> Rule:
     """A pattern whose group ``secret``, or else all of it, is the secret."""
     compiled = re.compile(pattern)
     group: int | str = "secret" if "secret" in compiled.groupindex else 0
@@ -36,7 +36,7 @@ def _rule(kind: str, starts: str, pattern: str, check: _Check = _always) -> Rule
             (match.start(group), match.end(group), kind) for match in compiled.finditer(text) if check(match[group])
         )
 
-    return Rule(tuple(starts.split()), find)
+    return Rule(tuple(starts.split()), find, sign or _without_conditions(pattern))
 
 
 def _token(kind: str, prefix: str, rest: str, *, word: str = "A-Za-z0-9_-", starts: str = "") -> Rule:
@@ -46,8 +46,14 @@ def _token(kind: str, prefix: str, rest: str, *, word: str = "A-Za-z0-9_-", star
     """
     escaped = rf"(?<=[nrtA-Fa-f0-9]{prefix})(?:(?<=\\[nrt]{prefix})|(?<=%[0-9A-Fa-f]{{2}}{prefix}))"
     guard = rf"(?:(?<![{word}]{prefix})|{escaped})"
-    made = _rule(kind, starts or prefix.replace("\\", "").lower(), f"{prefix}{guard}{rest}")
-    return made._replace(run=prefix[-1] if prefix[-1] in "_-." else "")
+    start = starts or prefix.replace("\\", "").lower()
+    return _rule(kind, start, f"{prefix}{guard}{rest}", sign=_without_conditions(prefix + rest))
+
+
+def _without_conditions(pattern: str) -> str:
+    """A *pattern* that matches wherever that one does, and at more places: no lookaround, nothing possessive."""
+    no_lookaround = re.sub(r"\(\?<?[=!][^()]*\)", "", pattern.replace("?P<secret>", "?:"))
+    return re.sub(r"([+*}])\+", r"\1", no_lookaround)
 
 
 _DIGIT: Final = r"(?=[A-Za-z_-]*+[0-9])"
@@ -69,13 +75,14 @@ _PEM: Final = (
 )
 
 TOKEN_RULES: Final = (
-    _rule("private-key", "-----begin", _PEM),
+    _rule("private-key", "-----begin", _PEM, sign="-----BEGIN "),
     # Cloud providers.
     _token("aws-access-key-id", "A[KS]IA", r"[A-Z0-9]{16}(?![A-Za-z0-9])", word=_ALNUM, starts="akia asia"),
     _rule(
         "aws-secret-key",
         "secret_access secretaccess",
         r"(?i:secret_?access_?key)[^\w/+]{1,12}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+        sign="(?i:secret_?access_?key)",
     ),
     _token("google-key", "AIza", rf"{_URL64}{{35}}{_END}"),
     _token("google-secret", "GOCSPX-", rf"{_URL64}{{20,}}+"),

@@ -53,4 +53,5 @@ def moment_of(text: Any) -> datetime:
     """Parse *text* as a time in UTC; ValueError if it is not a time, or has no time zone."""
     if type(text) is not str:
         raise ValueError(f"{text!r} is no time")
-    return as_utc(datetime.fromisoformat(text))
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is UTC else as_utc(moment)

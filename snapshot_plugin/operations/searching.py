@@ -143,7 +143,7 @@ async def search(
             found, chosen, unreadable = await _in_snapshots(store, question, chosen)
         else:
             only, progress = frozenset(question.sessions), functools.partial(work.progress, "indexing")
-            if at_once and (stale := await _stale(index, metas, only)) > _FEW:
+            if at_once and index.is_kept and (stale := await _stale(index, metas, only)) > _FEW:
                 only, unindexed = frozenset(), stale
             found, unreadable = await index.ask(question, metas, only=only, progress=progress)
     answer = _searched(asked.query, found, chosen, unreadable=unreadable, as_of=work.now)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Entry", "IndexedLines", "all_facts", "drop", "indexed", "put", "read_entry", "texts_in"]
+__all__ = ["Entry", "IndexedLines", "all_facts", "all_indexed", "drop", "put", "read_entry", "texts_in"]
 
 _marked = lru_cache(maxsize=4096)(marked_words)
 _BEGIN = """
@@ -62,11 +62,11 @@ class Entry(NamedTuple):
         return sum(len(text.body) for text in self.texts)
 
 
-async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: IndexedLines) -> Entry:
+async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: IndexedLines | None) -> Entry:
     """Read a session as the index, which has *before* of it, wants it; raises what the store raises."""
     session, lines = await _lines(store, meta.session_id)
     history = await store.history(meta.session_id)
-    return await anyio.to_thread.run_sync(_entry, meta, session, lines, history, before)
+    return await anyio.to_thread.run_sync(_entry, meta, session, lines, history, before or IndexedLines())
 
 
 async def _lines(store: SnapshotStore, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
@@ -87,7 +87,7 @@ def _entry(
 ) -> Entry:
     kept = before if before.digest == _digest(lines[: before.messages]) else IndexedLines()
     try:
-        texts = [about(session, history), *passages([parsed(line)["message"] for line in lines[kept.messages :]])]
+        texts = [about(session, history), *passages(parsed(line)["message"] for line in lines[kept.messages :])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorrupted("a stored message cannot be read", session_id=meta.session_id) from error
     now = IndexedLines(len(lines), _digest(lines))
@@ -100,16 +100,21 @@ def _digest(lines: Sequence[bytes]) -> bytes:
 
 def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
     """What is indexed of a snapshot: first what is about the session itself, then each message."""
-    found = [about(snapshot), *passages([message.raw() for message in snapshot.messages])]
+    found = [about(snapshot), *passages(message.raw() for message in snapshot.messages)]
     return [_indexable(text) for text in found]
 
 
 def _indexable(text: Text) -> Text:
-    return text._replace(body=indexable(text.body), tools=indexable(text.tools))
+    return Text(indexable(text.body), indexable(text.tools), text.role, text.at)
 
 
-def indexed(connection: sqlite3.Connection, session_id: str) -> IndexedLines:
-    """What the index has of a session."""
+def all_indexed(connection: sqlite3.Connection) -> Mapping[str, IndexedLines]:
+    """What the index has of each session."""
+    found = connection.execute("SELECT session_id, lines, digest FROM session")
+    return {session_id: IndexedLines(lines, digest) for session_id, lines, digest in found}
+
+
+def _indexed(connection: sqlite3.Connection, session_id: str) -> IndexedLines:
     select = "SELECT lines, digest FROM session WHERE session_id = ?"
     return IndexedLines(*(connection.execute(select, (session_id,)).fetchone() or ()))
 
@@ -140,7 +145,7 @@ def put(connection: sqlite3.Connection, entry: Entry) -> bool:
     faster. Then nothing was written, and the session has to be read again.
     """
     session_id = entry.meta.session_id
-    if entry.kept.messages and indexed(connection, session_id) != entry.kept:
+    if entry.kept.messages and _indexed(connection, session_id) != entry.kept:
         return False
     connection.execute(_BEGIN, (session_id,))
     ((key,),) = connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,))
@@ -171,10 +176,10 @@ def _replace(connection: sqlite3.Connection, key: int, there: Sequence[Text], te
     connection.executemany(learn, _numbered(texts, first, changed))
     times = [(first + n, texts[n].at) for n in changed if n < len(texts) and texts[n].at is not None]
     connection.executemany("INSERT INTO said (row, at) VALUES (?, ?)", times)
-    for start in dict.fromkeys(n - n % CHUNK for n in changed):
-        connection.execute("DELETE FROM chunk WHERE row = ?", (first + start,))
-        if chunk := texts[start : start + CHUNK]:
-            connection.execute("INSERT INTO chunk (row, texts) VALUES (?, ?)", (first + start, packed(chunk)))
+    starts = dict.fromkeys(n - n % CHUNK for n in changed)
+    connection.executemany("DELETE FROM chunk WHERE row = ?", [(first + n,) for n in starts if n < len(there)])
+    chunks = [(first + n, packed(texts[n : n + CHUNK])) for n in starts if n < len(texts)]
+    connection.executemany("INSERT INTO chunk (row, texts) VALUES (?, ?)", chunks)
 
 
 def _numbered(texts: Sequence[Text], first: int, which: Sequence[int]) -> Iterator[tuple[int, str]]:

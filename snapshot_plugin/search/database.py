@@ -25,6 +25,8 @@ _APPLICATION = 0x61534E50
 _VERSION = 5
 """Raised when the tables or what is put into them change; an index of another version is made anew."""
 _PATIENCE = 30.0
+_MEMORY = 32 << 20
+"""How many bytes of words are collected before they are written: so that one transaction is one write."""
 WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
 """How texts are taken apart into words."""
 _TABLES = f"""
@@ -57,6 +59,11 @@ class IndexDatabase:
     def __init__(self, path: Path | None, *, store_id: str, keys: SessionKeys | None = None) -> None:
         self._path, self._store_id, self._keys = path, store_id, keys
         self.connection = self._opened()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in a file."""
+        return self._path is not None
 
     def _opened(self) -> sqlite3.Connection:
         try:
@@ -151,6 +158,7 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connect
 def _create(connection: sqlite3.Connection, store_id: str) -> None:
     for statement in filter(str.strip, _TABLES.split(";")):
         connection.execute(statement)
+    connection.execute("INSERT INTO message (message, rank) VALUES ('hashsize', ?)", (_MEMORY,))
     connection.execute("INSERT INTO store VALUES (?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")

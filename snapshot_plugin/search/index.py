@@ -80,6 +80,11 @@ class SearchIndex:
         """Let go of the file."""
         self._database.close()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is indexed now is there for the next process."""
+        return self._database.is_kept
+
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Whether nobody else holds this; it is held to the end of the ``with`` block."""
@@ -189,12 +194,15 @@ class SearchIndex:
         return tuple(unreadable)
 
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
+        from snapshot_plugin.search.content import all_indexed, read_entry  # noqa: PLC0415 — mostly nothing is stale
+
         batch: list[Entry] = []
         again: list[SnapshotMeta] = []
+        before = await anyio.to_thread.run_sync(all_indexed, self._database.connection)
         for meta in stale:
             step(meta.title or meta.session_id)
             try:
-                batch.append(await self._read(meta))
+                batch.append(await read_entry(self._store, meta, before.get(meta.session_id)))
             except SnapshotError:
                 unreadable.append(meta.session_id)
             if sum(entry.size for entry in batch) > _BATCH:
@@ -203,12 +211,6 @@ class SearchIndex:
         again += await anyio.to_thread.run_sync(self._write, batch)
         if again:
             await self._read_all(again, lambda _name: None, unreadable)
-
-    async def _read(self, meta: SnapshotMeta) -> Entry:
-        from snapshot_plugin.search.content import indexed, read_entry  # noqa: PLC0415 — mostly nothing is stale
-
-        before = await anyio.to_thread.run_sync(indexed, self._database.connection, meta.session_id)
-        return await read_entry(self._store, meta, before)
 
     def _write(self, batch: Sequence[Entry]) -> list[SnapshotMeta]:
         """Put sessions into the index. Returns those that another process changed there meanwhile."""

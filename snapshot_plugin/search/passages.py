@@ -5,13 +5,13 @@ Messages are read as stored JSON. Building the model of each would take as long 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import may_name_a_secret, redact
-from snapshot_plugin.model.secret_shapes import redact_text
+from snapshot_plugin.model.secret_shapes import may_hold_secrets, redact_text
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.search.rows import Text
 
@@ -23,44 +23,29 @@ _NO_WORDS = frozenset(
 )
 """Fields that hold no words of anybody: bytes as text, and names that only programs read."""
 
-_BETWEEN = "\n\0\n"
-"""Stands between messages that are scanned together. No rule for secrets reaches across it unseen."""
-
 
 def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Text:
     """What can be found of the session itself: its title, task, plan and tags, with every secret taken out.
 
     A tag is found as ``tag:NAME`` too; that of a snapshot in the *history* is followed by the snapshot's reference.
     """
-    clean = redact(snapshot.evolve(messages=()))[0]
     tagged = [f"tag:{tag} {meta.session_id}@{meta.seq}" for meta in history for tag in meta.snapshot_tags]
-    tags = [*(f"tag:{tag}" for tag in clean.tags), *(redact_text(line)[0] for line in tagged)]
-    said = (clean.title, clean.current_task, *(entry.content for entry in clean.plan), *tags)
-    return Text("\n".join(filter(None, said)), "", "", None)
+    tags = [*(f"tag:{redact_text(tag)[0]}" for tag in snapshot.tags), *tagged]
+    said = (snapshot.title, snapshot.current_task, *(entry.content for entry in snapshot.plan), *tags)
+    return Text("\n".join(redact_text(text)[0] for text in said if text), "", "", None)
 
 
-def passages(messages: Sequence[Mapping[str, Any]]) -> list[Text]:
+def passages(messages: Iterable[Mapping[str, Any]]) -> list[Text]:
     """What can be found of *messages*, given as stored, with every secret taken out."""
+    return [_passage(message) for message in messages]
+
+
+def _passage(message: Mapping[str, Any]) -> Text:
     names: set[str] = set()
-    found = [_text_of(message, names) for message in messages]
-    # A close look at every field takes most of the time of an index; most sessions need none.
-    if _may_hold_a_secret(found, names):
-        found = [_clean(message, text) for message, text in zip(messages, found, strict=True)]
-    return found
-
-
-def _clean(message: Mapping[str, Any], text: Text) -> Text:
-    names: set[str] = set()
-    _text_of(message, names)
-    if not _may_hold_a_secret((text,), names):
-        return text
-    return _text_of(redact(Message.model_validate(message))[0].raw(), names)
-
-
-def _may_hold_a_secret(found: Sequence[Text], names: set[str]) -> bool:
-    if any(map(may_name_a_secret, names)):
-        return True
-    return bool(redact_text(_BETWEEN.join(f"{text.body}\n{text.tools}" for text in found))[1])
+    text = _text_of(message, names)
+    if any(map(may_name_a_secret, names)) or may_hold_secrets(text.body) or may_hold_secrets(text.tools):
+        return _text_of(redact(Message.model_validate(message))[0].raw(), names)
+    return text
 
 
 def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
@@ -68,26 +53,27 @@ def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
     calls = [block for block in content if block.get("type") == "tool_call"]
     called = (name for call in calls for name in (call.get("title"), call.get("kind")))
     used = dict.fromkeys(name for name in called if name and isinstance(name, str))
-    # Tool output is often present twice, as content and raw; it is indexed once.
-    said = dict.fromkeys(text for block in content for text in _strings(block, names))
     moment = message.get("timestamp")
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return Text("\n".join(said), "\n".join(used), message["role"], int(at.timestamp()) if at else None)
+    said = "\n".join(_strings(content, names))
+    return Text(said, "\n".join(used), message["role"], int(at.timestamp()) if at else None)
 
 
-def _strings(value: Any, names: set[str]) -> Iterator[str]:
-    """Every text inside a JSON value, in order; what its parts are called is added to *names*.
+def _strings(content: Sequence[Any], names: set[str]) -> Iterable[str]:
+    """Every different text inside JSON values, in order; what their parts are called is added to *names*.
 
-    A stack, not recursion: tools may nest as deep as they like.
+    Tool output is often present twice, as content and raw; it is indexed once. A stack, not recursion: tools may
+    nest as deep as they like.
     """
-    waiting = [value]
+    said: dict[str, None] = {}
+    waiting = [*reversed(content)]
     while waiting:
         each = waiting.pop()
         if isinstance(each, str):
-            if each:
-                yield each
+            said[each] = None
         elif isinstance(each, dict):
             names.update(each)
-            waiting += [item for name, item in reversed(each.items()) if name not in _NO_WORDS]
-        elif isinstance(each, list | tuple):
+            waiting += [item for name, item in reversed(each.items()) if item and name not in _NO_WORDS]
+        elif isinstance(each, (list, tuple)):
             waiting += reversed(each)
+    return said

@@ -120,25 +120,25 @@ async def _history(request: Request) -> Response:
 
 async def _messages(request: Request) -> Response:
     site, at = _site(request), _number(request, "at")
-    row = await site.row(request.path_params["id"])
+    session_id = await site.session_id(request.path_params["id"])
     first = _number(request, "from", 1) or 1
     limit = min(_MOST, max(1, _number(request, "limit", _MESSAGES) or _MESSAGES))
-    tail = await site.spooled(row.session_id) if at is None else None
-    return answer(await messages(site.store, row.session_id, at=at, first=first, limit=limit, spooled=tail))
+    tail = await site.spooled(session_id) if at is None else None
+    return answer(await messages(site.store, session_id, at=at, first=first, limit=limit, spooled=tail))
 
 
 async def _message(request: Request) -> Response:
     site, at = _site(request), _number(request, "at")
-    row, number = await site.row(request.path_params["id"]), request.path_params["number"]
-    tail = await site.spooled(row.session_id) if at is None else None
-    return answer(await whole_message(site.store, row.session_id, number, at=at, spooled=tail))
+    session_id, number = await site.session_id(request.path_params["id"]), request.path_params["number"]
+    tail = await site.spooled(session_id) if at is None else None
+    return answer(await whole_message(site.store, session_id, number, at=at, spooled=tail))
 
 
 async def _resume(request: Request) -> Response:
     """The command that resumes a session, to be copied: the server itself starts nothing."""
     site = _site(request)
-    row = await site.row(request.path_params["id"])
-    command = with_store(f"asnap resume {shlex.quote(row.session_id)}", site.place)
+    session_id = await site.session_id(request.path_params["id"])
+    command = with_store(f"asnap resume {shlex.quote(session_id)}", site.place)
     return json_answer({"schema_version": 1, "kind": "resume_command", "command": command})
 
 

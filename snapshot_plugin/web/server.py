@@ -13,9 +13,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Route
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.web import changing, events, reading
@@ -27,6 +26,7 @@ __all__ = ["application", "listening", "new_token", "serve"]
 
 _STATIC = Path(__file__).with_name("static")
 _ADDRESS = "127.0.0.1"
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PAGES = ("/", "/s/{id:path}", "/compare", "/stats", "/trash")
 
 
@@ -55,6 +55,16 @@ def listening(port: int) -> socket.socket:
     return opened
 
 
+def _files() -> dict[str, Response]:
+    """The page and what belongs to it, read once: a browser asks for all of them before it shows anything."""
+    headers = {"cache-control": "no-cache"}
+    return {
+        path.name: Response(path.read_bytes(), headers=headers, media_type=_TYPES[path.suffix])
+        for path in _STATIC.iterdir()
+        if path.suffix in _TYPES
+    }
+
+
 def application(site: Site, *, port: int, token: str) -> Starlette:
     """Everything that is served for one store."""
     hosts = [f"{_ADDRESS}:{port}", f"localhost:{port}"]
@@ -68,8 +78,13 @@ def application(site: Site, *, port: int, token: str) -> Starlette:
             yield
             tasks.cancel_scope.cancel()
 
+    files = _files()
+
     async def page(_request: Request) -> Response:
-        return FileResponse(_STATIC / "index.html", headers={"cache-control": "no-cache"})
+        return files["index.html"]
+
+    async def file(request: Request) -> Response:
+        return files.get(request.path_params["name"]) or refusal(404, "not_found", "there is no such file")
 
     async def failed(_request: Request, error: Exception) -> Response:
         assert isinstance(error, SnapshotError)  # noqa: S101 — registered for it below
@@ -86,7 +101,7 @@ def application(site: Site, *, port: int, token: str) -> Starlette:
             *reading.ROUTES,
             *changing.ROUTES,
             *events.ROUTES,
-            Mount("/static", StaticFiles(directory=_STATIC)),
+            Route("/static/{name}", file),
             *(Route(path, page) for path in _PAGES),
         ],
         middleware=[Middleware(Guard, hosts=hosts, token=token, read_only=site.read_only)],

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -402,4 +404,33 @@ def test_first_search_on_a_terminal_answers_immediately(asnap: Asnap, place: Pat
         assert terminal.end() == 0
     assert b"of 0 searched" in terminal.received
     assert b"40 more are being indexed in the background" in terminal.received
+    assert asnap("search", "needle", "--wait", "--json").json["total_hits"] == 40
+
+
+def test_first_search_in_a_script_answers_immediately_and_the_rest_is_indexed(
+    asnap: Asnap, home: Path, place: Path
+) -> None:
+    saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
+    line = [sys.executable, "-m", "snapshot_plugin", "search", "needle"]
+    first = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    assert "40 more are being indexed in the background" in first.stderr
+    assert first.stdout == ""
+    end = time.monotonic() + 60
+    while in_the_index(home) < 40:
+        assert time.monotonic() < end
+    assert asnap("search", "needle", "--json").json["total_hits"] == 40
+
+
+def in_the_index(home: Path) -> int:
+    (file,) = home.glob("**/search-*.db")
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        return int(connection.execute("SELECT count(*) FROM session").fetchone()[0])
+
+
+def test_search_reads_everything_where_no_index_can_be_kept(
+    asnap: Asnap, home: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "no-directory").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "no-directory"))
+    saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
     assert asnap("search", "needle", "--json").json["total_hits"] == 40

@@ -377,6 +377,44 @@ def test_redaction_is_idempotent(text: str) -> None:
     assert redact(once) == (once, RedactionReport())
 
 
+NAMES = [
+    "PassWord",
+    "apiKey",
+    "secret_access_key",
+    "client-secret",
+    "\u212aey",
+    "_PAT",
+    "login ",
+    "sshpass -p",
+    "cookie",
+]
+ODD = [
+    "\x1c",
+    "\u2003",
+    "\u0130",
+    "\u00b2",
+    "\ud800",
+    "=>",
+    "\t",
+    "machine ",
+    "curl -u me:",
+    "JSESSIONID=",
+    "password ",
+]
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(st.one_of(PIECES, st.sampled_from([*NAMES, *ODD, ALNUM[:12]])), max_size=8).map("".join))
+@example("".join(f"{secret.text}\n" for secret in CORPUS))
+def test_the_first_look_at_a_text_hides_no_secret(text: str) -> None:
+    assert redact(text) == redact(text, rules=list(RULES))  # which are all tried, as any other rules
+
+
+@pytest.mark.parametrize("secret", CORPUS, ids=lambda secret: secret.name)
+def test_the_first_look_at_a_text_hides_no_published_shape(secret: Secret) -> None:
+    assert redact(secret.text) == redact(secret.text, rules=list(RULES))
+
+
 @settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_at_all_can_be_searched(text: str) -> None:

@@ -15,7 +15,7 @@ from snapshot_plugin import MemoryStore
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
 from snapshot_plugin.model.statistics import TimeSlot
-from snapshot_plugin.search.content import indexed, put, read_entry
+from snapshot_plugin.search.content import all_indexed, put, read_entry
 from snapshot_plugin.search.facts import Facts, pack, unpack
 from snapshot_plugin.search.find import END, START
 from snapshot_plugin.search.index import opened_index
@@ -228,7 +228,7 @@ async def test_index_reads_and_writes_only_the_new_messages_of_a_session(tmp_pat
         await store.save(session.append(make_message("appended")))
         (meta,) = await store.list()
         with closing(sqlite3.connect(index_file(tmp_path / "cache"))) as connection:
-            before = indexed(connection, "s")
+            before = all_indexed(connection)["s"]
             entry = await read_entry(store, meta, before)
             assert [text.body for text in entry.texts[1:]] == ["appended"]
             connection.execute("UPDATE session SET digest = 'of another process'")

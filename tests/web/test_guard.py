@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+import snapshot_plugin.web
 from tests.web.conftest import OURS, Opened
 
 SAME = {"origin": "http://127.0.0.1:4321", "sec-fetch-site": "same-origin"}
@@ -101,6 +103,13 @@ def test_api_responses_are_not_cached_by_the_browser(client: TestClient) -> None
 @pytest.mark.parametrize("path", ["/static/../server.py", "/static/%2e%2e/server.py", "/static/..%2fserver.py"])
 def test_files_outside_the_page_are_not_served(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
+
+
+def test_page_names_all_its_modules_so_that_they_load_at_once(client: TestClient) -> None:
+    page = client.get("/").text
+    modules = [path.name for path in (Path(snapshot_plugin.web.__file__).parent / "static").glob("*.js")]
+    assert len(modules) > 5
+    assert all(f'"/static/{name}"' in page for name in modules)
 
 
 def test_page_loads_nothing_from_elsewhere(client: TestClient) -> None:

@@ -54,15 +54,17 @@ _LIMIT = 20
 )
 @click.option("--earlier", is_flag=True, help="With REF: also text that was later compacted away.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the index first.")
+@click.option("--wait", is_flag=True, help="Index every session first, however long that takes.")
 @click.option("--index", "only_index", is_flag=True, hidden=True, help="Only bring the index up to date.")
 def command(
-    call: Call, *, query: str, ref: str | None, rebuild: bool, only_index: bool, **options: Any
+    call: Call, *, query: str, ref: str | None, rebuild: bool, wait: bool, only_index: bool, **options: Any
 ) -> Searched | None:
     """Search all sessions, or one: words, "a phrase", begin*, this OR that, this NOT that.
 
     All words must be in the same message; each side of OR is a separate search. Tool calls and
     their output are searched too; secrets are not. Sessions are searched in their newest state, REF@N in that
-    snapshot. The index is in the cache directory and is updated automatically. --since and --until apply to
+    snapshot. The index is in the cache directory and is updated automatically; if many sessions are missing in
+    it, the others are searched at once, and those are indexed in the background. --since and --until apply to
     messages.
     """
     if only_index:
@@ -78,9 +80,13 @@ def command(
         until=moment(until, call.now, end=True) if until else None,
         **options,
     )
-    found = (None if rebuild else search_ready(call.work, asked)) or _searched(call, asked, rebuild=rebuild)
+    at_once = ref is None and not (rebuild or wait)
+    ready = None if rebuild else search_ready(call.work, asked)
+    found = ready or _searched(call, asked, rebuild=rebuild, at_once=at_once)
     if found.unindexed:
         _index_in_background(call)
+        left = f"{found.unindexed} more are being indexed in the background"
+        call.out.note(f"{left}: search again in a minute, or wait for them with --wait")
     tell_unreadable(call, found.unreadable)
     return ToldSearched.of(found)
 
@@ -95,19 +101,14 @@ def _bring_up_to_date(call: Call) -> None:
     anyio.run(index)
 
 
-def _searched(call: Call, asked: SearchRequest, *, rebuild: bool) -> Searched:
+def _searched(call: Call, asked: SearchRequest, *, rebuild: bool, at_once: bool) -> Searched:
     import anyio
 
     async def searched() -> Searched:
         async with call.store() as store:
-            return await search(call.work, store, asked, rebuild=rebuild, at_once=_may_wait(call, asked))
+            return await search(call.work, store, asked, rebuild=rebuild, at_once=at_once)
 
     return anyio.run(searched)
-
-
-def _may_wait(call: Call, asked: SearchRequest) -> bool:
-    """Whether a person gets what is indexed now, and the rest later; a script always gets everything."""
-    return asked.ref is None and call.out.is_text and call.out.is_terminal and call.may_ask
 
 
 def _index_in_background(call: Call) -> None:

@@ -2,7 +2,7 @@
 
 const KEY = "asnap-token";
 
-export function takeToken() {
+function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) {
     localStorage.setItem(KEY, given);
@@ -42,7 +42,31 @@ export async function get(path, query = {}, signal) {
     }
   }
   const tail = asked.toString();
-  return (await answered(tail ? `${path}?${tail}` : path, {signal})).json();
+  const whole = tail ? `${path}?${tail}` : path;
+  const begun = early.get(whole);
+  early.delete(whole);
+  return begun ?? (await answered(whole, {signal})).json();
+}
+
+// What the page asks first is asked for while its other modules are still on their way.
+const early = new Map();
+
+export const SESSIONS = {limit: 2000};
+export const PAGE = 100;
+export const pageOf = (number) => Math.floor((number - 1) / PAGE) * PAGE + 1;
+
+function begin() {
+  const asked = new URL(location.href);
+  const first = ["about", `sessions?limit=${SESSIONS.limit}`];
+  if (asked.pathname.startsWith("/s/")) {
+    const at = Number(asked.searchParams.get("at")), number = Number(asked.searchParams.get("m")) || 1;
+    first.splice(1, 0, `sessions/${asked.pathname.slice(3)}/messages?${at ? `at=${at}&` : ""}from=${pageOf(number)}&limit=${PAGE}`);
+  }
+  for (const path of first) {
+    const answer = answered(path).then((response) => response.json());
+    answer.catch(() => {}); // told where it is taken
+    early.set(path, answer);
+  }
 }
 
 export async function send(method, path, body = {}) {
@@ -80,3 +104,6 @@ export async function listen(heard) {
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
+
+takeToken();
+begin();

@@ -1,13 +1,11 @@
 // The page: which address shows what, what keys do, and what happens when the store changes.
 
-import {get, listen, takeToken} from "./api.js";
+import {get, listen} from "./api.js";
 import {fill, h, toast} from "./dom.js";
 import {Sessions} from "./list.js";
 import {SessionView} from "./session.js";
 import {showCompare} from "./compare.js";
 import {showStats, showTrash} from "./pages.js";
-
-takeToken();
 
 const main = document.getElementById("main");
 export const app = {about: null, view: null, sessions: null};

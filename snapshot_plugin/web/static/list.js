@@ -1,6 +1,6 @@
 // The list at the side: filters, search, states; a row for each session, as many as the screen needs.
 
-import {get, named, send} from "./api.js";
+import {SESSIONS, get, named, send} from "./api.js";
 import {ago, count, fill, h, icon, nameOf, several} from "./dom.js";
 import {app, failed, go} from "./app.js";
 import {confirmForget} from "./dialogs.js";
@@ -36,7 +36,7 @@ export class Sessions {
   }
 
   async load() {
-    const found = await get("sessions", {limit: 2000});
+    const found = await get("sessions", SESSIONS);
     this.rows = found.sessions;
     this.total = found.total;
     for (const [name, value] of [["agent", (row) => [row.agent]], ["project", (row) => [row.cwd]], ["tag", (row) => [...row.tags, ...row.snapshot_tags]]]) this.options(name, value);

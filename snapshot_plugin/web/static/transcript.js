@@ -1,11 +1,10 @@
 // A conversation of any length: only what is near the screen is in the page. Heights that are not known yet are
 // guessed; what is on the screen stays where it is while guesses become measurements.
 
-import {get, named} from "./api.js";
+import {PAGE, get, named, pageOf} from "./api.js";
 import {h, fill, icon, clock, count, copy, several} from "./dom.js";
 import {markdown, codeBlock} from "./markdown.js";
 
-const PAGE = 100;
 const GUESS = 140;
 const NEAR = 900;
 const MOST = 60;
@@ -31,8 +30,7 @@ export class Transcript {
 
   async open(number) {
     const wanted = number || 1;
-    const first = Math.max(1, Math.floor((wanted - 1) / PAGE) * PAGE + 1);
-    await this.load(first);
+    await this.load(Math.max(1, pageOf(wanted)));
     fill(this.scroller, this.top, this.box, this.bottom);
     this.held = number ? {number: Math.min(number, this.total), offset: 8} : null;
     this.draw();
@@ -44,15 +42,13 @@ export class Transcript {
     const atEnd = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 80;
     const before = this.total;
     const shown = [...this.pages.keys()].filter((first) => first + PAGE > this.total);
-    for (const first of shown.length ? shown : [this.pageOf(Math.max(1, this.total))]) this.pages.delete(first);
-    await this.load(this.pageOf(Math.max(1, before)));
-    if (this.total > before) await this.load(this.pageOf(this.total));
+    for (const first of shown.length ? shown : [pageOf(Math.max(1, this.total))]) this.pages.delete(first);
+    await this.load(pageOf(Math.max(1, before)));
+    if (this.total > before) await this.load(pageOf(this.total));
     for (const [number, row] of this.rows) if (number >= Math.min(before, this.total)) { this.observer.unobserve(row); row.remove(); this.rows.delete(number); }
     if (atEnd && this.total) this.held = {number: this.total, end: true};
     this.draw();
   }
-
-  pageOf(number) { return Math.floor((number - 1) / PAGE) * PAGE + 1; }
 
   async load(first) {
     if (this.pages.has(first)) return this.pages.get(first);
@@ -72,9 +68,9 @@ export class Transcript {
   }
 
   message(number) {
-    const page = this.pages.get(this.pageOf(number));
+    const page = this.pages.get(pageOf(number));
     if (Array.isArray(page)) return page[(number - 1) % PAGE];
-    if (!page) this.load(this.pageOf(number)).then(() => this.draw(), (error) => this.failed(error));
+    if (!page) this.load(pageOf(number)).then(() => this.draw(), (error) => this.failed(error));
     return null;
   }
 
@@ -163,7 +159,7 @@ export class Transcript {
 
   async jump(number) {
     const wanted = Math.min(Math.max(1, number), this.total);
-    await this.load(this.pageOf(wanted));
+    await this.load(pageOf(wanted));
     this.held = {number: wanted, offset: 8};
     this.draw();
     this.mark(wanted);
@@ -180,7 +176,7 @@ export class Transcript {
   // The next or previous message of the user.
   async prompt(step) {
     for (let number = this.current() + step; number >= 1 && number <= this.total; number += step) {
-      const page = await this.load(this.pageOf(number));
+      const page = await this.load(pageOf(number));
       if (page[(number - 1) % PAGE]?.role === "user") return this.jump(number);
     }
     return this.jump(step > 0 ? this.total : 1);
@@ -200,7 +196,7 @@ export class Transcript {
   async whole(number) {
     try {
       const {messages} = await get(`sessions/${named(this.id)}/messages/${number}`, {at: this.at});
-      const page = this.pages.get(this.pageOf(number));
+      const page = this.pages.get(pageOf(number));
       messages[0].whole = true;
       page[(number - 1) % PAGE] = messages[0];
       const row = this.rows.get(number);
