@@ -288,7 +288,7 @@ def test_error_given_as_a_string_is_accepted() -> None:
     assert answers(core.from_agent({"id": request["id"], "error": "no"}))[0]["error"]["code"] == -32603
 
 
-CLOSES_AND_DELETES = {"sessionCapabilities": {"close": {}, "delete": {}}}
+CLOSES_AND_DELETES: dict[str, Any] = {"sessionCapabilities": {"close": {}, "delete": {}}}
 
 
 class Finished:
