@@ -198,16 +198,18 @@ class SearchIndex:
 
         batch: list[Entry] = []
         again: list[SnapshotMeta] = []
+        size = 0
         before = await anyio.to_thread.run_sync(all_indexed, self._database.connection)
         for meta in stale:
             step(meta.title or meta.session_id)
             try:
                 batch.append(await read_entry(self._store, meta, before.get(meta.session_id)))
+                size += batch[-1].size
             except SnapshotError:
                 unreadable.append(meta.session_id)
-            if sum(entry.size for entry in batch) > _BATCH:
+            if size > _BATCH:
                 again += await anyio.to_thread.run_sync(self._write, batch)
-                batch = []
+                batch, size = [], 0
         again += await anyio.to_thread.run_sync(self._write, batch)
         if again:
             await self._read_all(again, lambda _name: None, unreadable)
