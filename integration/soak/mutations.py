@@ -134,15 +134,15 @@ def saved_late() -> None:
 
 def remembered_late() -> None:
     """An entry of the project memory is written when the next one is to be."""
-    write: Any = MemoryFiles.write
-    waiting: list[tuple[tuple[str, ...], bytes]] = []
+    replace: Any = MemoryFiles.replace
+    waiting: list[Any] = []
 
-    def late(memory: MemoryFiles, path: tuple[str, ...], data: bytes) -> None:
-        waiting.append((path, data))
+    def late(memory: MemoryFiles, files: Any) -> None:
+        waiting.append(files)
         if len(waiting) > 1:
-            write(memory, *waiting.pop(0))
+            replace(memory, waiting.pop(0))
 
-    _patched(MemoryFiles, "write", late)
+    _patched(MemoryFiles, "replace", late)
 
 
 def written_in_place() -> None:

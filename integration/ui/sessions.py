@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import zlib
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -184,7 +183,7 @@ def _hostile(now: datetime) -> SessionSnapshot:
 def _from_a_newer_release(place: Path) -> None:
     for file in (place / "sessions").glob("*newer*/*.snap.gz"):
         header, payload = open_frame(file.read_bytes(), session_id="newer", keys=None)
-        file.write_bytes(encode_frame(replace(header, v=99, sum=""), payload, None))
+        file.write_bytes(encode_frame(header._replace(v=99, sum=""), payload, None))
 
 
 def _damage(place: Path) -> None:

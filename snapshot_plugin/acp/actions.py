@@ -16,11 +16,11 @@ from snapshot_plugin.acp.messages import (
     AUTH_REQUIRED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
     Message,
     Pending,
     failure,
+    notification,
     request,
     success,
 )
@@ -52,8 +52,9 @@ __all__ = [
     "ToAgent",
     "ToClient",
     "Wait",
-    "no_method",
+    "chunk",
     "refusal",
+    "shown",
 ]
 
 _T = TypeVar("_T")
@@ -155,6 +156,16 @@ Action = _Pass | PassAs | ToClient | ToAgent | RecordEvent | Checkpoint | Say | 
 Actions = list[Action]
 Step = ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
 Steps = Generator[Step, Any, _T]
+
+
+def shown(session_id: str, update: Message) -> ToClient:
+    """Show the client one update."""
+    return ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
+
+
+def chunk(text: str) -> Message:
+    """The update with which an agent says *text*."""
+    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
 
 
 class AgentRefused(Exception):
@@ -382,10 +393,3 @@ def refusal(pending: Pending, problem: BaseException) -> Message:
         return failure(pending.id, INTERNAL_ERROR, str(problem), {**about, "reason": problem.code})
     log_failure(f"{pending.method} failed", problem)
     return failure(pending.id, INTERNAL_ERROR, f"{type(problem).__name__}: {problem}", about)
-
-
-def no_method(message: Message) -> Actions:
-    """The answer to a message whose method is not text; a notification gets none."""
-    if "id" not in message:
-        return []
-    return [ToClient(failure(message["id"], INVALID_REQUEST, "the method is not text"))]

@@ -20,8 +20,9 @@ from snapshot_plugin.acp.state import Turn, told_messages, turns, was_interrupte
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Verdict", "compare"]
+__all__ = ["Verdict", "compare", "is_late_replay"]
 
+_REPEATED = ("tool_call", "tool_call_update", "plan")
 _ROLES = {"user_message_chunk": "user", "agent_message_chunk": "assistant"}
 _PATIENCE = 1 << 28
 _NOTICE = re.compile(r"^\W*(info|warning|warn|note|notice|error|tip|hint|debug)\b\W*[:!\]]", re.IGNORECASE)
@@ -72,6 +73,15 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdi
         return Verdict("foreign", missing)
     lacks = any(found.required and not found.there for found in spoken)
     return Verdict("partial" if lacks else "whole", missing, _lost_end(spoken), shown.news(record))
+
+
+def is_late_replay(record: SessionSnapshot, update: dict[str, Any]) -> bool:
+    """Whether an update after a restore repeats the record, and is not news."""
+    if update.get("sessionUpdate") in _REPEATED:
+        return True
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    return isinstance(text, str) and any(text.strip() in message.text for message in record.messages)
 
 
 def _last_compaction(recent: Sequence[Turn]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.acp.actions import (
@@ -25,23 +26,12 @@ from snapshot_plugin.acp.actions import (
     Steps,
     ToAgent,
     ToClient,
-    no_method,
     refusal,
 )
-from snapshot_plugin.acp.events import (
-    answered_by_agent,
-    answered_by_client,
-    asked_by_agent,
-    is_late_replay,
-    is_withheld,
-    never_sent,
-    prompted,
-    show,
-    show_state,
-    with_note,
-)
+from snapshot_plugin.acp.compare import is_late_replay
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
     IdMap,
     Message,
@@ -51,10 +41,12 @@ from snapshot_plugin.acp.messages import (
     success,
     with_whole_error,
 )
-from snapshot_plugin.acp.notes import NOTE_LIMIT
-from snapshot_plugin.acp.offers import can, offered
+from snapshot_plugin.acp.notes import NOTE_LIMIT, is_withheld, with_note
+from snapshot_plugin.acp.offers import offered
+from snapshot_plugin.acp.reducer import answered_by_agent, answered_by_client, asked_by_agent, prompted
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
+from snapshot_plugin.model.times import rfc3339, utc_now
 
 __all__ = ["Core"]
 
@@ -79,6 +71,7 @@ class Core:
         remembers: whether an agent that is *only_known* can be given its memory of a session back.
         name: of an agent that does not say its own.
         now: a monotonic clock.
+        clock: the time of day, stamped on events.
     """
 
     def __init__(
@@ -95,8 +88,9 @@ class Core:
         remembers: bool = False,
         name: str | None = None,
         now: Callable[[], float] = time.monotonic,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.view, self.now, self.gives_back = view, now, gives_back
+        self.view, self.now, self.clock, self.gives_back = view, now, clock, gives_back
         self.patience, self.require, self.note_limit = patience, require, note_limit
         self.only_known, self._remembers = only_known, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
@@ -131,12 +125,12 @@ class Core:
         if self.transparent:
             return [PASS]
         try:
-            method = message.get("method")
-            if not isinstance(method, str):
-                return self._client_answers(message) if "method" not in message else no_method(message)
-            if "id" not in message:
-                return _passed(message, self.ids.for_agent(message)) if self.is_up else []
-            return self._client_asks(message)
+            if "method" not in message:
+                return self._client_answers(message)
+            if "id" in message:
+                return self._client_asks(message)
+            is_sent = self.is_up and isinstance(message["method"], str)
+            return _passed(message, self.ids.for_agent(message)) if is_sent else []
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
@@ -146,11 +140,12 @@ class Core:
     def _client_asks(self, message: Message) -> Actions:
         pending = Pending.of(message)
         session_id = pending.session_id
+        if not isinstance(pending.method, str):
+            return [ToClient(failure(pending.id, INVALID_REQUEST, "the method is not text"))]
         if not self.is_up:
-            if self.is_over:
-                return [ToClient(refusal(pending, AgentGone("the agent ended")))]
-            self._queue.append(message)
-            return []
+            if not self.is_over:
+                self._queue.append(message)
+            return [ToClient(refusal(pending, AgentGone("the agent ended")))] if self.is_over else []
         job = self.jobs.at_work_on(session_id)
         if job is not None:
             job.followers.append(message)
@@ -178,7 +173,7 @@ class Core:
         self._repeating.pop(session_id, None)
         note = self.notes.pop(session_id, None)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
-        entry = prompted(pending.params)
+        entry = prompted(pending.params, self.stamp())
         return [RecordEvent(session_id, *entry), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
@@ -191,7 +186,7 @@ class Core:
         asked = self._from_agent.pop(key_of(message.get("id")), None)
         if asked is None:
             return [] if "id" in message else [PASS]  # an answer for an agent that has ended
-        return [*self._recorded(asked.session_id, answered_by_client(asked, message)), PASS]
+        return [*self.recorded(asked.session_id, answered_by_client(asked, message)), PASS]
 
     # From the agent ---------------------------------------------------------------------------------------
 
@@ -251,7 +246,7 @@ class Core:
         if "id" in message:
             asked = Pending.of(message, self.ids.ours(named))
             self._from_agent[key_of(message["id"])] = asked
-            actions = self._recorded(asked.session_id, asked_by_agent(asked))
+            actions = self.recorded(asked.session_id, asked_by_agent(asked))
         return actions + self._shown(message)
 
     def _shown(self, message: Message) -> Actions:
@@ -262,7 +257,7 @@ class Core:
         number = message.get("id")
         if (ours := self.jobs.answered(number, message)) is not None:
             return ours
-        pending = self._from_client.pop(key_of(number), None)
+        pending = self.unanswered(number)
         if pending is None:  # for a line that was not a message, a duplicate answer, or a late one
             return [PASS] if number is None else []
         try:
@@ -281,12 +276,13 @@ class Core:
             return [PASS if self.transparent else ToClient({**message, "result": offered(result)})]
         elif pending.method in ("authenticate", "logout"):
             self.login = pending.params if pending.method == "authenticate" else None
-        actions = self._recorded(pending.session_id, answered_by_agent(pending, passed))
+        actions = self.recorded(pending.session_id, answered_by_agent(pending, passed, self.stamp()))
         if pending.method == "session/prompt" and pending.session_id in self.open:
             actions.append(Checkpoint(pending.session_id or ""))
         return [*actions, PASS if passed is message else ToClient(passed)]
 
-    def _recorded(self, session_id: str | None, entry: Any) -> Actions:
+    def recorded(self, session_id: str | None, entry: Any) -> Actions:
+        """Record *entry*, if it is one, for a session that is open here."""
         return [RecordEvent(session_id, *entry)] if entry and session_id and session_id in self.open else []
 
     def introduced(self, result: Message) -> bool:
@@ -310,7 +306,12 @@ class Core:
 
     def can(self, name: str) -> bool:
         """Whether the agent itself advertises a session method."""
-        return can(self.capabilities, name)
+        able = self.capabilities.get("sessionCapabilities")
+        return isinstance(able, dict) and able.get(name) is not None
+
+    def stamp(self) -> str:
+        """The time of day as events carry it."""
+        return rfc3339(self.clock())
 
     def agent_event(self, agent_id: str) -> Message:
         """The event that this agent has the session now, under this id, and how it can bring it back."""
@@ -322,10 +323,14 @@ class Core:
         waiting = [pending for pending in self._from_client.values() if pending.method == "session/prompt"]
         return [pending for pending in waiting if session_id in (None, pending.session_id)]
 
+    def unanswered(self, request_id: Any) -> Pending | None:
+        """Take out a request of the client that the agent will not answer; None if it waits for no answer."""
+        return self._from_client.pop(key_of(request_id), None)
+
     def answer_instead(self, pending: Pending, result: Message) -> Actions:
         """Answer a request that the agent does not answer. Its own answer comes too late."""
-        self._from_client.pop(key_of(pending.id), None)
-        return [*self._recorded(pending.session_id, answered_by_agent(pending, {"result": result})),
+        self.unanswered(pending.id)
+        return [*self.recorded(pending.session_id, answered_by_agent(pending, {"result": result}, self.stamp())),
                 ToClient(success(pending.id, result))]  # fmt: skip
 
     def expect_repetition(self, session_id: str, record: SessionSnapshot) -> None:
@@ -352,16 +357,13 @@ class Core:
         finally:
             del self._held[agent_id]
 
-    def bind(self, session_id: str, agent_id: str, *, is_new: bool) -> Steps[None]:
-        """The agent has the session under this id now. What it said of it meanwhile is recorded and shown.
-
-        For an existing session only its state is taken: a greeting for a new session is not part of it.
-        """
+    def bind(self, session_id: str, agent_id: str) -> list[Message]:
+        """The agent has the session under this id now. Returns the updates it sent of it meanwhile."""
         self.ids.bind(session_id, agent_id)
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed.discard(session_id)
-        yield from (show if is_new else show_state)(session_id, self._strays.pop(agent_id, []))
+        return self._strays.pop(agent_id, [])
 
     def drop(self, session_id: str) -> None:
         """The session is not open here any more."""
@@ -377,17 +379,6 @@ class Core:
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
         return waiting, self.jobs.agent_gone()
-
-    def unsent(self, message: Message) -> Actions:
-        """Answer a request that could not be written to the agent. The model is not told of such a prompt."""
-        pending = self._from_client.pop(key_of(message.get("id")), None) if "method" in message else None
-        if pending is None:
-            return []
-        entry = never_sent("the agent had ended") if pending.method == "session/prompt" else None
-        text = f"the agent had ended: {pending.method} did not reach it; send it again"
-        data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
-        answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
-        return [*self._recorded(pending.session_id, entry), answer]
 
     def release_queue(self) -> Actions:
         """Take in the messages that waited for the agent."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.acp.messages import Message
@@ -25,7 +24,7 @@ _NAMES = "acp.names"
 
 def begin(sessions: LiveSessions, session_id: str, first: Message) -> str | None:
     """Record a new session; why that does not succeed yet, if it does not."""
-    now = datetime.now(UTC)
+    now = sessions.clock()
     blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
     live = sessions.begin(blank, {"provider_type": PROVIDER, **first})
     return str(live.trouble) if live.trouble is not None else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from snapshot_plugin.acp.actions import (
@@ -21,14 +20,15 @@ from snapshot_plugin.acp.actions import (
     Steps,
     ToAgent,
     Wait,
+    chunk,
+    shown,
 )
 from snapshot_plugin.acp.core import Core, Method
-from snapshot_plugin.acp.events import chunk, show, shown
 from snapshot_plugin.acp.live_work import PROVIDER, begin, begun, deleted, deleted_names, ensure_recorded, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, notification
 from snapshot_plugin.acp.offers import merged_list, page
 from snapshot_plugin.acp.replay import TOOL_BYTES, replay
-from snapshot_plugin.acp.restore import Restored, Wish, restore
+from snapshot_plugin.acp.restore import Restored, Wish, restore, show
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
@@ -111,7 +111,7 @@ class SessionMethods:
             yield EarlyAnswer({**result, "sessionId": session_id, **meta})
             if problem is not None:
                 yield Say(f"session {session_id} is NOT recorded: {problem}")
-            yield from core.bind(session_id, agent_id, is_new=True)
+            yield from show(session_id, core.bind(session_id, agent_id))
         return {}
 
     def _continued(self, core: Core, pending: Pending, session_id: str) -> Steps[Message]:
@@ -167,7 +167,7 @@ class SessionMethods:
         """A new session that begins as a copy; with ``_meta.asnap.at`` a copy of so many messages."""
         parent_id, at = _named(pending), _fork_point(pending)
         parent: StoredSnapshot = yield Do(lambda sessions: sessions.newest(parent_id))
-        child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, messages=at, now=datetime.now(UTC))
+        child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, messages=at, now=core.clock())
         setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
         first = {"new": stored_setup({"cwd": parent.snapshot.config.cwd, **setup})}
         child_id = child.session_id
@@ -318,8 +318,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
                 raise AgentRefused(str(refused), refused.error, code=RESOURCE_NOT_FOUND) from refused
         first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
         yield Do(lambda sessions: begin(sessions, session_id, first))
-        yield from show(session_id, held)
-        yield from core.bind(session_id, session_id, is_new=True)
+        yield from show(session_id, [*held, *core.bind(session_id, session_id)])
     core.setups[session_id] = _setup(pending.params)
     yield RecordEvent(session_id, {"stop": {}, "config": result}, durable=True)
     yield Checkpoint(session_id)

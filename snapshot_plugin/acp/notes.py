@@ -16,8 +16,18 @@ from snapshot_plugin.model.content import Block, ResourceLinkBlock, TextBlock, T
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["NOTE_LIMIT", "fits", "is_note", "lost_note", "split_notes", "transcript_note"]
+__all__ = [
+    "NOTE_LIMIT",
+    "fits",
+    "is_note",
+    "is_withheld",
+    "lost_note",
+    "split_notes",
+    "transcript_note",
+    "with_note",
+]
 
+Raw = dict[str, Any]
 NOTE_LIMIT = 60_000
 """Characters of a note, unless a host says otherwise."""
 
@@ -160,3 +170,32 @@ def _item(item: dict[str, Any]) -> str:
     content = item.get("content")
     text = content.get("text") if isinstance(content, dict) else None
     return text if isinstance(text, str) else ""
+
+
+# Notes in what is sent and shown --------------------------------------------------------------------------
+
+
+def with_note(params: Raw, note: str) -> Raw:
+    """A prompt that also tells the model *note*: last, because agents make titles of how a prompt begins."""
+    prompt = params.get("prompt")
+    return {**params, "prompt": [*(prompt if isinstance(prompt, list) else []), {"type": "text", "text": note}]}
+
+
+def is_withheld(kind: Any, update: Raw) -> bool:
+    """Whether an update only repeats our note to the model, which is neither user text nor a title."""
+    if kind == "user_message_chunk":
+        return _is_echoed_note(update)
+    return kind == "session_info_update" and _is_note_title(update)
+
+
+def _is_echoed_note(update: Raw) -> bool:
+    """Whether an agent that echoes prompts shows our note to the model, which the user did not write."""
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    return update.get("sessionUpdate") == "user_message_chunk" and isinstance(text, str) and is_note(text)
+
+
+def _is_note_title(update: Raw) -> bool:
+    """Whether an agent made a title of our note to the model."""
+    title = update.get("title")
+    return isinstance(title, str) and is_note(title.strip())

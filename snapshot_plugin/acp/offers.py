@@ -14,7 +14,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["PAGE", "BadCursor", "can", "merged_list", "offered", "page"]
+__all__ = ["PAGE", "BadCursor", "merged_list", "offered", "page"]
 
 _OURS = ("list", "resume", "fork", "close", "delete")
 _CURSOR = "asnap"
@@ -32,11 +32,6 @@ def offered(result: dict[str, Any]) -> dict[str, Any]:
     ours: dict[str, Any] = {name: {} for name in _OURS if session.get(name) is None}
     able = {**capabilities, "loadSession": True, "sessionCapabilities": {**session, **ours}}
     return {**result, "agentCapabilities": able}
-
-
-def can(capabilities: dict[str, Any], name: str) -> bool:
-    """Whether the agent itself advertises a session method."""
-    return _object(capabilities.get("sessionCapabilities")).get(name) is not None
 
 
 def _object(value: Any) -> dict[str, Any]:

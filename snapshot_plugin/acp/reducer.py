@@ -26,8 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from snapshot_plugin.acp.messages import Pending
 from snapshot_plugin.acp.notes import is_note
 from snapshot_plugin.acp.state import (
     STATE_UPDATES,
@@ -41,16 +42,86 @@ from snapshot_plugin.acp.state import (
 )
 from snapshot_plugin.acp.transcript import Transcript, foreign_block, plain, without_terminals
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.label import apply_label
 from snapshot_plugin.live.spool import Record
+from snapshot_plugin.live.storing import apply_label
 from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = ["AcpReducer", "reduce_events", "reduce_spool"]
+__all__ = [
+    "AcpReducer",
+    "RecordedEvent",
+    "answered_by_agent",
+    "answered_by_client",
+    "asked_by_agent",
+    "never_sent",
+    "prompted",
+    "reduce_events",
+    "reduce_spool",
+]
+
+Raw = dict[str, Any]
 
 _OF_A_TERMINAL = ("command", "args", "cwd", "output", "truncated", "exitStatus", "exitCode", "signal")
 """What is kept of a terminal; its environment is not."""
+
+
+# Which message becomes which event: None if there is nothing to record -----------------------------------------
+
+
+class RecordedEvent(NamedTuple):
+    """An event for the record. A durable one must be on disk before the message it is of is passed on."""
+
+    event: dict[str, Any]
+    durable: bool = False
+
+
+def prompted(params: Raw, t: str) -> RecordedEvent:
+    """The user's prompt, before the agent gets it."""
+    return RecordedEvent({"prompt": params.get("prompt") or [], "t": t}, durable=True)
+
+
+def never_sent(why: str, t: str) -> RecordedEvent:
+    """The prompt that was recorded last did not reach the agent."""
+    return RecordedEvent({"unsent": why, "t": t}, durable=True)
+
+
+def asked_by_agent(asked: Pending) -> RecordedEvent | None:
+    """A request of the agent, before the client gets it: only what asks for permission is kept."""
+    if asked.method != "session/request_permission":
+        return None
+    return RecordedEvent({"permission": asked.params, "n": str(asked.id)}, durable=True)
+
+
+def answered_by_client(asked: Pending, answer: Raw) -> RecordedEvent | None:
+    """The client's answer to a request of the agent: what was permitted, what a terminal showed."""
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        return None
+    if asked.method == "session/request_permission":
+        return RecordedEvent({"outcome": result.get("outcome"), "n": str(asked.id)}, durable=True)
+    if asked.method.startswith("terminal/"):
+        shown = {**{key: asked.params[key] for key in ("command", "args") if key in asked.params}, **result}
+        return RecordedEvent({"terminal": {"terminalId": asked.params.get("terminalId"), **shown}})
+    return None
+
+
+def answered_by_agent(asked: Pending, answer: Raw, t: str) -> RecordedEvent | None:
+    """The agent's answer to a request about a session that is recorded: the end of a turn, a changed setting."""
+    result = answer.get("result")
+    if asked.method == "session/prompt":
+        stop = result if isinstance(result, dict) else {"error": answer.get("error")}
+        return RecordedEvent({"stop": stop, "t": t}, durable=True)
+    if not isinstance(result, dict):
+        return None
+    if asked.method == "session/set_mode":
+        return RecordedEvent({"config": {"modes": {"currentModeId": asked.params.get("modeId")}}})
+    if asked.method == "session/set_model":
+        return RecordedEvent({"config": {"models": {"currentModelId": asked.params.get("modelId")}}})
+    return RecordedEvent({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
+
+
+# Events to snapshot ---------------------------------------------------------------------------------------
 
 
 class AcpReducer:

@@ -16,25 +16,22 @@ Every rung that was tried is in the report. Nothing is ever re-run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait
+from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait, shown
 from snapshot_plugin.acp.compare import Verdict, compare
-from snapshot_plugin.acp.events import show_state, until_up
+from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.notes import NOTE_LIMIT, fits, lost_note, transcript_note
-from snapshot_plugin.acp.state import settled_tools, turns, was_interrupted
+from snapshot_plugin.acp.notes import NOTE_LIMIT, fits, is_withheld, lost_note, transcript_note
+from snapshot_plugin.acp.state import STATE_UPDATES, settled_tools, turns, was_interrupted
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-if TYPE_CHECKING:
-    from snapshot_plugin.acp.core import Core
-
-__all__ = ["Grade", "Restored", "Wish", "meets", "note_for_new_agent", "restore"]
+__all__ = ["Grade", "Restored", "Wish", "meets", "note_for_new_agent", "restore", "show", "show_state"]
 
 Grade = Literal["native-load", "native-resume", "context"]
 _MEETS = {
@@ -112,7 +109,8 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     with core.making_sessions():
         restored = yield from _climb(core, record, wish)
         yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
-        yield from core.bind(session_id, restored.agent_session_id, is_new=False)
+        # Only its state is taken: a greeting for a new session is not part of this one.
+        yield from show_state(session_id, core.bind(session_id, restored.agent_session_id))
     restored = yield from _reapplied(restored)
     if restored.note:
         core.notes[session_id] = restored.note
@@ -214,12 +212,19 @@ def _attempt(core: Core, name: str, steps: Steps[Message], tried: list[str]) -> 
         return (yield from steps)
     except AgentGone:
         tried.append(f"{name}: the agent died of it")
-        yield from until_up(core)
+        yield from _until_up(core)
     except AgentRefused as refused:
         if refused.wants_login:
             raise
         tried.append(f"{name}: failed ({refused})")
     return None
+
+
+def _until_up(core: Core) -> Steps[None]:
+    """Wait, bounded, until a restarted agent is ready. Raises `AgentGone` if it is not."""
+    is_up = yield Wait(lambda _now: core.is_up or core.is_over, core.patience)
+    if not is_up or core.is_over:
+        raise AgentGone("the agent ended and did not come back")
 
 
 def _asked(method: str, agent_id: str, wish: Wish) -> Steps[Message]:
@@ -344,3 +349,20 @@ def with_setting(result: Message, params: Message, answer: Message) -> Message:
         return {**result, "models": {**result["models"], "currentModelId": params["modelId"]}}
     options = answer.get("configOptions")
     return {**result, "configOptions": options} if isinstance(options, list) else result
+
+
+# What the agent said meanwhile ----------------------------------------------------------------------------
+
+
+def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
+    """Record updates and pass them on to the client."""
+    for update in updates:
+        if not is_withheld(update.get("sessionUpdate"), update):
+            yield RecordEvent(session_id, {"update": update})
+            yield shown(session_id, update)
+
+
+def show_state(session_id: str, updates: Sequence[Message]) -> Steps[None]:
+    """Record and show those of the withheld updates that say how the session is, not what was said in it."""
+    kinds = STATE_UPDATES.keys() - {"plan"}
+    yield from show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])

@@ -17,11 +17,13 @@ from snapshot_plugin.acp.actions import (
     Say,
     Steps,
     ToClient,
+    chunk,
+    shown,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.events import chunk, shown, stamp
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure
 from snapshot_plugin.acp.methods import told
+from snapshot_plugin.acp.reducer import never_sent
 from snapshot_plugin.acp.restore import Wish, restore
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.repair import repair
@@ -62,11 +64,23 @@ class Supervision:
             if self.restarts:  # else the end of the connection is the answer
                 actions.append(ToClient(_interrupted(pending, fate)))
             if pending.method == "session/prompt" and pending.session_id in core.open:
-                actions += _cut_off(pending.session_id or "", core.view(pending.session_id or ""))
+                actions += _cut_off(pending.session_id or "", core)
         if again:
             return [*actions, Restart(_PAUSES[min(len(self._deaths), len(_PAUSES)) - 1])]
         actions += core.tick(core.now()) + core.release_queue()
         return [*actions, GiveUp(fate)] if self.restarts else actions
+
+    def unsent(self, message: Message) -> Actions:
+        """Answer a request that could not be written to the agent. The model is not told of such a prompt."""
+        pending = self._core.unanswered(message.get("id")) if "method" in message else None
+        if pending is None:
+            return []
+        is_prompt = pending.method == "session/prompt"
+        entry = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None
+        text = f"the agent had ended: {pending.method} did not reach it; send it again"
+        data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
+        answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
+        return [*self._core.recorded(pending.session_id, entry), answer]
 
     def agent_started(self) -> Actions:
         """A new process of the agent runs: bring it to where the old one was."""
@@ -129,11 +143,11 @@ def bring(core: Core, session_id: str) -> Steps[None]:
         yield shown(session_id, chunk(restored.news))
 
 
-def _cut_off(session_id: str, snapshot: SessionSnapshot) -> Actions:
+def _cut_off(session_id: str, core: Core) -> Actions:
     """The turn is over: running tools are shown as failed, and the record says that it was interrupted."""
     return [
-        *(shown(session_id, update) for update in _closed_tools(snapshot)),
-        RecordEvent(session_id, {"interrupted": "the agent died", "t": stamp()}, durable=True),
+        *(shown(session_id, update) for update in _closed_tools(core.view(session_id))),
+        RecordEvent(session_id, {"interrupted": "the agent died", "t": core.stamp()}, durable=True),
         Checkpoint(session_id),
     ]
 

@@ -22,7 +22,7 @@ __all__ = [
     "stream_length",
 ]
 
-Effort = Literal["hot", "best"]
+Effort = Literal["hot", "sent", "best"]
 _RAW = -15
 _CHUNK, _WINDOW = 1 << 16, 1 << 20
 _BLOCK = 0xFFFF
@@ -47,12 +47,13 @@ def accelerated() -> bool:
 def deflate(data: bytes, effort: Effort = "hot") -> bytes:
     """Compress: not at all while a session is live (unless it is much), well when its frames are rewritten.
 
-    For a turn's worth of text, the longer write costs less than the fastest compression.
+    For a turn's worth of text, the longer write to a disk costs less than the fastest compression. Over a network
+    (``sent``) it costs more.
     """
     packer: Any
     if effort == "best":
         packer = zlib.compressobj(6, zlib.DEFLATED, _RAW)  # level 9 takes half as long again for half a percent
-    elif len(data) <= _STORED:
+    elif effort == "hot" and len(data) <= _STORED:
         return stored(data)
     else:
         packer = _library().compressobj(2 if accelerated() else 1, zlib.DEFLATED, _RAW)

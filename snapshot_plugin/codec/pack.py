@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -51,12 +50,12 @@ def _frames(group: Sequence[Snapshot], keys: SessionKeys | None) -> list[bytes]:
     if len(group) == 1 or sum(payload_size(lines) for _, lines in group) < _WORTH:
         return [encode_frame(header, payload_of(lines), keys, effort="best") for header, lines in group]
     (first, _), (newest, shown) = group[0], group[-1]
-    outside = replace(
-        newest, lo=first.lo, prev=first.prev, full=first.full, pack=len(group), at=0, delete=0, insert=0
+    outside = newest._replace(
+        lo=first.lo, prev=first.prev, full=first.full, pack=len(group), at=0, delete=0, insert=0
     )
     inside = [shown[0]]  # the newest summary first: a list reads no further
     for header, lines in group:
-        inside += [_BEGINS + replace(header, sum="", kid="", nonce="").to_bytes() + b"}", *lines]
+        inside += [_BEGINS + header._replace(sum="", kid="", nonce="").to_bytes() + b"}", *lines]
     return [encode_frame(outside, payload_of(inside), keys, effort="best")]
 
 

@@ -6,7 +6,6 @@ Each edit works on the lines of the snapshots, so it touches only the lines that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from snapshot_plugin.codec.document import encoded_line, parsed, plain_digest, section_line
@@ -65,7 +64,7 @@ def renamed(copies: Sequence[Copied], session_id: str) -> list[Copied]:
             return {**line, "value": {**pin, "session_id": _instead(pin.get("session_id"), before, session_id)}}
         return line
 
-    return [Copied(replace(header, sid=session_id), payload) for header, payload in edited(copies, edit)]
+    return [Copied(header._replace(sid=session_id), payload) for header, payload in edited(copies, edit)]
 
 
 def _instead(named: Any, before: str, session_id: str) -> Any:
@@ -80,7 +79,7 @@ def edited(copies: Sequence[Copied], edit: Edit) -> list[Copied]:
 
 def _with_roots_of_their_own(copies: Sequence[Copied]) -> list[Copied]:
     # The base of each snapshot has a new root, so the old roots no longer apply.
-    whole = [Copied(replace(copy.header, prev="", root=""), copy.payload) for copy in copies]
+    whole = [Copied(copy.header._replace(prev="", root=""), copy.payload) for copy in copies]
     return list(with_roots(whole, plain_digest))
 
 

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotCorrupted, SnapshotError
@@ -165,6 +164,8 @@ class FileHold:
         self._session_id = session_id
         self._directory = directory
         self._spool = spool
+        self.append = spool.append_all
+        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
         self._place = place
         self._found, spool.found = spool.found, ()
         self._found_base = self._found[0].n - 1 if self._found else spool.last
@@ -181,10 +182,6 @@ class FileHold:
     def last(self) -> int:
         """See `Hold`."""
         return self._spool.last
-
-    def append(self, records: Sequence[Mapping[str, Any]]) -> int:
-        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
-        return self._spool.append_all(records)
 
     def flush(self) -> None:
         """See `Hold`."""
@@ -218,6 +215,7 @@ class FileHold:
         self._spool.close()
         aside = set_aside(self._directory)
         self._spool = self._place._open_spool(self._session_id, self._directory, after)  # noqa: SLF001 — of this module
+        self.append = self._spool.append_all
         self._found = ()
         return str(aside) if aside else None
 

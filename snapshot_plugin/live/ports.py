@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -18,6 +18,7 @@ from snapshot_plugin.live.spool import Record
 from snapshot_plugin.live.steps import StoreMethods
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ __all__ = [
     "Reducer",
     "Reports",
     "StoreWithRows",
-    "utc_now",
 ]
 
 Reduce = Callable[[SessionSnapshot, Sequence[Record]], SessionSnapshot]
@@ -224,11 +224,6 @@ class StoreWithRows(Protocol):
 
 
 log = logging.getLogger("snapshot_plugin.live")
-
-
-def utc_now() -> datetime:
-    """The time of day."""
-    return datetime.now(UTC)
 
 
 class LogReports:

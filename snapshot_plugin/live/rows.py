@@ -51,7 +51,7 @@ class RowPlace:
         with self._rows.taking(short_id(session_id), owner.model_dump_json()) as found:
             if isinstance(found, Held):
                 raise _locked(session_id, found)
-            hold = RowHold(session_id, self._rows, bodies, found, owner.control)
+            hold = RowHold(session_id, self._rows, bodies, found, owner.control, keys_of=self._keys_of)
         hold.begin()
         return hold
 
@@ -102,9 +102,17 @@ class RowHold:
     """A `Hold` of rows."""
 
     def __init__(
-        self, session_id: str, rows: LiveRows, bodies: Bodies, taken: Taken, control: str | None = None
+        self,
+        session_id: str,
+        rows: LiveRows,
+        bodies: Bodies,
+        taken: Taken,
+        control: str | None = None,
+        *,
+        keys_of: Callable[[str], SessionKeys | None],
     ) -> None:
         self._control, self._asked = control, ""
+        self._keys_of = keys_of
         self.epoch = taken.epoch
         self.previous = _owner(taken.previous) if taken.previous else None
         self.damage: str | None = None
@@ -235,6 +243,8 @@ class RowHold:
                 self._rows.truncate(self._sid, self.epoch, upto)
             self._last = max(self._last, upto)
             self._found = ()
+            if self._bodies.keys is not None:  # the snapshot saw whether the key was rotated: the spool follows
+                self._bodies.keys = self._keys_of(self._session_id) or self._bodies.keys
 
     def set_aside(self, after: int) -> str | None:
         """See `Hold`."""

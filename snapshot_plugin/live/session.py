@@ -21,13 +21,12 @@ from time import monotonic
 from typing import Any
 
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
-from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
 from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.schedule import Schedule
 from snapshot_plugin.live.steps import Steps, StoreMethods, run
-from snapshot_plugin.live.storing import LeasedSpool, Mark, Storing
+from snapshot_plugin.live.storing import LeasedSpool, Mark, Storing, typed_label
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
@@ -80,7 +79,7 @@ class LiveSession:
     @property
     def is_held(self) -> bool:
         """Whether this process has the session's lease."""
-        return self._spool.is_held
+        return self._spool.hold is not None
 
     @property
     def is_recorded(self) -> bool:
@@ -192,16 +191,20 @@ class LiveSession:
         return is_spooled
 
     def _spooled(self, batch: Sequence[Mapping[str, Any]]) -> bool:
-        if not self._spool.is_held:
+        spool = self._spool
+        if spool.hold is None:
             self._try_to_take()
-        try:
-            if self._spool.append(batch):
+        hold = spool.hold
+        if hold is not None and spool.refused == spool.made_good:
+            try:
+                hold.append(batch)
+            except InvalidInput:
+                raise
+            except SnapshotError as error:
+                self.failed("spool", error)
+            else:
                 return True
-        except InvalidInput:
-            raise
-        except SnapshotError as error:
-            self.failed("spool", error)
-        self._spool.gap(len(batch))
+        spool.gap(len(batch))
         return False
 
     def _try_to_take(self) -> None:

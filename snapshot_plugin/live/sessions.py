@@ -16,12 +16,13 @@ from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, S
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports, utc_now
+from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
 from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.steps import run, sync_face
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class LiveSessions:
         """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self._reducer = reducer
         self._program = program
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.RLock()
         self._labels_in_trash: dict[str, Mapping[str, str]] = {}
         self._saves = SaveThread()
@@ -93,7 +94,7 @@ class LiveSessions:
         self.overtaken(live)
 
     def _owner(self) -> Owner:
-        return Owner.this_process(since=self._clock(), control=self.control, program=self._program)
+        return Owner.this_process(since=self.clock(), control=self.control, program=self._program)
 
     # Beginning and ending --------------------------------------------------------------------------------
 

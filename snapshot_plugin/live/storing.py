@@ -1,4 +1,4 @@
-"""Where a live session is kept: its snapshots (`Storing`), its lease and spool (`LeasedSpool`).
+"""Where a live session is kept: its snapshots (`Storing`) with their label, its lease and spool (`LeasedSpool`).
 
 Snapshots are stored also after another process wrote, deleted or damaged what is there. The lease is taken when the
 disk lets us. A spool with a gap would be recovered as a conversation that never was. So after a refused write
@@ -8,13 +8,12 @@ nothing more is spooled until a snapshot holds what is missing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
-from snapshot_plugin.live.label import apply_label, carried_over, label_of
+from snapshot_plugin.errors import Conflict, Damaged, Fenced, InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.ports import Hold, LivePlace
 from snapshot_plugin.live.recovery import Recovered
@@ -23,9 +22,21 @@ from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["LeasedSpool", "Mark", "Storing"]
+__all__ = [
+    "LABELS",
+    "LeasedSpool",
+    "Mark",
+    "Storing",
+    "apply_label",
+    "carried_over",
+    "label_of",
+    "typed_label",
+]
 
 Fields = Mapping[str, Any]
+LABELS: Final = ("title", "tags", "pinned", "note")
+"""What a session's label consists of; it is part of the snapshot."""
+_NOTE: Final = "note"
 
 
 class Storing:
@@ -94,7 +105,7 @@ class Storing:
         except Conflict:
             # Without leases a rename cannot be told from a second owner, who would be on another machine.
             has_no_leases = self._spool.place is None and not self._shared
-            if self._spool.is_held or (has_no_leases and base is not None):
+            if self._spool.hold is not None or (has_no_leases and base is not None):
                 return None
             raise
         return ref
@@ -143,6 +154,69 @@ def _laid_over(snapshot: SessionSnapshot, overlay: Fields) -> SessionSnapshot:
     return labelled.evolve(current_task=overlay["current_task"])
 
 
+# Labels: pure functions ------------------------------------------------------------------------------------
+
+
+def label_of(snapshot: SessionSnapshot) -> dict[str, Any]:
+    """The label a snapshot carries: each of `LABELS`."""
+    note = snapshot.metadata.get(_NOTE)
+    return {
+        "title": snapshot.title,
+        "tags": list(snapshot.tags),
+        "pinned": snapshot.pinned,
+        "note": note if isinstance(note, str) else None,
+    }
+
+
+def apply_label(snapshot: SessionSnapshot, request: Mapping[str, Any]) -> SessionSnapshot:
+    """*snapshot* with those of `LABELS` that *request* names; other keys of *request* are ignored.
+
+    Values are not validated, so that old labels can always be restored; typed input goes through `checked_label`
+    first. ``updated_at`` stays: a new name does not make an old session look recent. Returns
+    *snapshot* itself if nothing is different.
+
+    Raises:
+        InvalidInput: a value is of the wrong kind.
+    """
+    before = label_of(snapshot)
+    changes = {name: value for name, value in typed_label(request).items() if before[name] != value}
+    if "note" in changes:
+        others = {name: value for name, value in snapshot.metadata.items() if name != _NOTE}
+        note = changes.pop("note")
+        changes["metadata"] = others if note is None else {**others, _NOTE: note}
+    return snapshot.evolve(**changes) if changes else snapshot
+
+
+def carried_over(before: SessionSnapshot, now: SessionSnapshot) -> dict[str, Any]:
+    """The part of the label of *before* that *now* lacks: its maker does not keep labels."""
+    old, new = label_of(before), label_of(now)
+    return {name: value for name, value in old.items() if value and not new[name]}
+
+
+def typed_label(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `LABELS` that *request* names. `InvalidInput` if one is of the wrong kind."""
+    kinds = {"title": _is_text, "tags": _are_tags, "pinned": _is_flag, "note": _is_text}
+    for name, is_right in kinds.items():
+        if name in request and not is_right(request[name]):
+            raise InvalidInput(f"the {name} of a session cannot be a {type(request[name]).__name__}")
+    return {name: request[name] for name in LABELS if name in request}
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_tags(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
+
+
+# Lease and spool ------------------------------------------------------------------------------------------
+
+
 class Mark(NamedTuple):
     """How far a session's records had come at one moment. A snapshot taken then contains all of them."""
 
@@ -153,7 +227,7 @@ class Mark(NamedTuple):
 
 
 class LeasedSpool:
-    """The lease and spool of one session, or neither yet. The caller serializes `append` with `mark` and `gap`.
+    """The lease and spool of one session, or neither yet. The caller serializes appends with `mark` and `gap`.
 
     Args:
         session_id: the session.
@@ -170,36 +244,33 @@ class LeasedSpool:
         recover: Callable[[Hold], Steps[Recovered | None]],
     ) -> None:
         self.place = place
+        self.hold: Hold | None = None
+        """The lease and the spool; None while this process does not have them."""
+        self.refused = self.made_good = 0
+        """How many records the spool did not take, and how many of them a snapshot holds."""
         self.overtaken: Callable[[], None] = lambda: None
         """Called once, from any thread, when another owner is found to have taken the session over."""
         self._session_id = session_id
         self._owner = owner
         self._recover = recover
-        self._hold: Hold | None = None
         self._fenced: Fenced | None = None
         self._swapping = threading.Lock()
         self._upto = 0
-        self._refused = self._made_good = 0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether this process has the session's lease."""
-        return self._hold is not None
 
     @property
     def is_whole(self) -> bool:
         """Whether the spool is there and has no gap."""
-        return self._hold is not None and self._refused == self._made_good
+        return self.hold is not None and self.refused == self.made_good
 
     @property
     def epoch(self) -> int:
         """The lease's fencing number; 0 without a lease."""
-        return self._hold.epoch if self._hold else 0
+        return self.hold.epoch if self.hold else 0
 
     @property
     def mark(self) -> Mark:
         """How far the records have come."""
-        return Mark(self._hold.last if self._hold else self._upto, self._refused)
+        return Mark(self.hold.last if self.hold else self._upto, self.refused)
 
     def taking(self) -> Steps[Recovered | None]:
         """Take the lease and recover what a dead owner left. Does nothing when it is held, or has no place.
@@ -211,7 +282,7 @@ class LeasedSpool:
         """
         if self._fenced is not None:
             raise self._fenced
-        if self.place is None or self._hold is not None:
+        if self.place is None or self.hold is not None:
             return None
         hold: Hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
         try:
@@ -219,24 +290,13 @@ class LeasedSpool:
         except BaseException:
             hold.hand_back()
             raise
-        self._hold, self._upto = hold, hold.last
+        self.hold, self._upto = hold, hold.last
         hold.watch(self.overtaken)
         return recovered
 
-    def append(self, batch: Sequence[Mapping[str, Any]]) -> bool:
-        """Spool *batch* in one write; whether it is spooled. If not, `gap` has to be called.
-
-        Raises:
-            SnapshotError: the spool refused it.
-        """
-        if self._hold is None or self._refused != self._made_good:
-            return False
-        self._hold.append(batch)
-        return True
-
     def gap(self, records: int = 1) -> None:
         """So many records are not spooled: spool nothing until a snapshot holds them."""
-        self._refused += records
+        self.refused += records
 
     def flushing(self) -> Steps[bool]:
         """Make what was spooled survive a power cut; False without a spool.
@@ -244,13 +304,13 @@ class LeasedSpool:
         Raises:
             SnapshotError: the disk refused. `Fenced`: what was spooled last is in a file that is gone.
         """
-        hold = self._hold
+        hold = self.hold
         if hold is None:
             return False
         try:
             yield Blocking(hold.flush)
         except SnapshotError:
-            if self._hold is hold:
+            if self.hold is hold:
                 raise
         return True  # or it was given up meanwhile, and flushed then
 
@@ -261,9 +321,9 @@ class LeasedSpool:
             SnapshotError: the spool refused; that costs nothing, because recovery knows the number too.
         """
         self._upto = taken.upto
-        if self._hold is not None:
-            yield Blocking(self._hold.truncate, (taken.upto,))
-        self._made_good = taken.refused
+        if self.hold is not None:
+            yield Blocking(self.hold.truncate, (taken.upto,))
+        self.made_good = taken.refused
 
     def taking_again(self) -> Steps[bool]:
         """If the session was deleted, or another owner has it, take a new lease; whether it was so.
@@ -271,11 +331,11 @@ class LeasedSpool:
         Raises:
             SessionLocked: another process has the session now.
         """
-        old = self._hold
+        old = self.hold
         if old is None or self.place is None or not (yield Blocking(lambda: old.is_fenced)):
             return False
-        self._hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
-        self._hold.watch(self.overtaken)
+        self.hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
+        self.hold.watch(self.overtaken)
         self.gap()  # what was appended to the old spool is in no spool now
         yield Blocking(old.release)
         return True
@@ -295,5 +355,5 @@ class LeasedSpool:
 
     def _swap_out(self) -> Hold | None:
         with self._swapping:
-            hold, self._hold = self._hold, None
+            hold, self.hold = self.hold, None
         return hold

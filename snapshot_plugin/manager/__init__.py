@@ -3,16 +3,14 @@
 =======================  ==========================================================================================
 `manager`                `SnapshotManager`; `managed`, `hosted`: its live sessions; `auto`: when they are saved
 `resume`                 `create_or_resume_session`, `stop_session`; `ports`: what sessions and providers implement
-`persistent`             `persistent_session`: one agent; `context`, `plugin_states`, `working_memory`: its parts
+`persistent`             `persistent_session`: one agent; `context`, `working_memory`: its parts
 `config`                 `SnapshotConfig`; `config_layers`, `config_values`: its sources; `places`, `opening`
-`events`, `telemetry`    what happened, for subscribers and metrics; `reporter` makes the events
+`events`, `telemetry`    what happened, for subscribers and metrics
 `predeploy`, `control`   saving all sessions, also those of other processes, over a private socket
 `signals`                saving on SIGTERM and SIGINT
 `retention`              applying the settings: how many snapshots and sessions are kept
-`operations`             the operation log; `undoing`: undo
 `labels`, `branches`     names, tags, pins, notes; forks and merges
 `forgetting`             moving sessions and snapshots to the trash
-`secrets`, `encrypting`  finding and removing secrets; encrypting a plain store
 `command_trust`          which imported agent commands the user has confirmed
 =======================  ==========================================================================================
 

@@ -19,8 +19,8 @@ from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.session import LiveSession, Mark
 from snapshot_plugin.live.steps import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin.manager.events import Reporter
 from snapshot_plugin.manager.ports import Adapted, Snapshottable
-from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot

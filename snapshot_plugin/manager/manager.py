@@ -23,13 +23,12 @@ from snapshot_plugin.manager.auto import AutoSnapshots
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.events import EventBus
+from snapshot_plugin.manager.events import EventBus, Reporter
 from snapshot_plugin.manager.hosted import HostedSessions, end_tasks, run_for
 from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
 from snapshot_plugin.manager.predeploy import ReachableSession, save_everyone, serve_sessions
-from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import LastGasp
 from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscriber

@@ -17,10 +17,15 @@ from snapshot_plugin.live.place import refuse_shared_without_leases
 from snapshot_plugin.manager.callable_store import CallableStore, Delete, Load, Save
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.context import AgentReader, FrameworkConversation, Problem, conversation_of
+from snapshot_plugin.manager.context import (
+    AgentReader,
+    FrameworkConversation,
+    PluginStates,
+    Problem,
+    conversation_of,
+)
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
-from snapshot_plugin.manager.plugin_states import PluginStates
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import COMPANION, PIN, WorkingMemory, memory_id, owner_of, pin_of
 from snapshot_plugin.model.ids import check_session_id, dirname_of

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.ports import LocalPlace, utc_now
+from snapshot_plugin.live.ports import LocalPlace
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.times import utc_now
 
 __all__ = [
     "Adapted",

@@ -22,8 +22,8 @@ from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
 from snapshot_plugin.manager.control import Answer, ask_owner, serve_control
+from snapshot_plugin.manager.events import Reporter
 from snapshot_plugin.manager.labels import TRIGGER
-from snapshot_plugin.manager.reporter import Reporter
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import SnapshotStore
 

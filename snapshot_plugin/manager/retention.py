@@ -27,7 +27,7 @@ from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy, keeping_tagged, plan
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.reporter import Reporter
+    from snapshot_plugin.manager.events import Reporter
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Retention", "Surplus", "batch_of", "policy_for", "surplus_of"]

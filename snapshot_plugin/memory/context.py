@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pydantic import Field
 
-from snapshot_plugin.memory.batch import Batch, Persistence
-from snapshot_plugin.memory.documents import (
-    MemoryDocument,
-    is_degraded,
-    is_resolved,
-    matching_rule,
-    sessions_to_fix,
-)
-from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE
+from snapshot_plugin.memory.changes import MemoryView, Persistence
+from snapshot_plugin.memory.documents import is_degraded, is_resolved, matching_rule, sessions_to_fix
+from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE, Name
 from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.model.value import Timestamp, Value
@@ -141,24 +134,32 @@ class MemoryStats(Value):
     notices: tuple[str, ...] = ()
 
 
-def context_of(batch: Batch, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
-    """The context that the batch knows, with what is said *about* it."""
-    session = batch.meta["session_count"]
-    documents = {namespace: batch.document(namespace) for namespace in KINDS}
-    for document in documents.values():
-        document.trim(limits, now)
-    noise, timings = documents[NOISE].entries, documents[PERFORMANCE].entries.values()
-    auto = sum(bool(rule.get("auto")) for rule in noise.values())
-    others = {name: tuple(keys) for name, keys in batch.keys.items() if name not in (BASELINES, *KINDS)}
+def context_of(view: MemoryView, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
+    """The context that the view knows, with what is said *about* it."""
+    for namespace in KINDS:
+        view.document(namespace).trim(limits, now)
+    endpoints, timings, noise = (
+        list(view.document(namespace).entries.values()) for namespace in (API_SCHEMA, PERFORMANCE, NOISE)
+    )
+    session = view.meta["session_count"]
+    auto = sum(bool(rule.get("auto")) for rule in noise)
+    baselines = [entry for entry in view.entries.values() if entry.name.namespace == BASELINES]
     return SessionContext(
         session_count=session,
-        baselines=_baselines(batch),
-        api_schema=_schema(documents[API_SCHEMA], session),
+        baselines=BaselineSummary(
+            count=len(baselines), names=tuple(sorted(entry.name.key for entry in baselines)),
+            last_validated=max(map(view.used_at, baselines), default=None),
+        ),
+        api_schema=ApiSchemaSummary(
+            endpoints_known=len(endpoints),
+            last_updated=max(filter(None, (moment_in(entry["last_seen"]) for entry in endpoints)), default=None),
+            seen_recently=sum(entry.get("session", 0) > session - RECENT_SESSIONS for entry in endpoints),
+        ),
         noise_config=NoiseSummary(
             rules_count=len(noise), auto_detected=auto, manual=len(noise) - auto,
-            entries_filtered_lifetime=sum(rule.get("filtered", 0) for rule in noise.values()),
+            entries_filtered_lifetime=sum(rule.get("filtered", 0) for rule in noise),
         ),
-        error_history=_errors(documents[ERRORS], noise, now),
+        error_history=_errors(view, now),
         performance=PerformanceSummary(
             endpoints_tracked=len(timings),
             degraded_since_last=tuple(
@@ -166,68 +167,50 @@ def context_of(batch: Batch, *, limits: MemoryLimits, now: datetime, **about: An
                 for timing in timings if is_degraded(timing)
             ),
         ),
-        other_namespaces=others,
+        other_namespaces={n: tuple(keys) for n, keys in view.keys.items() if n not in (BASELINES, *KINDS)},
         **about,
     )  # fmt: skip
 
 
-def _baselines(batch: Batch) -> BaselineSummary:
-    found = [entry for entry in batch.entries.values() if entry.name.namespace == BASELINES]
-    names = tuple(sorted(entry.name.key for entry in found))
-    last = max(map(batch.used_at, found), default=None)
-    return BaselineSummary(count=len(found), names=names, last_validated=last)
-
-
-def _schema(document: MemoryDocument, session: int) -> ApiSchemaSummary:
-    entries = document.entries.values()
-    return ApiSchemaSummary(
-        endpoints_known=len(entries),
-        last_updated=max((moment_in(entry["last_seen"]) for entry in entries), default=None),  # type: ignore[type-var]
-        seen_recently=sum(entry.get("session", 0) > session - RECENT_SESSIONS for entry in entries),
-    )
-
-
-def _errors(document: MemoryDocument, noise: dict[str, Entry], now: datetime) -> ErrorSummary:
-    newest_first = sorted(document.entries.values(), key=lambda entry: str(entry["last_seen"]), reverse=True)
+def _errors(view: MemoryView, now: datetime) -> ErrorSummary:
+    noise, errors = view.document(NOISE).entries, view.document(ERRORS).entries.values()
+    newest_first = sorted(errors, key=lambda entry: str(entry["last_seen"]), reverse=True)
     listed = [
         entry for entry in newest_first
-        if not noise or matching_rule(noise, f"{entry['fingerprint']} {entry.get('message', '')}") is None
+        if matching_rule(noise, f"{entry['fingerprint']} {entry.get('message', '')}") is None
     ]  # fmt: skip
-    fixed = [entry for entry in listed if is_resolved(entry)]
-    recent = [entry for entry in fixed if now - (moment_in(entry["resolved_at"]) or now) <= RECENTLY]
+    known = [(_known(entry), is_resolved(entry)) for entry in listed]
     return ErrorSummary(
-        unresolved=_known(entry for entry in listed if not is_resolved(entry)),
-        resolved_recently=_known(recent),
+        unresolved=tuple(error for error, is_fixed in known if not is_fixed),
+        resolved_recently=tuple(
+            error for error, is_fixed in known if is_fixed and now - (error.resolved_at or now) <= RECENTLY
+        ),
         hidden_as_noise=len(newest_first) - len(listed),
     )
 
 
-def _known(entries: Iterable[Entry]) -> tuple[KnownError, ...]:
+def _known(entry: Entry) -> KnownError:
     fields = ("fingerprint", "first_seen", "last_seen", "occurrences", "message")
-    return tuple(
-        KnownError(
-            **{field: entry[field] for field in fields if field in entry},
-            resolved_at=entry["resolved_at"] if is_resolved(entry) else None,
-            sessions_to_fix=sessions_to_fix(entry),
-        )
-        for entry in entries
+    return KnownError(
+        **{field: entry[field] for field in fields if field in entry},
+        resolved_at=entry["resolved_at"] if is_resolved(entry) else None,
+        sessions_to_fix=sessions_to_fix(entry),
     )
 
 
-def stats_of(batch: Batch, **about: Any) -> MemoryStats:
-    """The statistics that the batch knows, with what is said *about* them."""
-    spaces: dict[str, NamespaceStats] = {}
-    for name, entry in sorted(batch.entries.items()):
-        known = spaces.get(name.namespace, NamespaceStats())
-        spaces[name.namespace] = NamespaceStats(entries=known.entries + 1, bytes=known.bytes + entry.size)
-    for namespace in KINDS:
-        if namespace in spaces:
-            count = len(batch.document(namespace).entries)
-            spaces[namespace] = spaces[namespace].evolve(entries=count)
+def stats_of(view: MemoryView, **about: Any) -> MemoryStats:
+    """The statistics that the view knows, with what is said *about* them."""
+    spaces = {
+        namespace: NamespaceStats(
+            entries=len(view.document(namespace).entries if namespace in KINDS else keys),
+            bytes=sum(view.entries[Name(namespace, key)].size for key in keys),
+        )
+        for namespace, keys in view.keys.items()
+    }
     return MemoryStats(
         total_bytes=sum(space.bytes for space in spaces.values()), namespaces=spaces,
-        session_count=batch.meta["session_count"],
-        oldest=min((entry.saved_at for entry in batch.entries.values()), default=None), **about,
+        session_count=view.meta["session_count"],
+        oldest=min((entry.saved_at for entry in view.entries.values()), default=None), **about,
     )  # fmt: skip
 
 
@@ -249,22 +232,22 @@ _MORE: Final = {
 def bounded(context: SessionContext, preferences: dict[str, Any], most: int = CONTEXT_BYTES) -> dict[str, Any]:
     """The context for an agent, in at most *most* bytes of JSON: lists are cut, what is left out is counted."""
     answer = _answer(context, preferences)
-    left_out: dict[str, str] = {}
     cut: dict[str, int] = {}
-    while len(json.dumps({**answer, "left_out": left_out}, ensure_ascii=False).encode(errors="replace")) > most:
+    while len(json.dumps(_counted(answer, cut), ensure_ascii=False).encode(errors="replace")) > most:
         sizes = {path: len(json.dumps(_at(answer, path))) for path in _MORE if _at(answer, path)}
         if not sizes:
             break
         path = max(sizes, key=lambda name: sizes[name])
         items = _at(answer, path)
-        kept = len(items) * 3 // 4
-        cut[path] = cut.get(path, 0) + len(items) - kept
-        left_out[path] = f"{cut[path]} more: {_MORE[path]}"
-        for key in list(items)[kept:] if isinstance(items, dict) else ():
+        for key in (list(items) if isinstance(items, dict) else range(len(items)))[len(items) * 3 // 4 :][::-1]:
             del items[key]
-        if isinstance(items, list):
-            del items[kept:]
-    return answer | ({"left_out": left_out} if left_out else {})
+            cut[path] = cut.get(path, 0) + 1
+    return _counted(answer, cut)
+
+
+def _counted(answer: dict[str, Any], cut: dict[str, int]) -> dict[str, Any]:
+    left_out = {path: f"{count} more: {_MORE[path]}" for path, count in cut.items()}
+    return {**answer, "left_out": left_out} if left_out else answer
 
 
 def _at(answer: dict[str, Any], path: str) -> Any:
@@ -273,39 +256,28 @@ def _at(answer: dict[str, Any], path: str) -> Any:
 
 
 def _answer(context: SessionContext, preferences: dict[str, Any]) -> dict[str, Any]:
-    schema, errors, performance = context.api_schema, context.error_history, context.performance
-    coverage = (
-        f"{schema.seen_recently}/{schema.endpoints_known} endpoints observed in last {RECENT_SESSIONS} sessions"
-    )
-    return {
-        "project": context.project,
-        "session_count": context.session_count,
-        "last_session": _second(context.last_session),
-        "baselines": {
-            "count": context.baselines.count,
-            "names": list(context.baselines.names),
-            "last_validated": _second(context.baselines.last_validated),
-        },
-        "api_schema": {
-            "endpoints_known": schema.endpoints_known,
-            "last_updated": _second(schema.last_updated),
-            "coverage": coverage,
-        },
-        "noise_config": context.noise_config.model_dump(),
-        "error_history": {
-            "unresolved_count": len(errors.unresolved),
-            "unresolved": [_told(error) for error in errors.unresolved],
-            "resolved_recently": [_told(error) for error in errors.resolved_recently],
-            "hidden_as_noise": errors.hidden_as_noise,
-        },
-        "performance_baselines": {
-            "endpoints_tracked": performance.endpoints_tracked,
-            "degraded_since_last": [str(slow) for slow in performance.degraded_since_last],
-        },
-        "other_namespaces": {name: _few(keys) for name, keys in context.other_namespaces.items()},
-        "preferences": {key: _cut(json.dumps(value)) for key, value in preferences.items()},
-        "persistence": context.persistence,
-    } | ({"notices": [_cut(notice, 300) for notice in context.notices]} if context.notices else {})
+    answer: dict[str, Any] = _plain(context)
+    answer["performance_baselines"] = answer.pop("performance")
+    errors, schema = answer["error_history"], answer["api_schema"]
+    answer["error_history"] = {"unresolved_count": len(errors["unresolved"]), **errors}
+    seen = f"{schema.pop('seen_recently')}/{schema['endpoints_known']}"
+    schema["coverage"] = f"{seen} endpoints observed in last {RECENT_SESSIONS} sessions"
+    answer["other_namespaces"] = {name: _few(keys) for name, keys in context.other_namespaces.items()}
+    answer["preferences"] = {key: _cut(json.dumps(value)) for key, value in preferences.items()}
+    answer["notices"] = [_cut(notice, 300) for notice in context.notices]
+    return {name: value for name, value in answer.items() if name != "notices" or value}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, KnownError):
+        return _told(value)
+    if isinstance(value, Degraded):
+        return str(value)
+    return {name: _plain(item) for name, item in value} if isinstance(value, Value) else value
 
 
 def _told(error: KnownError) -> dict[str, Any]:
@@ -315,10 +287,6 @@ def _told(error: KnownError) -> dict[str, Any]:
     else:
         told |= {"last_seen": f"{error.last_seen:%Y-%m-%d}", "occurrences": error.occurrences}
     return told | ({"message": _cut(error.message)} if error.message else {})
-
-
-def _second(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _cut(text: str, most: int = 160) -> str:

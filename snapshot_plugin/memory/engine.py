@@ -1,46 +1,131 @@
-"""The memory of one project, synchronously: reading it, and applying changes as its writer.
+"""The memory of one project: reading it, and writing it from several processes.
 
-One lock guards it, so any thread may call. A change that cannot be written is kept, in memory (`queue`) or in the
-memory's directory ``.pending``, and applied with the next write of the process that holds the lock then.
+One process writes, by a kernel lock that ends with it, and takes the others' changes. A process that cannot write
+puts its changes into ``.asnap/.pending``, durably, and asks the writer at its local socket to apply all that waits
+there. So a change survives whichever process dies in between. A writer that cannot be reached takes it with its
+next flush; when it has ended, the next process takes its place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
 from pydantic import TypeAdapter
 
-from snapshot_plugin.errors import Damaged, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin import errors
+from snapshot_plugin.errors import (
+    Damaged,
+    InvalidInput,
+    MemoryReadOnly,
+    NotFound,
+    SnapshotCorrupted,
+    SnapshotError,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.manager.control import ask_owner, serve_control
 from snapshot_plugin.manager.ports import Clock
-from snapshot_plugin.memory.batch import META, Batch, MemoryChange, Outcome, Persistence
-from snapshot_plugin.memory.files import NOISE, MemoryFiles, Name, Scan, encoded
+from snapshot_plugin.memory.changes import META, MemoryChange, MemoryView, Outcome, Persistence, Saved
+from snapshot_plugin.memory.files import NOISE, PENDING, MemoryFiles, Name, Scan, encoded
 from snapshot_plugin.memory.kinds import moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
-from snapshot_plugin.memory.sharing import WriterLock
 from snapshot_plugin.memory.state import ProjectSizes
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store.files import disk_errors
 
-__all__ = ["MemoryEngine"]
+__all__ = ["HeldElsewhere", "MemoryEngine", "listen", "submit"]
 
-PENDING: Final = ".pending"
+_LOCK: Final = ".lease"
+_TIMEOUT: Final = 10.0
+_OP: Final = "deliver"
 _MOST_KEPT: Final = 100
 _CHANGES: Final = TypeAdapter(list[MemoryChange])
+_QUEUED, _NOW = "/queue", "/now"
+"""Groups of changes that are no file in ``.pending``."""
+
+
+class HeldElsewhere(MemoryReadOnly):
+    """Another process writes. `owner` says which, and where it can be asked; None if it has just ended."""
+
+    def __init__(self, message: str, owner: Owner | None) -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
+class WriterLock:
+    """This process's right to write. Freed by `release`, or by the end of the process."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.control: str | None = None
+        """The socket where this process takes changes of others."""
+        self._files = files
+        self._fd = -1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process writes. False once the memory's directory was removed."""
+        return self._fd >= 0 and self._files.is_same_file(_LOCK, self._fd)
+
+    def acquire(self, now: datetime) -> bool:
+        """Take the lock; True if it was not held before.
+
+        Raises:
+            HeldElsewhere: another process has it.
+            StoreUnavailable: the disk refuses.
+        """
+        if self.is_held:
+            return False
+        self.release()
+        fd = self._files.opened_file(_LOCK)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with disk_errors(f"writing {_LOCK}"):
+                Owner.this_process(since=now, control=self.control).write(fd)
+        except BlockingIOError:
+            owner = Owner.read(fd)
+            os.close(fd)
+            who = f"process {owner.pid} since {rfc3339(owner.since)}" if owner else "another process"
+            raise HeldElsewhere(f"the memory of {self._files.root} is written by {who}", owner) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        """Let the next process write. Doing it twice is fine."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+            os.close(fd)
 
 
 class MemoryEngine:
-    """Reads and writes a project's memory. `close` it at the end."""
+    """Reads and writes a project's memory. Any thread may call. `close` it at the end.
 
-    def __init__(self, project: Path, *, limits: MemoryLimits, sizes: ProjectSizes, clock: Clock) -> None:
+    A change that cannot be written is kept, in memory (`queue`) or in ``.pending``, and applied with the next write
+    of the process that holds the lock then.
+    """
+
+    def __init__(self, project: Path, *, limits: MemoryLimits, state: Path, clock: Clock) -> None:
         self.project, self.limits, self.clock = project, limits, clock
         self.files = MemoryFiles(project)
         self.lock = WriterLock(self.files)
+        self.sizes = ProjectSizes(state, project)
         self.session = 0
         self.queue: list[MemoryChange] = []
         """Changes that are not on disk: observations until the next flush, and what the disk refused.
@@ -52,27 +137,25 @@ class MemoryEngine:
         self._why = ""
         self._problems: tuple[str, ...] = ()
         self._notices: deque[str] = deque(maxlen=20)
-        self._sizes = sizes
         self._guard = threading.RLock()
         self._delivered: dict[str, list[Outcome]] = {}
 
     # Reading -----------------------------------------------------------------------------------------------
 
-    def view(self) -> Batch:
+    def view(self) -> MemoryView:
         """The memory as it is, with the changes that are not written yet."""
         with self._guard:
-            batch = self._batch(self._scan())
-            for change in (*self.queue, *(change for group in self._pending().values() for change in group)):
-                batch.apply(change)
-            self.noise = batch.document(NOISE).entries
-            self._set_aside(batch.damaged)
-            return batch
+            view = self._on_disk()
+            for change in (change for group in self._waiting().values() for change in group):
+                view.apply(change)
+            self._learn_from(view)
+            return view
 
     def load(self, name: Name) -> Any:
         """An entry's data; `NotFound`, or `SnapshotCorrupted` for a damaged file, which is then set aside."""
         with self._guard:
             try:
-                if not self.queue and not self._waiting():
+                if not self.queue and not self._pending():
                     with contextlib.suppress(NotFound):  # it may be named by hand, or be inside a document
                         return self.files.read(name.path)
                 return self.view().load(name)
@@ -99,25 +182,12 @@ class MemoryEngine:
             try:
                 if self.lock.acquire(self.clock()):
                     self._become_writer()
-                outcomes, failed = self._write(changes)
+                outcomes = self._commit({**self._waiting(), _NOW: list(changes)})
             except StoreUnavailable as error:
-                self.keep(changes, error)
+                self._keep(changes, error)
                 raise
-            refused = [change for change in changes if change.is_among(failed)]
-            why = next(iter(failed.values()), None)
-            if why is not None and (refused or not changes):
-                self.keep(refused, why)
-                raise why
-            self.persistence = "disk"
-            self._why = f"{len(self.queue)} changes are kept in memory only: {why.message}" if why else ""
+            self.persistence, self._why = "disk", ""
             return outcomes
-
-    def keep(self, changes: Sequence[MemoryChange], error: StoreUnavailable) -> None:
-        """Keep changes in memory because the disk refuses them."""
-        self.queue += [change for change in changes if change.op != "end"]
-        self.persistence = "memory"
-        self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
-        self.view()  # what was kept is in effect
 
     def hand_over(self, changes: Sequence[MemoryChange]) -> str:
         """Put changes, and the queue before them, where the writer finds them; return their name.
@@ -125,20 +195,20 @@ class MemoryEngine:
         Raises as `write`.
         """
         with self._guard:
-            name, queued = new_id(), len(self.queue)
-            group = [*self.queue[:queued], *changes]
+            name, queued = new_id(), self.queue[:]
+            group = [change._asdict() for change in (*queued, *changes)]
             try:
-                self.files.write((PENDING, f"{name}.json"), encoded([change._asdict() for change in group]))
+                self.files.replace({(PENDING, f"{name}.json"): encoded(group)})
             except StoreUnavailable as error:
-                self.keep(changes, error)
+                self._keep(changes, error)
                 raise
-            del self.queue[:queued]
+            del self.queue[: len(queued)]
             return name
 
     def is_taken(self, name: str, writer: str) -> bool:
         """Whether the writer has taken handed-over changes; if not, say that they wait for it."""
         with self._guard:
-            waits = name in self._waiting()
+            waits = name in self._pending()
             self.persistence = "read-only" if waits else "disk"
             self._why = (
                 f"read-only: {writer}; saves are kept in .asnap/.pending and delivered later" if waits else ""
@@ -156,6 +226,12 @@ class MemoryEngine:
         with self._guard:
             self.lock.release()
 
+    def _keep(self, changes: Sequence[MemoryChange], error: StoreUnavailable) -> None:
+        self.queue += [change for change in changes if change.op != "end"]
+        self.persistence = "memory"
+        self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
+        self.view()  # what was kept is in effect
+
     def _become_writer(self) -> None:
         try:
             self.files.sweep()
@@ -167,39 +243,28 @@ class MemoryEngine:
         except OSError as error:
             self._notices.append(f".asnap/ could not be added to .gitignore: {error.strerror}")
 
-    def _write(self, changes: Sequence[MemoryChange]) -> tuple[list[Outcome], dict[str, StoreUnavailable]]:
-        """Apply everything in one batch; return what came of *changes*, and the namespaces the disk refused."""
-        batch = self._batch(self._scan())
-        groups = {"": self.queue[:], **self._pending(), "now": list(changes)}
-        outcomes = {name: [batch.apply(change) for change in group] for name, group in groups.items()}
-        batch.finish()
-        self._set_aside(batch.damaged)
-        failed = batch.commit()
-        final = {name: [batch.final(outcome) for outcome in group] for name, group in outcomes.items()}
-        del groups["now"]
-        for name, group in groups.items():
-            self._settle(name, final[name], group, failed)
-        self.noise = batch.document(NOISE).entries
-        self._sizes.note(batch.total)
-        return final["now"], failed
-
-    def _settle(
-        self, name: str, outcomes: list[Outcome], group: list[MemoryChange], failed: dict[str, StoreUnavailable]
-    ) -> None:
-        """Forget changes that waited and are written now; keep those that are not."""
-        left = [change for change in group if change.is_among(failed)]
-        for outcome in outcomes:
+    def _commit(self, groups: dict[str, list[MemoryChange]]) -> list[Outcome]:
+        """Write groups of changes, all of them or none; return what came of those of now."""
+        view = self._on_disk()
+        applied = {name: [view.apply(change) for change in group] for name, group in groups.items()}
+        writes = view.finish()
+        self._learn_from(view)
+        writes |= {(PENDING, f"{name}.json"): None for name in groups if name not in (_QUEUED, _NOW)}
+        self.files.replace(writes)
+        outcomes = {name: [view.final(outcome) for outcome in group] for name, group in applied.items()}
+        now, queued = outcomes.pop(_NOW), outcomes.pop(_QUEUED)
+        del self.queue[: len(queued)]
+        self._delivered = dict([*self._delivered.items(), *outcomes.items()][-_MOST_KEPT:])
+        for outcome in (*queued, *(each for group in outcomes.values() for each in group)):
             if isinstance(outcome, SnapshotError):
                 self._notice(f"a change that waited was refused: {outcome.message}")
-        if not name:
-            self.queue[: len(group)] = left
-        elif not left:
-            self._delivered = dict([*self._delivered.items(), (name, outcomes)][-_MOST_KEPT:])
-            self.files.delete((PENDING, f"{name}.json"))
+        self.sizes.note(view.total)
+        return now
 
-    def _pending(self) -> dict[str, list[MemoryChange]]:
-        found: dict[str, list[MemoryChange]] = {}
-        for name in self._waiting():
+    def _waiting(self) -> dict[str, list[MemoryChange]]:
+        """The changes that wait to be written, by where they wait."""
+        found = {_QUEUED: self.queue[:]}
+        for name in self._pending():
             path = (PENDING, f"{name}.json")
             try:
                 found[name] = _CHANGES.validate_python(self.files.read(path))
@@ -210,7 +275,7 @@ class MemoryEngine:
                 self._notice(f"a change in .pending is damaged{kept}")
         return found
 
-    def _waiting(self) -> list[str]:
+    def _pending(self) -> list[str]:
         try:
             return [file.removesuffix(".json") for file in self.files.names(PENDING) if file.endswith(".json")]
         except StoreUnavailable:
@@ -218,20 +283,21 @@ class MemoryEngine:
 
     # Inside ------------------------------------------------------------------------------------------------
 
-    def _scan(self) -> Scan:
+    def _on_disk(self) -> MemoryView:
         try:
             scan = self.files.scan()
         except StoreUnavailable:
             if self.lock.is_held:
                 raise
             scan = Scan({})
-        self._problems = scan.problems
-        return scan
-
-    def _batch(self, scan: Scan) -> Batch:
-        return Batch(
-            self.files, scan, self._meta(), limits=self.limits, now=self.clock(), elsewhere=self._sizes.others()
+        self._problems = self.files.problems(scan)
+        return MemoryView(
+            self.files, scan, self._meta(), self.limits, now=self.clock(), elsewhere=self.sizes.others()
         )
+
+    def _learn_from(self, view: MemoryView) -> None:
+        self.noise = view.document(NOISE).entries
+        self._set_aside(view.damaged)
 
     def _meta(self) -> dict[str, Any]:
         """The project's notes; new ones where there are none, or none that can be used."""
@@ -266,3 +332,62 @@ def _checked_meta(raw: Any) -> dict[str, Any]:
     used = raw.get("used") if isinstance(raw.get("used"), dict) else {}
     last = raw.get("last_session") if moment_in(raw.get("last_session")) else None
     return {**raw, "used": used, "last_session": last}
+
+
+async def submit(engine: MemoryEngine, changes: Sequence[MemoryChange]) -> list[Outcome]:
+    """Apply changes if this process writes, and otherwise have the writer do it; return what came of each.
+
+    Raises:
+        StoreUnavailable: the disk refuses; the changes are kept in memory.
+    """
+    try:
+        return await anyio.to_thread.run_sync(engine.write, changes)
+    except HeldElsewhere as held:
+        if not changes and not engine.queue:
+            return []
+        name = await anyio.to_thread.run_sync(engine.hand_over, changes)
+        outcomes = await _asked(held.owner, name)
+        if outcomes is None:  # the writer may have ended meanwhile: then this process takes its place
+            with contextlib.suppress(HeldElsewhere):
+                outcomes = await anyio.to_thread.run_sync(engine.deliver, name)
+        is_taken = await anyio.to_thread.run_sync(engine.is_taken, name, held.message)
+    if outcomes:
+        return outcomes[len(outcomes) - len(changes) :]
+    waits = Saved(persistence="disk" if is_taken else "read-only")
+    return [waits.evolve(namespace=change.namespace, key=change.key) for change in changes]
+
+
+async def _asked(owner: Owner | None, name: str) -> list[Outcome] | None:
+    if owner is None:
+        return None
+    answer = await ask_owner(owner, {"op": _OP, "name": name}, timeout=_TIMEOUT)
+    return [_read(each) for each in answer.result["outcomes"]] if answer.outcome == "done" else None
+
+
+async def listen(engine: MemoryEngine, tasks: TaskGroup) -> None:
+    """Take changes of other processes, in *tasks*. Without a socket they are taken by each flush."""
+
+    async def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("op") != _OP:
+            raise InvalidInput("this socket only takes changes of a project's memory")
+        outcomes = await anyio.to_thread.run_sync(engine.deliver, str(request.get("name")))
+        return {"outcomes": [_written(outcome) for outcome in outcomes]}
+
+    async def serve(*, task_status: Any) -> None:
+        await serve_control(answer, name=f"memory-{new_id()}", task_status=task_status)
+
+    with contextlib.suppress(StoreUnavailable):
+        engine.lock.control = str(await tasks.start(serve))
+
+
+def _written(outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, SnapshotError):
+        return {"error": type(outcome).__name__, "message": outcome.message, "hint": outcome.hint}
+    return outcome.raw()
+
+
+def _read(raw: Any) -> Outcome:
+    if "error" in raw:
+        kind = getattr(errors, str(raw["error"]), SnapshotError)
+        return kind(raw["message"], hint=raw["hint"])
+    return Saved.model_validate(raw)

@@ -7,11 +7,12 @@ belongs to this user. So nothing in a cloned repository can point the memory at 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,12 +23,15 @@ from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.files import disk_errors, sync_all, write_all
 
 __all__ = [
-    "API_SCHEMA", "BASELINES", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE", "PERFORMANCE", "SUFFIX",
-    "MemoryEntry", "MemoryFiles", "Name", "Scan", "encoded", "name_in_file", "name_of", "namespace_of",
+    "API_SCHEMA", "BASELINES", "DAMAGED", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE", "PENDING",
+    "PERFORMANCE", "SUFFIX", "MemoryEntry", "MemoryFiles", "Name", "Scan", "encoded", "name_in_file", "name_of",
+    "namespace_of",
 ]  # fmt: skip
 
 DIRECTORY: Final = ".asnap"
 DAMAGED: Final = ".damaged"
+PENDING: Final = ".pending"
+"""Changes of processes that do not write."""
 SUFFIX: Final = ".json"
 DEFAULT: Final = "default"
 BASELINES: Final = "baselines"
@@ -115,11 +119,17 @@ class MemoryEntry(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Every entry, the bytes that are no entries, and what is there but not read."""
+    """Every entry, the bytes that are no entries, and the paths that cannot be used, with the reason."""
 
     entries: dict[Name, MemoryEntry]
     overhead: int = 0
-    problems: tuple[str, ...] = ()
+    unusable: dict[tuple[str, ...], str] = {}  # noqa: RUF012 — never changed
+
+    def refuse(self, path: tuple[str, ...]) -> None:
+        """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or foreign."""
+        why = self.unusable.get(path[:1]) or self.unusable.get(path)
+        if why:
+            raise StoreUnavailable(f"{'/'.join(path)} cannot be written: {why}", hint="remove what is there")
 
 
 def encoded(data: Any) -> bytes:
@@ -154,7 +164,11 @@ class MemoryFiles:
         with disk_errors(f"reading {shown}"):
             try:
                 with self._opened(*path[:-1]) as parent:
-                    raw = _content(parent, path[-1], shown)
+                    why = _unusable(os.stat(path[-1], dir_fd=parent, follow_symlinks=False), stat.S_ISREG)
+                    if why:
+                        raise StoreUnavailable(f"{shown} is not read: {why}", hint="remove it")
+                    with os.fdopen(os.open(path[-1], _READ, dir_fd=parent), "rb") as stream:
+                        raw = stream.read(_LARGEST + 1)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFound(f"the project memory has no {shown}") from None
         if len(raw) > _LARGEST:
@@ -164,35 +178,36 @@ class MemoryFiles:
         except (ValueError, RecursionError) as error:
             raise SnapshotCorrupted(f"{shown} is damaged: {error}") from None
 
-    def write(self, path: tuple[str, ...], data: bytes) -> None:
-        """Replace a file, durably: a crash leaves the old content or the new."""
-        with disk_errors(f"writing {'/'.join(path)}"), self._opened(*path[:-1], make=True) as parent:
-            temporary = f"{path[-1]}.{os.getpid()}.tmp"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(temporary, flags, 0o600, dir_fd=parent)
-            try:
-                write_all(fd, data)
-                sync_all(fd)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=parent)
-                raise
-            finally:
-                os.close(fd)
-            os.rename(temporary, path[-1], src_dir_fd=parent, dst_dir_fd=parent)
-            sync_all(parent)
+    def replace(self, files: Mapping[tuple[str, ...], bytes | None]) -> None:
+        """Replace *files*, or remove those without content, durably.
 
-    def delete(self, path: tuple[str, ...]) -> None:
-        """Remove a file, durably; one that is not there is fine."""
-        with (
-            disk_errors(f"deleting {'/'.join(path)}"),
-            contextlib.suppress(FileNotFoundError),
-            self._opened(*path[:-1]) as parent,
-        ):
-            os.unlink(path[-1], dir_fd=parent)
-            sync_all(parent)
+        When the disk refuses one, none is changed. A crash leaves each of them old or new.
+        """
+        doing = disk_errors(f"writing {', '.join(map('/'.join, list(files)[:3]))}")
+        with doing, contextlib.ExitStack() as opened, contextlib.ExitStack() as unfinished:
+            parents: dict[tuple[str, ...], int] = {}
+            for path, data in files.items():
+                with contextlib.suppress(*([FileNotFoundError] if data is None else [])):
+                    if path[:-1] not in parents:
+                        directory = self._opened(*path[:-1], make=data is not None)
+                        parents[path[:-1]] = opened.enter_context(directory)
+                    if data is not None:
+                        _write_temporary(parents[path[:-1]], path[-1], data, unfinished)
+            unfinished.pop_all()
+            for path, data in files.items():
+                self._finish(parents.get(path[:-1]), path, is_removed=data is None)
+            for parent in parents.values():
+                sync_all(parent)
+
+    def _finish(self, parent: int | None, path: tuple[str, ...], *, is_removed: bool) -> None:
+        if not is_removed:
+            os.rename(_temporary(path[-1]), path[-1], src_dir_fd=parent, dst_dir_fd=parent)
+        elif parent is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path[-1], dir_fd=parent)
+            if path[0] != PENDING:  # other processes write there
+                with self._opened() as top, contextlib.suppress(OSError):  # others are in it
+                    os.rmdir(path[0], dir_fd=top)
 
     def set_aside(self, path: tuple[str, ...]) -> str:
         """Move a damaged file to ``.damaged``, and return where it is now."""
@@ -210,41 +225,61 @@ class MemoryFiles:
             sync_all(aside)
         return f"{self._name}/{DAMAGED}/{free}"
 
-    def clear(self, entries: dict[Name, MemoryEntry]) -> None:
-        """Remove entries, damaged files, and directories that are then empty."""
-        for path in [*(entry.path for entry in entries.values()), *((DAMAGED, n) for n in self.names(DAMAGED))]:
-            self.delete(path)
-        directories = {entry.path[0] for entry in entries.values()} | {DAMAGED}
-        with disk_errors(f"clearing {self._name}"), self._opened() as top:
-            for directory in directories:
-                with contextlib.suppress(OSError):  # not empty: it holds files that are no entries
-                    os.rmdir(directory, dir_fd=top)
-
     def names(self, directory: str = "") -> list[str]:
         """The files in one directory (``""``: the top), in order; none if there is no such directory."""
-        with disk_errors(f"looking into {directory}"):
-            try:
-                with self._opened(*filter(None, [directory])) as fd:
-                    return sorted(os.listdir(fd))  # noqa: PTH208 — of a descriptor
-            except FileNotFoundError:
-                return []
+        opened = self._opened(*filter(None, [directory]))
+        with disk_errors(f"looking into {directory}"), contextlib.suppress(FileNotFoundError), opened as fd:
+            return sorted(os.listdir(fd))  # noqa: PTH208 — of a descriptor
+        return []
 
     def scan(self) -> Scan:
         """Look at every entry without opening it. Links, foreign files and other files are reported, not read."""
-        entries: dict[Name, MemoryEntry] = {}
-        problems: list[str] = []
+        found = Scan({}, 0, {})
         overhead = 0
         with disk_errors(f"looking through {self._name}"), contextlib.suppress(FileNotFoundError):
-            with self._opened() as top, os.scandir(top) as found:
-                for item in found:
+            with self._opened() as top, os.scandir(top) as items:
+                for item in items:
                     about = item.stat(follow_symlinks=False)
-                    if stat.S_ISREG(about.st_mode):
-                        overhead += about.st_size
-                    elif not item.name.startswith("."):
-                        problems += self._scan_namespace(item.name, about, entries)
+                    overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
+                    why = _unusable(about, stat.S_ISREG if item.name in _RESERVED else stat.S_ISDIR)
+                    if item.name.startswith(".") or _is_temporary(item):
+                        continue
+                    if why:
+                        found.unusable[item.name,] = why
+                    elif item.name not in _RESERVED:
+                        self._scan_namespace(item.name, found)
             with self._opened(DAMAGED) as aside:
                 overhead += sum(item.stat(follow_symlinks=False).st_size for item in os.scandir(aside))
-        return Scan(entries, overhead, tuple(problems[:20]))
+        return found._replace(overhead=overhead)
+
+    def _scan_namespace(self, directory: str, found: Scan) -> None:
+        gone = contextlib.suppress(FileNotFoundError)  # the writer may remove it meanwhile
+        with gone, self._opened(directory) as fd, os.scandir(fd) as items:
+            for item in items:
+                with gone:
+                    if not _is_temporary(item):
+                        self._scan_file((directory, item.name), item.stat(follow_symlinks=False), found)
+
+    def _scan_file(self, path: tuple[str, str], about: os.stat_result, found: Scan) -> None:
+        why, name = _unusable(about, stat.S_ISREG), name_in_file(*path)
+        if why is None and name is None:
+            why = "entries are files that end in .json, with a name that can be printed"
+        elif name is not None and (name.namespace == GLOBAL) is (self._name == DIRECTORY):
+            why = "the namespace global is kept for all projects, outside of them"
+        if why or name is None:
+            found.unusable[path] = str(why)
+            return
+        entry = MemoryEntry(name, path, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC))
+        other = found.entries.setdefault(name, entry)
+        if other is not entry:  # the name that the memory itself would give wins
+            kept, left = (entry, other) if path == name.path else (other, entry)
+            found.entries[name] = kept
+            found.unusable[left.path] = f"{kept.path[-1]} is the same entry"
+
+    def problems(self, scan: Scan) -> tuple[str, ...]:
+        """What is there but not read, in words; the first twenty."""
+        found = (("/".join(map(ascii, path)), why) for path, why in scan.unusable.items())
+        return tuple(f"{self._name}/{path} is not read: {why}" for path, why in itertools.islice(found, 20))
 
     def sweep(self) -> None:
         """Remove what killed writers left behind. Only the writer may call it.
@@ -257,7 +292,7 @@ class MemoryFiles:
                 newest = time.time() - (_UNFINISHED if directory.startswith(".") else 0)
                 with contextlib.suppress(StoreUnavailable), self._opened(*filter(None, [directory])) as fd:
                     for item in os.scandir(fd):
-                        if item.name.endswith(".tmp") and item.stat(follow_symlinks=False).st_mtime <= newest:
+                        if _is_temporary(item) and item.stat(follow_symlinks=False).st_mtime <= newest:
                             os.unlink(item.name, dir_fd=fd)
 
     def opened_file(self, name: str) -> int:
@@ -270,38 +305,6 @@ class MemoryFiles:
         with contextlib.suppress(OSError), self._opened() as top:
             return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=top, follow_symlinks=False))
         return False
-
-    def _scan_namespace(
-        self, directory: str, about: os.stat_result, entries: dict[Name, MemoryEntry]
-    ) -> Iterator[str]:
-        why = _unusable(about)
-        if why or not stat.S_ISDIR(about.st_mode):
-            yield f"{self._name}/{directory!a} is not read: {why or 'it is neither a file nor a directory'}"
-            return
-        with self._opened(directory) as fd, os.scandir(fd) as found:
-            for item in found:
-                file, why = self._scan_file(directory, item, entries)
-                if why:
-                    yield f"{self._name}/{directory!a}/{file!a} is not read: {why}"
-
-    def _scan_file(
-        self, directory: str, item: os.DirEntry[str], entries: dict[Name, MemoryEntry]
-    ) -> tuple[str, str | None]:
-        """Add one file to *entries*; or say which file is not read, and why."""
-        if item.name.endswith(".tmp"):
-            return item.name, None
-        about = item.stat(follow_symlinks=False)
-        why = _unusable(about) or (None if stat.S_ISREG(about.st_mode) else "it is not a plain file")
-        name = name_in_file(directory, item.name)
-        if why or name is None:
-            return item.name, why or "entries are files that end in .json, with a name that can be printed"
-        if (name.namespace == GLOBAL) is (self._name == DIRECTORY):
-            return item.name, "the namespace global is kept for all projects, outside of them"
-        saved_at = datetime.fromtimestamp(about.st_mtime, UTC)
-        other, entry = entries.get(name), MemoryEntry(name, (directory, item.name), about.st_size, saved_at)
-        if other is None or entry.path == name.path:  # the name the memory itself would give wins
-            entries[name], entry = entry, other or entry
-        return entry.path[-1], f"{entries[name].path[-1]} is the same entry" if other else None
 
     @contextlib.contextmanager
     def _opened(self, *parts: str, make: bool = False) -> Iterator[int]:
@@ -323,25 +326,47 @@ def _open_directory(parent: int, name: str, *, make: bool) -> int:
             os.mkdir(name, 0o700, dir_fd=parent)
             sync_all(parent)
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    why = _unusable(about)
+    why = _unusable(about, stat.S_ISDIR)
     if why:
         raise StoreUnavailable(f"{name} is not used: {why}", hint="remove it, or choose another project")
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=parent)
-    if make and about.st_mode & 0o077:
+    if make and stat.S_IMODE(about.st_mode) != 0o700:  # noqa: PLR2004 — private
         os.fchmod(fd, 0o700)
     return fd
 
 
-def _unusable(about: os.stat_result) -> str | None:
+def _unusable(about: os.stat_result, is_right: Callable[[int], bool]) -> str | None:
     if stat.S_ISLNK(about.st_mode):
         return "it is a link, and links are not followed"
-    return "it belongs to another user" if about.st_uid != os.geteuid() else None
+    if about.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if not is_right(about.st_mode):
+        return "it is not a plain file" if is_right is stat.S_ISREG else "it is not a directory"
+    return None
 
 
-def _content(parent: int, file: str, shown: str) -> bytes:
-    about = os.stat(file, dir_fd=parent, follow_symlinks=False)
-    why = _unusable(about) or (None if stat.S_ISREG(about.st_mode) else "it is not a plain file")
-    if why:
-        raise StoreUnavailable(f"{shown} is not read: {why}", hint="remove it")
-    with os.fdopen(os.open(file, _READ, dir_fd=parent), "rb") as stream:
-        return stream.read(_LARGEST + 1)
+def _temporary(file: str) -> str:
+    return f"{file}.{os.getpid()}.tmp"
+
+
+def _is_temporary(item: os.DirEntry[str]) -> bool:
+    return item.name.endswith(".tmp")
+
+
+def _write_temporary(parent: int, file: str, data: bytes, unfinished: contextlib.ExitStack) -> None:
+    temporary = _temporary(file)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(temporary, flags, 0o600, dir_fd=parent)
+    unfinished.callback(_remove, temporary, parent)
+    try:
+        write_all(fd, data)
+        sync_all(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove(file: str, parent: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(file, dir_fd=parent)

@@ -23,10 +23,6 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _any(value: Any) -> Any:
-    return value
-
-
 def _text(value: Any) -> str | None:
     return value.strip() if isinstance(value, str) and value.strip() else None
 
@@ -106,23 +102,22 @@ class Kind(NamedTuple):
     """What an entry is that is only a text."""
     wrappers: frozenset[str]
     """Fields that hold a list or a map of entries."""
-    fields: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]]
-    """What a field may be called, and how its value is read."""
-    ranks: dict[str, list[tuple[int, int, str, str]]]
-    """The fields that a name may mean, the likeliest first."""
+    reads: dict[str, Callable[[Any], Any]]
+    """How the value of each field is read."""
+    meanings: dict[str, list[tuple[int, str]]]
+    """The fields that a name may mean; the smallest number is the likeliest."""
     marks: frozenset[str]
     """A map with one of these names is one entry; other maps have an entry under each name."""
 
 
 def _kind(fields: dict[str, tuple[str, Callable[[Any], Any]]], wrappers: str, marks: str = "", **more: Any) -> Kind:
-    named = {name: (words(names), read) for name, (names, read) in fields.items()}
-    ranks: dict[str, list[tuple[int, int, str, str]]] = {}
-    for row, (field, (names, _)) in enumerate(named.items()):
-        for column, name in enumerate(names):
-            ranks.setdefault(name, []).append((row, column, field, name))
-    known = {name for field, (names, _) in named.items() if field not in _WEAK for name in names}
-    every = frozenset({*known, *words(marks)})
-    return Kind(fields=named, ranks=ranks, wrappers=frozenset(words(wrappers)), marks=every, **more)
+    meanings: dict[str, list[tuple[int, str]]] = {}
+    named = [(name, field) for field, (names, _) in fields.items() for name in words(names)]
+    for rank, (name, field) in enumerate(named):
+        meanings.setdefault(name, []).append((rank, field))
+    every = frozenset({*(name for name, field in named if field not in _WEAK), *words(marks)})
+    reads = {field: read for field, (_, read) in fields.items()}
+    return Kind(reads=reads, meanings=meanings, wrappers=frozenset(words(wrappers)), marks=every, **more)
 
 
 _WEAK: Final = frozenset(("seen", "last_seen", "samples", "updated_at", "before", "filtered", "remove", "enabled"))
@@ -171,8 +166,8 @@ KINDS: Final = {
         wrappers="endpoint endpoints paths routes apis entries items",
         marks="status statuscode summary description",
         fields=_TARGET | {
-            "shape": ("shape schema fields returns output", _any),
-            "body": ("response body responsebody responseshape responseschema example", _any),
+            "shape": ("shape schema fields returns output", lambda v: v),
+            "body": ("response body responsebody responseshape responseschema example", lambda v: v),
             "seen": (_COUNT, _whole),
             "last_seen": (f"{_LAST} {_FIRST}", moment_in),
         },
@@ -211,13 +206,12 @@ KINDS: Final = {
 
 def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -> tuple[Entry, Entry]:
     """The fields of an entry under our names (those in *only*), and what is left."""
-    kind = KINDS[namespace]
-    found: Entry = {}
+    kind, found = KINDS[namespace], {}
     used: set[str] = set()
     names = {plain(name): name for name in reversed(item)}
-    for _, _, field, alias in sorted(rank for name in names for rank in kind.ranks.get(name, ())):
+    for _, field, alias in sorted((*meaning, name) for name in names for meaning in kind.meanings.get(name, ())):
         if field not in found and names[alias] not in used and (only is None or field in only):
-            value = kind.fields[field][1](item[names[alias]])
+            value = kind.reads[field](item[names[alias]])
             if value is not None:
                 found[field] = value
                 used.add(names[alias])

@@ -17,15 +17,13 @@ from typing import Any, Final
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.batch import MemoryChange
-from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.changes import MemoryChange
+from snapshot_plugin.memory.engine import HeldElsewhere, MemoryEngine
 from snapshot_plugin.memory.files import ERRORS
 from snapshot_plugin.memory.kinds import KINDS
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import find_project
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.sharing import HeldElsewhere
-from snapshot_plugin.memory.state import ProjectSizes
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["ErrorLearner", "error_in"]
@@ -67,10 +65,10 @@ class ErrorLearner:
         self._state = state or user_state_dir(os.environ)
         self._clock, self._interval = clock, interval
         self._titles: OrderedDict[str, str] = OrderedDict()
-        self._engines: dict[Path, MemoryEngine | None] = {}
-        self._guard = threading.Lock()
+        self._engines: dict[Path, MemoryEngine] = {}
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._keep_flushing, name="asnap-learn", daemon=True)
+        self._thread.start()
 
     def observe(self, update: Mapping[str, Any], cwd: Callable[[], str | None]) -> bool:
         """Take in one ``session/update``; True if it was a failed tool call of a project.
@@ -86,8 +84,8 @@ class ErrorLearner:
                 self._titles.popitem(last=False)
         found = error_in(update, self._titles.get(call))
         place = cwd() if found else None
-        engine = self._engine(Path(place)) if place else None
-        if found is None or engine is None:
+        engine = self._engine(place) if place else None
+        if engine is None:
             return False
         clean, _ = without_secrets(found)
         now = rfc3339(self._clock())
@@ -96,7 +94,7 @@ class ErrorLearner:
 
     def flush(self) -> None:
         """Write what was observed, as well as the disk allows. Never raises."""
-        for engine in [engine for engine in self._engines.values() if engine is not None and engine.queue]:
+        for engine in [engine for engine in list(self._engines.values()) if engine.queue]:
             try:
                 engine.write(())
             except HeldElsewhere:
@@ -110,29 +108,19 @@ class ErrorLearner:
     def close(self) -> None:
         """Write the rest and stop."""
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join(10)
+        self._thread.join(10)
         self.flush()
 
-    def _engine(self, cwd: Path) -> MemoryEngine | None:
-        with self._guard:
-            if cwd not in self._engines:
-                self._engines[cwd] = self._opened(cwd)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._keep_flushing, name="asnap-learn", daemon=True)
-                self._thread.start()
-            return self._engines[cwd]
-
-    def _opened(self, cwd: Path) -> MemoryEngine | None:
+    def _engine(self, cwd: str) -> MemoryEngine | None:
         try:
             project = find_project(cwd).directory
         except InvalidInput:
             return None
-        known = next((engine for engine in self._engines.values() if engine and engine.project == project), None)
-        sizes = ProjectSizes(self._state / "projects", project)
-        engine = known or MemoryEngine(project, limits=MemoryLimits(), sizes=sizes, clock=self._clock)
-        engine.session = engine.session or engine.view().meta["session_count"]
-        return engine
+        if project not in self._engines:
+            engine = MemoryEngine(project, limits=MemoryLimits(), state=self._state, clock=self._clock)
+            engine.session = engine.view().meta["session_count"]
+            self._engines[project] = engine
+        return self._engines[project]
 
     def _keep_flushing(self) -> None:
         while not self._ended.wait(self._interval):

@@ -110,7 +110,7 @@ def ignore_in_git(project: Path, files: MemoryFiles) -> None:
     The project's file is only added to where it is a plain file of this user; it is never created or rewritten.
     May raise OSError or `StoreUnavailable`.
     """
-    files.write((".gitignore",), b"*\n")
+    files.replace({(".gitignore",): b"*\n"})
     try:
         fd = os.open(project / ".gitignore", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

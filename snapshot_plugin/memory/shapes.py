@@ -39,26 +39,21 @@ def shape_of(response: Any) -> Any:
     Items of a list with the same shape are listed once. Keys that are data (ids, dates) become one, ``<key>``. The
     shape of a shape is itself.
     """
-    if isinstance(response, str):
-        return response if response in _KINDS else _STRING
-    if isinstance(response, bool):
-        return "<boolean>"
-    if response is None:
-        return "<null>"
     if isinstance(response, Mapping):
-        return _shape_of_fields(response)
-    if isinstance(response, Sequence):
+        fields = {name: value for name, value in response.items() if _FIELD.fullmatch(name)}
+        told = response.get(_ANY_KEY, ())
+        under_data = [value for name, value in response.items() if name not in fields and name != _ANY_KEY]
+        data = _different([*told, *under_data] if isinstance(told, Sequence) else under_data)
+        return {name: shape_of(value) for name, value in fields.items()} | ({_ANY_KEY: data} if data else {})
+    if isinstance(response, Sequence) and not isinstance(response, str):
         return _different(response)
-    return "<number>"
+    return response if isinstance(response, str) and response in _KINDS else _kind(response)
 
 
-def _shape_of_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    shape = {name: shape_of(value) for name, value in fields.items() if _FIELD.fullmatch(name)}
-    under_data = [value for name, value in fields.items() if name != _ANY_KEY and not _FIELD.fullmatch(name)]
-    told = fields.get(_ANY_KEY, ())
-    if under_data or told:
-        shape[_ANY_KEY] = _different([*told, *under_data] if isinstance(told, Sequence) else under_data)
-    return shape
+def _kind(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "<null>" if value is None else "<boolean>"
+    return _STRING if isinstance(value, str) else "<number>"
 
 
 def _different(items: Sequence[Any]) -> list[Any]:
@@ -87,20 +82,12 @@ def with_shapes(data: Any) -> tuple[Any, int]:
 
 
 def _part(name: str, item: Any) -> tuple[Any, int]:
-    if name == "response":
-        shape = _with_status(item)
-    elif name in _BODIES:
-        shape = shape_of(item)
-    else:
+    if name != "response" and name not in _BODIES:
         return with_shapes(item)
+    shape = shape_of(item)
+    if name == "response" and isinstance(item, dict):
+        shape |= {field: value for field, value in item.items() if _is_status(field, value)}
     return shape, int(shape != item)
-
-
-def _with_status(response: Any) -> Any:
-    shape = shape_of(response)
-    if isinstance(response, dict):
-        shape |= {name: value for name, value in response.items() if _is_status(name, value)}
-    return shape
 
 
 def _is_status(name: str, value: Any) -> bool:
@@ -137,8 +124,8 @@ def differences(was: Any, now: Any, path: str = "", *, slower: float = 1.5) -> l
     if isinstance(was, list) and isinstance(now, list):
         return _items_differ(was, now, path, slower)
     here = path or "(all of it)"
-    if _kind(was) != _kind(now):
-        return [Difference(here, "type", _kind(was), _kind(now))]
+    if _sort(was) != _sort(now):
+        return [Difference(here, "type", _sort(was), _sort(now))]
     name = path.rpartition(".")[2].partition("[")[0]
     if was == now or was in _KINDS or now in _KINDS or _VARYING.fullmatch(_plain(name)):
         return []
@@ -153,14 +140,12 @@ _VARYING = re.compile(r".*(?:timestamp|date|savedat|createdat|updatedat|validate
 
 def _fields_differ(was: dict[str, Any], now: dict[str, Any], path: str, slower: float) -> list[Difference]:
     found: list[Difference] = []
-    for name in [*was, *(name for name in now if name not in was)]:
+    for name in {**was, **now}:
         here = f"{path}.{name}" if path else name
-        if name not in now:
-            found.append(Difference(here, "missing", was[name], None))
-        elif name not in was:
-            found.append(Difference(here, "added", None, now[name]))
-        else:
+        if name in was and name in now:
             found += differences(was[name], now[name], here, slower=slower)
+        else:
+            found.append(Difference(here, "added" if name in now else "missing", was.get(name), now.get(name)))
     return found
 
 
@@ -183,11 +168,11 @@ def _weight(found: list[Difference]) -> int:
     return sum(1 if each.kind == "added" else 3 for each in found)
 
 
-def _kind(value: Any) -> str:
-    shape = value if isinstance(value, str) and value in _KINDS else shape_of(value)
-    if isinstance(shape, str):
-        return shape.strip("<>")
-    return "object" if isinstance(shape, dict) else "list"
+def _sort(value: Any) -> str:
+    """What a value is, in a word."""
+    if isinstance(value, dict | list):
+        return "object" if isinstance(value, dict) else "list"
+    return str(shape_of(value)).strip("<>")
 
 
 def _short(value: Any) -> str:

@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.errors import NotFound, SnapshotError, StoreUnavailable
-from snapshot_plugin.memory.files import DIRECTORY, GLOBAL, MemoryEntry, MemoryFiles, Name, encoded
+from snapshot_plugin.errors import SnapshotError, StoreUnavailable
+from snapshot_plugin.manager.ports import Clock
+from snapshot_plugin.memory.changes import MemoryChange, MemoryView, Outcome
+from snapshot_plugin.memory.files import DIRECTORY, GLOBAL, MemoryFiles, Name, Scan
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
 
@@ -19,49 +21,33 @@ __all__ = ["Preferences", "ProjectSizes"]
 class Preferences:
     """The namespace ``global``. Each entry is a file that is replaced whole, so no lock is needed."""
 
-    def __init__(self, state: Path, limits: MemoryLimits) -> None:
-        self._state, self._limits = state, limits
+    def __init__(self, state: Path, limits: MemoryLimits, clock: Clock) -> None:
+        self._state, self._limits, self._clock = state, limits, clock
         self._files = MemoryFiles(state, "memory")
 
-    def keys(self) -> list[str]:
-        """The keys there are, in order; none where the directory cannot be read."""
+    def view(self) -> MemoryView:
+        """The preferences as they are; none where the directory cannot be read."""
+        scan = Scan({})
         with contextlib.suppress(StoreUnavailable):
-            return sorted(name.key for name in self._files.scan().entries)
-        return []
+            scan = self._files.scan()
+        return MemoryView(self._files, scan, {"used": {}}, self._limits, now=self._clock())
 
     def all(self) -> dict[str, Any]:
         """Every entry by its key; damaged ones are left out."""
-        found: dict[str, Any] = {}
-        for key in self.keys():
+        view, found = self.view(), {}
+        for key in view.keys.get(GLOBAL, ()):
             with contextlib.suppress(SnapshotError):
-                found[key] = self.load(key)
+                found[key] = view.load(Name(GLOBAL, key))
         return found
 
-    def load(self, key: str) -> Any:
-        """An entry's data; `NotFound`, `SnapshotCorrupted`."""
-        return self._files.read(self._entry(key).path)
-
-    def save(self, key: str, data: Any) -> int:
-        """Store an entry and return its size; on disk when it returns. `LimitExceeded`, `StoreUnavailable`."""
-        name, content = Name(GLOBAL, key), encoded(data)
-        self._limits.check_entry(str(name), len(content))
-        with disk_errors(f"writing {name}"):
+    def write(self, change: MemoryChange) -> Outcome:
+        """Apply a change; on disk when it returns. `StoreUnavailable`."""
+        with disk_errors(f"writing {change.name}"):
             make_private_dir(self._state)
-        entries = self._files.scan().entries
-        others = sum(entry.size for other, entry in entries.items() if other != name)
-        self._limits.check_total(str(name), others + len(content), 0)
-        self._files.write(entries[name].path if name in entries else name.path, content)
-        return len(content)
-
-    def delete(self, key: str) -> None:
-        """Remove an entry; `NotFound`."""
-        self._files.delete(self._entry(key).path)
-
-    def _entry(self, key: str) -> MemoryEntry:
-        found = self._files.scan().entries.get(Name(GLOBAL, key))
-        if found is None:
-            raise NotFound(f"there is no global/{key}", hint="list the namespace to see its keys")
-        return found
+        view = self.view()
+        outcome = view.apply(change)
+        self._files.replace(view.finish())
+        return outcome
 
 
 class ProjectSizes:
@@ -71,10 +57,10 @@ class ProjectSizes:
     used there is no common limit.
     """
 
-    def __init__(self, directory: Path, project: Path) -> None:
-        self._directory, self._project = directory, project
+    def __init__(self, state: Path, project: Path) -> None:
+        self._directory, self._project = state / "projects", project
         digest = hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()
-        self._own = directory / f"{digest[:32]}.json"
+        self._own = self._directory / f"{digest[:32]}.json"
         self._noted: int | None = None
 
     def note(self, size: int) -> None:

@@ -14,19 +14,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from snapshot_plugin.memory import kinds
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE
-from snapshot_plugin.memory.kinds import (
-    GENERIC,
-    KINDS,
-    METHODS,
-    TAILS,
-    Entry,
-    Kind,
-    fields_of,
-    milliseconds,
-    plain,
-    words,
-)  # fmt: skip
+from snapshot_plugin.memory.kinds import GENERIC, KINDS, METHODS, TAILS, Entry, fields_of, plain, words
 from snapshot_plugin.memory.shapes import shape_of
 from snapshot_plugin.model.times import rfc3339
 
@@ -95,7 +85,7 @@ def _items(namespace: str, name: str | None, data: Any, notes: Understood) -> It
         yield name, data
     elif any(plain(field) in kind.wrappers and isinstance(v, list | dict) and v for field, v in data.items()):
         yield from _wrapped(namespace, name, data, notes)
-    elif _is_entry(kind, data):
+    elif _is_entry(namespace, data):
         methods = data.get("methods")
         if namespace == API_SCHEMA and isinstance(methods, list) and methods:
             rest = {field: value for field, value in data.items() if field != "methods"}
@@ -106,8 +96,8 @@ def _items(namespace: str, name: str | None, data: Any, notes: Understood) -> It
         yield from _named(namespace, data)
 
 
-def _is_entry(kind: Kind, data: Entry) -> bool:
-    return any(plain(field) in kind.marks and field.upper() not in METHODS for field in data)
+def _is_entry(namespace: str, data: Entry) -> bool:
+    return any(plain(field) in KINDS[namespace].marks and field.upper() not in METHODS for field in data)
 
 
 def _wrapped(namespace: str, name: str | None, data: Entry, notes: Understood) -> Iterator[tuple[str | None, Any]]:
@@ -117,7 +107,7 @@ def _wrapped(namespace: str, name: str | None, data: Entry, notes: Understood) -
     beside = {f: v for f, v in data.items() if f not in inside and v is not None}
     shared = fields_of(NOISE, beside, only=("reason", "auto", "remove", "enabled"))[0] if namespace == NOISE else {}
     for field, value in inside.items():
-        if isinstance(value, dict) and _is_entry(kind, value):
+        if isinstance(value, dict) and _is_entry(namespace, value):
             shared, beside = beside, {}
         said = {**_SAID.get(plain(field), {}), **shared}
         for inner, item in _items(namespace, name, value, notes):
@@ -138,12 +128,10 @@ def _named(namespace: str, data: Entry) -> Iterator[tuple[str | None, Any]]:
             yield None, {"pattern": name, ("reason" if isinstance(item, str) else "enabled"): item}
         elif namespace in (ERRORS, NOISE) or not isinstance(item, dict | list) or not item:
             yield name, item
-        elif all(isinstance(method, str) and method.upper() in METHODS for method in item):
-            pairs = item.items() if isinstance(item, dict) else ((method, {}) for method in item)
-            yield from ((f"{method.upper()} {name}", each) for method, each in pairs)
-        elif name.upper() in METHODS:
-            pairs = item.items() if isinstance(item, dict) else ((path, {}) for path in item)
-            yield from ((f"{name.upper()} {path}", each) for path, each in pairs)
+        elif name.upper() in METHODS or all(isinstance(each, str) and each.upper() in METHODS for each in item):
+            for other, each in item.items() if isinstance(item, dict) else ((other, {}) for other in item):
+                method, path = (name, other) if name.upper() in METHODS else (other, name)
+                yield f"{method.upper()} {path}", each
         else:
             yield name, item
 
@@ -237,7 +225,7 @@ def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Ent
 
 
 def _mean(items: list[Any]) -> float | None:
-    times = [milliseconds(item) for item in items if not isinstance(item, dict)]
+    times = [kinds.milliseconds(item) for item in items if not isinstance(item, dict)]
     return None if None in times or not items or len(times) < len(items) else sum(filter(None, times)) / len(times)
 
 
@@ -271,8 +259,7 @@ def _target(found: Entry, name: str | None, *, any_name: bool = False) -> str | 
     first, space, rest = target.strip().partition(" ")
     if space and first.upper() in METHODS:
         method, target = first, rest.strip()
-    parts = urlsplit(target)
-    path = parts.path if parts.scheme and parts.netloc else target.partition("?")[0]
+    path = urlsplit(target).path if "://" in target else target.partition("?")[0]
     return f"{method.upper()} {path or '/'}".strip()
 
 

@@ -8,10 +8,15 @@ from typing import Any
 
 from snapshot_plugin.errors import InvalidSnapshot
 
-__all__ = ["as_utc", "moment_of", "rfc3339", "span_of"]
+__all__ = ["as_utc", "moment_of", "rfc3339", "span_of", "utc_now"]
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|d|w|)\s*")
+
+
+def utc_now() -> datetime:
+    """The time of day."""
+    return datetime.now(UTC)
 
 
 def span_of(text: str) -> timedelta | None:
@@ -48,4 +53,5 @@ def moment_of(text: Any) -> datetime:
     """Parse *text* as a time in UTC; ValueError if it is not a time, or has no time zone."""
     if type(text) is not str:
         raise ValueError(f"{text!r} is no time")
-    return as_utc(datetime.fromisoformat(text))
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is UTC else as_utc(moment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "MEMORY",
     "Holder",
     "SessionRow",
+    "every_row",
     "holder_of",
     "marks",
     "row_of",
@@ -110,35 +111,63 @@ async def session_rows(store: SnapshotStore) -> list[SessionRow]:
     return await rows_of(store, await store.list())
 
 
+async def every_row(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
+    """As `rows_of` for all sessions of the store; before them those that are only in their spools yet."""
+    import anyio.to_thread
+
+    root, present = await _place(store)
+    rows = await anyio.to_thread.run_sync(rows_at, root, metas, present)
+    return [*await anyio.to_thread.run_sync(unsaved_rows, root, rows, present), *rows]
+
+
 async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
     """The same for sessions that were listed already; short ids are unique among them."""
+    import anyio.to_thread
+
+    root, present = await _place(store)
+    return await anyio.to_thread.run_sync(rows_at, root, metas, present)
+
+
+async def _place(store: SnapshotStore) -> tuple[Path | None, dict[str, Ownership]]:
+    """The directory of a store on disk; or else who has its sessions, by their `short_id`."""
     import anyio.to_thread
 
     from snapshot_plugin.live.place import ownerships_elsewhere
 
     root = getattr(store, "path", None)
-    present = None if root else await anyio.to_thread.run_sync(ownerships_elsewhere, store)
-    return await anyio.to_thread.run_sync(rows_at, root, metas, present)
+    return root, {} if root else await anyio.to_thread.run_sync(ownerships_elsewhere, store)
 
 
 def rows_at(
-    root: Path | None, metas: Sequence[SnapshotMeta], present: dict[str, Ownership] | None = None
+    root: Path | None, metas: Sequence[SnapshotMeta], elsewhere: Mapping[str, Ownership] | None = None
 ) -> list[SessionRow]:
-    """The same in this thread, for a store in the directory *root*, or *present* telling who has a session."""
+    """The same in this thread, for a store in the directory *root*; or else *elsewhere* tells who has a session."""
     from snapshot_plugin.live.owners import ownerships
+    from snapshot_plugin.model.ids import short_id
     from snapshot_plugin.operations.references import short_ids
 
     ids = [meta.session_id for meta in metas]
     short = short_ids(ids)
-    present = ownerships(root, ids) if root else present or {}
+    known = elsewhere or {}
+    present = (
+        ownerships(root, ids) if root else {each: known[short_id(each)] for each in ids if short_id(each) in known}
+    )
     return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
 
 
-def unsaved_rows(root: Path, saved: Sequence[SessionRow]) -> list[SessionRow]:
+def unsaved_rows(
+    root: Path | None, saved: Sequence[SessionRow], elsewhere: Mapping[str, Ownership] | None = None
+) -> list[SessionRow]:
     """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
     from snapshot_plugin.live.owners import unsaved
+    from snapshot_plugin.model.ids import short_id
 
-    return [_unsaved(name, presence) for name, presence in unsaved(root, [r.session_id for r in saved]).items()]
+    if root:
+        found = unsaved(root, [row.session_id for row in saved])
+    else:
+        known = {short_id(row.session_id) for row in saved}
+        found = {name: presence for name, presence in (elsewhere or {}).items() if name not in known}
+    return [_unsaved(name, presence) for name, presence in found.items()]
 
 
 def _unsaved(session_id: str, presence: Ownership) -> SessionRow:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import obstore
 from obstore import exceptions as refusals
@@ -19,8 +20,10 @@ from snapshot_plugin.errors import InvalidInput, StoreForbidden, StoreNotFound, 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Bucket", "ObjectMoved", "Stored"]
+__all__ = ["Bucket", "ObjectMoved", "Stored", "many_at_once"]
 
+T = TypeVar("T")
+_AT_ONCE = 16
 _LONGEST = 300
 _REFUSED = (
     "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "AccessDenied",
@@ -54,6 +57,11 @@ class Bucket:
         """Whether the service wants tags without their quotation marks, against the standard."""
         self.is_conditional = self.is_atomic = False
         """Whether the service was seen to honour conditions, and to let one of several writers win."""
+
+    @property
+    def lists_tags(self) -> bool:
+        """Whether a listing tells a version by the same tag as `put`."""
+        return not self._counts_versions
 
     @property
     def wrong_tag(self) -> str:
@@ -166,3 +174,9 @@ def _reason(error: Exception) -> str:
     if told or status:
         return ": ".join([*([status[1].strip()] if status else []), *told])[:_LONGEST]
     return re.sub(r"<[^>]*>", " ", first)[:_LONGEST]
+
+
+def many_at_once(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    """What *work* says of each name, asked many at a time: each answer takes its while to come."""
+    with ThreadPoolExecutor(_AT_ONCE, "asnap-objects") as threads:
+        return list(threads.map(work, names))

@@ -99,7 +99,8 @@ class StoreCore:
             self._writers.accepted(session_id, writer)
             return _ref(writer, session_id, written=False)
         header = self._header(writer, step, session_id, about)
-        frame = encode_frame(header, step.payload, self._store.session_keys(session_id))
+        keys = self._store.session_keys(session_id)
+        frame = encode_frame(header, step.payload, keys, effort=self._store.effort)
         finished = False
         if not (self._swift and self._extended(self._swift, writer, snapshot, header, frame)):
             with self._log.exclusively(session_id):

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
+from snapshot_plugin.codec.compress import Effort
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.model.ids import check_session_id
@@ -94,6 +95,8 @@ class LogStore:
         self._closed = False
 
     capabilities = Capabilities()
+    effort: Effort = "hot"
+    """How well a save compresses its frame."""
 
     @property
     def sync(self) -> SyncStore:

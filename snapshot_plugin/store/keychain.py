@@ -32,9 +32,9 @@ from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.files import disk_errors
 from snapshot_plugin.store.keyfiles import KeyDirectory, KeyFiles
 
-__all__ = ["Keychain", "SlotInfo"]
+__all__ = ["KEYSET", "Keychain", "SlotInfo"]
 
-_KEYSET: Final = "keyset.json"
+KEYSET: Final = "keyset.json"
 _SLOT: Final = re.compile(r"([0-9a-hjkmnp-tv-z]{26})\.json")
 _BACKUP: Final = "restore the store's keys from a backup; delete nothing of them"
 
@@ -75,7 +75,7 @@ class Keychain:
         slot = chain._wrap(master, source, label, now)
         with disk_errors(f"creating the keys of store {store_id}"):
             created = chain._files.create(
-                {_KEYSET: pack(keyset.seal(master, store_id)), f"{slot.id}.json": pack(slot.raw())}
+                {KEYSET: pack(keyset.seal(master, store_id)), f"{slot.id}.json": pack(slot.raw())}
             )
         return keyset if created else chain.unlock(source)
 
@@ -128,7 +128,7 @@ class Keychain:
             # Until the keyset is replaced, the old slot opens it; after that, the new one does.
             keyset, new_master = self._keyset(master).rotated(), os.urandom(KEY_BYTES)
             self._write(self._wrap(new_master, source, own.label, now or datetime.now(UTC)))
-            self._files.write(_KEYSET, pack(keyset.seal(new_master, self._store_id)))
+            self._files.write(KEYSET, pack(keyset.seal(new_master, self._store_id)))
             for each in (slot_id, own.id):
                 self._delete_slot(each)
             return True
@@ -147,12 +147,12 @@ class Keychain:
         with self._changing("rotating the data key"):
             master = self._master(source)
             keyset = self._keyset(master).rotated()
-            self._files.write(_KEYSET, pack(keyset.seal(master, self._store_id)))
+            self._files.write(KEYSET, pack(keyset.seal(master, self._store_id)))
             return keyset
 
     def stamp(self) -> object:
         """A value that changes with the data keys; see `KeyFiles.stamp`."""
-        return self._files.stamp(_KEYSET)
+        return self._files.stamp(KEYSET)
 
     def _master(self, source: KeySource | None) -> bytes:
         return self._opened(source)[0]
@@ -189,8 +189,8 @@ class Keychain:
         return True
 
     def _keyset(self, master: bytes) -> Keyset:
-        with self._naming(_KEYSET):
-            data = self._files.read(_KEYSET)
+        with self._naming(KEYSET):
+            data = self._files.read(KEYSET)
             if data is not None:
                 return Keyset.open(unpack(data), master, self._store_id)
         raise self._gone("data keys")

@@ -191,7 +191,7 @@ class KeyedStore(LogStore):
         await self._run(self._reload_keys)
 
     def _reload_keys(self) -> None:
-        chain = self.keychain
+        self._chain = chain = self.keychain
         self._stamp = chain.stamp()  # before the keys are read: a change in between is noticed next time
         self._keyset = chain.unlock(self._source)
         self._keys.clear()

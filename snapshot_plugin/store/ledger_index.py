@@ -5,29 +5,40 @@
     {"format":1,"rows":[[name,tag,size,has_trash,bytes of its newest frame],…]}
     those frames, one behind the other
 
-The index is a cache. A row is valid only while the ledger has the row's ETag, which the bucket listing returns.
-Listing writes the index, and nothing depends on it: a lost, damaged or outdated index costs requests, never a
-session.
+A writer of many sessions leaves the same for those it wrote, some hundred at a time, in objects of their own
+(``recent/<ulid>``): it has just sent these frames, and a list need not ask for each. A list merges them into the
+index and removes them.
+
+All this is a cache. A row is valid only while the ledger has the row's ETag, which the bucket listing returns.
+Nothing depends on it: a lost, damaged or outdated object costs requests, never a session.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.store.bucket import Bucket, ObjectMoved
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved, many_at_once
 
 __all__ = ["LARGEST_TAIL", "Indexed", "LedgerIndex"]
 
 LARGEST_TAIL = 16 << 10
 """Sessions whose newest frame is larger are not indexed."""
-_PATH = "index"
+_PATH, _RECENT = "index", "recent"
 _FORMAT = 1
 _FEW = 64
 """So many changed ledgers, or a tenth of all, are read one by one before the index is written again."""
+
+
+_BATCH, _WORTH = 256, 16
+"""A writer leaves the rows of so many sessions at a time, and at its end those of so many or more."""
+_BATCHES, _MOST = 8, 512
+"""From so many such objects on, a list merges them; more than the most are not read."""
 
 
 class Indexed(NamedTuple):
@@ -40,27 +51,66 @@ class Indexed(NamedTuple):
 
 
 class LedgerIndex:
-    """The index of one bucket."""
+    """The index of one bucket. Thread-safe."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._tag: str | None = None
+        self._noted: dict[str, Indexed] = {}
+        self._batches: list[str] = []
+        self._unindexed = 0
+        self._lock = threading.Lock()
+
+    def note(self, name: str, row: Indexed) -> None:
+        """This process has written a ledger. One call in some hundred makes a request. May fail silently."""
+        with self._lock:
+            self._noted[name] = row
+            is_enough = len(self._noted) >= _BATCH
+        if is_enough:
+            self.flush()
+
+    def flush(self) -> None:
+        """Leave what was noted for others to list, if that is worth a request. May fail silently."""
+        with self._lock:
+            rows, self._noted = self._noted, {}
+        if len(rows) >= _WORTH:
+            with contextlib.suppress(ObjectMoved, SnapshotError):
+                self._bucket.put(f"{_RECENT}/{new_id()}", _encoded(rows), tag=None)
 
     def read(self, tags: Mapping[str, str]) -> dict[str, Indexed]:
         """The rows that are true of the ledgers with these *tags*, by name."""
         found = self._bucket.get(_PATH)
         self._tag = found.tag if found else None
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged: as if there were none
-            rows = _decoded(found.data) if found else {}
-            return {name: row for name, row in rows.items() if row.tag and tags.get(name) == row.tag}
-        return {}
+        self._batches = [f"{_RECENT}/{name}" for name in sorted(self._bucket.names(_RECENT))]
+        batches = many_at_once(self._bucket.get, self._batches[-_MOST:])
+        with self._lock:
+            recent = [dict(self._noted), *(_readable(each.data) for each in batches if each)]
+        rows = _true(_readable(found.data), tags) if found else {}
+        indexed = len(rows)
+        for each in recent:
+            rows |= _true(each, tags)
+        self._unindexed = len(rows) - indexed
+        return rows
 
     def write(self, rows: Mapping[str, Indexed], *, changed: int) -> None:
-        """Keep *rows* for the next list, if enough of them *changed* to be worth it. May fail silently."""
-        if changed > max(_FEW, len(rows) // 10):
+        """Keep *rows* for the next list, if enough of them are new or *changed*. May fail silently."""
+        is_worth_it = changed + self._unindexed > max(_FEW, len(rows) // 10)
+        if is_worth_it or len(self._batches) >= _BATCHES:
             # Another list was faster, or these credentials may only read.
             with contextlib.suppress(ObjectMoved, SnapshotError):
                 self._tag = self._bucket.put(_PATH, _encoded(rows), tag=self._tag)
+                self._bucket.delete(self._batches)
+
+
+def _true(rows: Mapping[str, Indexed], tags: Mapping[str, str]) -> dict[str, Indexed]:
+    return {name: row for name, row in rows.items() if row.tag and tags.get(name) == row.tag}
+
+
+def _readable(data: bytes) -> dict[str, Indexed]:
+    """Its rows; none if it is damaged."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        return _decoded(data)
+    return {}
 
 
 def _encoded(rows: Mapping[str, Indexed]) -> bytes:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from snapshot_plugin.errors import (
     Damaged,
@@ -22,28 +20,34 @@ from snapshot_plugin.errors import (
     SnapshotError,
 )
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
-from snapshot_plugin.store.bucket import Bucket, ObjectMoved
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved, many_at_once
 from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LedgerIndex
 from snapshot_plugin.store.log import Segment, Tip, tip_of
 from snapshot_plugin.store.marker import MARKER, without_marker
+from snapshot_plugin.store.recent import Recent
 
-T = TypeVar("T")
-
-__all__ = ["Ledgers", "PartReader", "Seen", "busy", "frames_path", "many_at_once", "unique_name"]
+__all__ = ["Ledgers", "PartReader", "Seen", "busy", "frames_path", "unique_name"]
 
 _ATTEMPTS = 20
-_AT_ONCE = 16
 _KNOWN = 256
+_MADE, _LARGEST_MADE = 64, 256 << 10
+"""So many objects that this process made, up to that size, are remembered: making one of them then reads none."""
 _RACERS = 8
 _TAG_ATTEMPTS = 6
 
 
 class PartReader:
-    """Reads a part, as `Segment` wants it."""
+    """Reads a part, as `Segment` wants it. Readers of equal parts are equal: objects never change."""
 
     def __init__(self, log: Ledgers, session_id: str, part: LedgerPart) -> None:
         self._log, self._session_id, self.part = log, session_id, part
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartReader) and self.part == other.part
+
+    def __hash__(self) -> int:
+        return hash(self.part.name)
 
     def __call__(self) -> bytes:
         """The bytes, or `FileNotFoundError`."""
@@ -82,6 +86,7 @@ class Ledgers:
         self._own: dict[str, Seen] = {}
         self._thread = threading.local()
         self._index = LedgerIndex(bucket)
+        self._made: Recent[bytes] = Recent(_MADE)
 
     # Looking ---------------------------------------------------------------------------------------------
 
@@ -136,6 +141,8 @@ class Ledgers:
         """
         if not part.object:
             return part.data
+        if self._trusts_memory and (made := self._made.get(part.object)) is not None:
+            return made
         stored = self._bucket.get(frames_path(session_id, part.object))
         if stored is None:
             if session_id in self._pins:
@@ -143,6 +150,19 @@ class Ledgers:
             self._doubt(session_id)
             raise FileNotFoundError(part.object)
         return stored.data
+
+    @contextlib.contextmanager
+    def trusting_memory(self) -> Iterator[None]:
+        """Let this thread have objects that this process made without reading them. Not for a check, which must."""
+        self._thread.trusts_memory = True
+        try:
+            yield
+        finally:
+            self._thread.trusts_memory = False
+
+    @property
+    def _trusts_memory(self) -> bool:
+        return getattr(self._thread, "trusts_memory", False)
 
     def _with_trash(self) -> list[tuple[str, Seen]]:
         """The ledgers that may have something in the trash."""
@@ -274,6 +294,8 @@ class Ledgers:
     def _put(self, session_id: str, first: int, data: bytes) -> str:
         name = f"{unique_name(first)}.snap.gz"
         self._put_new(frames_path(session_id, name), data)
+        if len(data) <= _LARGEST_MADE:
+            self._made.put(name, data)
         return name
 
     def _put_new(self, path: str, data: bytes) -> None:
@@ -303,12 +325,6 @@ def unique_name(first: int) -> str:
 def frames_path(session_id: str, name: str) -> str:
     """Where an object with frames of a session is."""
     return f"frames/{dirname_of(session_id)}/{name}"
-
-
-def many_at_once(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """What *work* says of each name, asked many at a time: each answer takes its while to come."""
-    with ThreadPoolExecutor(_AT_ONCE, "asnap-objects") as threads:
-        return list(threads.map(work, names))
 
 
 def busy(session_id: str) -> SessionLocked:

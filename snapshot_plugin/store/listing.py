@@ -60,12 +60,10 @@ def with_labels(metas: Sequence[SnapshotMeta], labels: Mapping[str, str]) -> Seq
 def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMeta:
     """The list entry of one frame."""
     try:
+        summary = {**summary, "labels": labels} if (labels := header.other.get("labels")) else summary
         meta = SnapshotMeta.told(
-            {
-                **summary, "session_id": header.sid, "seq": header.hi, "saved_at": header.t, "root": header.root,
-                "version": header.v, "trigger": header.trigger, "snapshot_tags": header.tags, "size_bytes": size,
-                "labels": header.other.get("labels"),
-            }
+            summary, session_id=header.sid, seq=header.hi, saved_at=moment_of(header.t), root=header.root,
+            version=header.v, trigger=header.trigger, snapshot_tags=header.tags, size_bytes=size,
         )  # fmt: skip
     except ValueError as error:
         raise SnapshotCorrupted(

@@ -17,10 +17,10 @@ from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.ids import dirname_of, session_id_of
-from snapshot_plugin.store.bucket import Bucket
+from snapshot_plugin.store.bucket import Bucket, many_at_once
 from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LARGEST_TAIL, Indexed
-from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, many_at_once, unique_name
+from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, unique_name
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
 from snapshot_plugin.store.trashobjects import TrashObjects
 from snapshot_plugin.store.writer import overtaken
@@ -29,7 +29,7 @@ __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
 LEDGER_BYTES = 200 << 10
 """A ledger with more frames than that gives them to objects of their own: every save writes the ledger anew."""
-_FRAMES, _LEAST_BYTES = 24, 8 << 10
+_FRAMES, _LEAST_BYTES = 16, 8 << 10
 """A ledger has room for about so many frames, or so many bytes: more would be sent again with every save, fewer
 would make too many saves two requests."""
 _MANY = 32
@@ -144,7 +144,15 @@ class ObjectLog(TrashObjects):
             self._change(session_id, edit)
         except _AlreadyThere:  # our answer got lost, and others have built on the frame since
             return False
+        self._note(session_id, frame)
         return pieces >= _MANY
+
+    def _note(self, session_id: str, tail: bytes) -> None:
+        """Tell the index what this process has just written."""
+        seen = self._own.get(session_id)
+        if seen and seen.tag and self._bucket.lists_tags and len(tail) <= LARGEST_TAIL:
+            size = sum(part.size for part in seen.ledger.parts)
+            self._index.note(dirname_of(session_id), Indexed(seen.tag, size, bool(seen.ledger.trash), tail))
 
     def _has_room(self, parts: Sequence[LedgerPart], header: Header, frame: int) -> bool:
         """Whether the ledger takes one more frame, before they move to a separate object."""
@@ -188,7 +196,8 @@ class ObjectLog(TrashObjects):
         if len(content) <= _SMALL:
             return part
         (part,) = self._moved_out(session_id, [part])
-        if self.content(session_id, part) != content:
+        stored = self._bucket.get(frames_path(session_id, part.object))
+        if stored is None or stored.data != content:
             raise SnapshotCorrupted("what was written does not read back", session_id=session_id)
         return part
 
@@ -228,6 +237,7 @@ class ObjectLog(TrashObjects):
 
     def close(self) -> None:
         """See `FrameLog`."""
+        self._index.flush()
 
 
 def _entry_of(name: str, row: Indexed) -> SessionEntry | None:

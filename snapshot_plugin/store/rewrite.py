@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from snapshot_plugin.codec.document import StoredDocument, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -74,8 +73,8 @@ def standing_for(
     sections = [line for key, line in document.sections.items() if before.sections.get(key) != line]
     gone = [removed(key) for key in before.sections if key not in document.sections]
     messages = document.messages[splice.at : splice.at + splice.insert]
-    merged = replace(
-        header, lo=last.hi + 1 if last else 1, prev=last.root if last else "", full=full,
+    merged = header._replace(
+        lo=last.hi + 1 if last else 1, prev=last.root if last else "", full=full,
         at=splice.at, delete=splice.delete, insert=splice.insert,
     )  # fmt: skip
     return merged, [document.meta, *sections, *gone, *messages]
@@ -90,7 +89,7 @@ def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -
         if header.lo == last + 1:
             out.append(frame)
         else:
-            out += packed([(replace(header, lo=last + 1), lines), *others], keys)
+            out += packed([(header._replace(lo=last + 1), lines), *others], keys)
         last = others[-1][0].hi if others else header.hi
     return out
 
@@ -115,29 +114,38 @@ def _renewed(log: FrameLog, session_id: str, keys: SessionKeys | None, name: str
     return True
 
 
-def settle(log: FrameLog, session_id: str, keys: SessionKeys | None) -> None:
+def settle(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newest_too: bool = True) -> None:
     """As `recompress`, for an idle session: merge new segments and smaller ones before them into one file.
 
-    So a session that is opened and closed often stays small and in few files.
+    So a session that is opened and closed often stays small and in few files. Without *newest_too*, the newest
+    segment is left alone: the session is not idle, and what grows meanwhile would be merged in vain.
     """
+    segments = log.segments(session_id)
+    following = None if newest_too else segments.pop() if segments else None
     span: list[Segment] = []
-    size = 0
-    for segment in reversed(log.segments(session_id)):
-        more = len(segment.read())
-        if segment.rewritten and (more > size or more >= _LARGE):
+    data: list[bytes] = []
+    for segment in reversed(segments):
+        more, size = segment.read(), sum(map(len, data))
+        if segment.rewritten and (len(more) > size or len(more) >= _LARGE):
             break
         span.insert(0, segment)
-        size += more
+        data.insert(0, more)
     if span:
-        _again(log, session_id, keys, span, None)
+        _again(log, session_id, keys, span, following, data=data)
 
 
 def _again(
-    log: FrameLog, session_id: str, keys: SessionKeys | None, span: Sequence[Segment], following: Segment | None
+    log: FrameLog,
+    session_id: str,
+    keys: SessionKeys | None,
+    span: Sequence[Segment],
+    following: Segment | None,
+    *,
+    data: Sequence[bytes] = (),
 ) -> bool:
-    """Rewrite segments that follow each other as one; False if they changed meanwhile."""
+    """Rewrite segments that follow each other as one; False if they changed meanwhile. *data*: as read before."""
     try:
-        data = [segment.read() for segment in span]
+        data = data or [segment.read() for segment in span]
         opened = [
             snapshot
             for segment, content, after in zip(span, data, [*span[1:], following], strict=True)
@@ -152,7 +160,10 @@ def _again(
         now = _still(log.segments(session_id), span, following)
         if now is None:
             return True
-        if [segment.read() for segment in now] != data:  # read again: a save may have come between
+        # Read again: a save may have come between. Segments in a bucket that are equal hold the same bytes.
+        if any(
+            here != before and here.read() != content for here, before, content in zip(now, span, data, strict=True)
+        ):
             return False
         log.replace(session_id, now, frames, max(span[-1].last, opened[-1][0].hi))
     return True

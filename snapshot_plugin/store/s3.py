@@ -47,6 +47,7 @@ T = TypeVar("T")
 __all__ = ["KeyObject", "ObjectStore", "bucket_at", "open_url"]
 
 _KEYS = "keys.json"
+_KEYS_SECONDS = 60.0
 _OPERATIONS = "operations.jsonl"
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 RETRIES = 8
@@ -64,6 +65,8 @@ class KeyObject:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._seen: Stored | None = None
+        self._looked: float | None = None
+        self._tag: object = None
 
     def names(self) -> list[str] | None:
         """See `KeyFiles`."""
@@ -76,9 +79,14 @@ class KeyObject:
         return None if text is None else text.encode()
 
     def stamp(self, name: str) -> object:
-        """See `KeyFiles`: none without a request."""
+        """See `KeyFiles`. A look is a request, so there is one a minute; while that fails, nothing has changed."""
         _ = name
-        return None
+        if self._looked is None or time.monotonic() - self._looked >= _KEYS_SECONDS:
+            with contextlib.suppress(SnapshotError):
+                found = self._bucket.get(_KEYS)
+                self._tag = found.tag if found else None
+            self._looked = time.monotonic()
+        return self._tag
 
     def create(self, files: Mapping[str, bytes]) -> bool:
         """See `KeyFiles`."""
@@ -174,6 +182,7 @@ class ObjectStore(KeyedStore):
     """
 
     capabilities = Capabilities(several_machines=True, encryption=True)
+    effort = "sent"
 
     def __init__(
         self,
@@ -188,6 +197,7 @@ class ObjectStore(KeyedStore):
     ) -> None:
         self._bucket, self._create = bucket, create
         self._copied_marker: bytes | None = None
+        self._merging: set[str] = set()
         self._objects = ObjectLog(bucket, ledger_bytes=ledger_bytes)
         self.operation_lines = LineObject(bucket, self.prepare)
         """What commands did to the store, for undo."""
@@ -204,10 +214,18 @@ class ObjectStore(KeyedStore):
                 time.sleep(pause)  # in a worker thread, never on the event loop
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
 
+    def segment_finished(self, session_id: str) -> None:
+        """See `LogStore`. Saves that come while a session waits for it, or meanwhile, do not ask for it again."""
+        if session_id not in self._merging:
+            self._merging.add(session_id)
+            super().segment_finished(session_id)
+
     def _compact_quietly(self, session_id: str) -> None:
         """Make one object of the many that saves left."""
-        with contextlib.suppress(SnapshotError, OSError):  # best effort: the frames are safe as they are
-            rewrite.settle(self.frames, session_id, self.session_keys(session_id))
+        quietly = contextlib.suppress(SnapshotError, OSError)  # best effort: the frames are safe as they are
+        with quietly, self._objects.trusting_memory():
+            rewrite.settle(self.frames, session_id, self.session_keys(session_id), newest_too=False)
+        self._merging.discard(session_id)
 
     def _marker(self) -> dict[str, Any]:
         marker = self._bucket.get(MARKER) or self._made()

@@ -7,7 +7,6 @@ the digests and the seal of the target store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -110,7 +109,7 @@ def put_in(
     digest = keys.digest if keys else plain_digest
     frames = packed(
         (
-            (replace(copy.header, sid=session_id), copy.payload.removesuffix(b"\n").split(b"\n"))
+            (copy.header._replace(sid=session_id), copy.payload.removesuffix(b"\n").split(b"\n"))
             for copy in with_roots(copies, digest)
         ),
         keys,
@@ -151,7 +150,7 @@ class _Renewed:
             raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=header.sid)
         previous, self._given = self._root, header
         self._root = self._rebuilt.take(header, payload[:-1].split(b"\n"))
-        return Copied(replace(header, root=self._root, prev=previous), payload)
+        return Copied(header._replace(root=self._root, prev=previous), payload)
 
 
 def _check_listed(header: Header, document: StoredDocument) -> None:
@@ -164,4 +163,4 @@ def _check_listed(header: Header, document: StoredDocument) -> None:
 
 
 def _unsealed(header: Header) -> Header:
-    return replace(header, sum="", kid="", nonce="")
+    return header._replace(sum="", kid="", nonce="")

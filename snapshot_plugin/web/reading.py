@@ -23,7 +23,8 @@ from snapshot_plugin.operations.searching import SearchRequest, search
 from snapshot_plugin.operations.showing import Shown, history
 from snapshot_plugin.operations.statistics import statistics
 from snapshot_plugin.operations.text import with_store
-from snapshot_plugin.operations.undo import in_the_trash, operations
+from snapshot_plugin.operations.trash import in_the_trash
+from snapshot_plugin.operations.undo import operations
 from snapshot_plugin.web.answers import answer, json_answer
 from snapshot_plugin.web.site import Site
 

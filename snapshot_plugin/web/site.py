@@ -15,7 +15,7 @@ import anyio.to_thread
 from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.operations.references import Target, resolve
 from snapshot_plugin.operations.searching import index_all
-from snapshot_plugin.operations.session_rows import SessionRow, rows_of, unsaved_rows
+from snapshot_plugin.operations.session_rows import SessionRow, every_row
 from snapshot_plugin.operations.showing import Shown, show
 from snapshot_plugin.operations.spooled import Spooled, spool_mark, spooled
 from snapshot_plugin.operations.work import Work
@@ -93,10 +93,7 @@ class Site:
 
     async def rows(self) -> list[SessionRow]:
         """Every session with who has it, also those that are only in their spools yet."""
-        rows = await rows_of(self.store, await self.metas())
-        if self.root is None:
-            return rows
-        return [*await anyio.to_thread.run_sync(unsaved_rows, self.root, rows), *rows]
+        return await every_row(self.store, await self.metas())
 
     async def row(self, name: str) -> SessionRow:
         """One session, named in a URL."""

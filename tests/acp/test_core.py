@@ -90,10 +90,11 @@ def test_prompt_that_cannot_be_recorded_gets_an_error_and_is_not_forwarded() -> 
     core = started()
     prompt_ = asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "lost"}])
     sent_first = core.from_client(prompt_)
-    record, answer = core.unsent(prompt_)
+    supervision = Supervision(core, restarts=True)
+    record, answer = supervision.unsent(prompt_)
     assert isinstance(record, RecordEvent)
     assert answers([answer])[0]["error"]["data"]["asnap"]["sent"] is False
-    assert Supervision(core, restarts=True).agent_ended()[-1] == Restart(0.0)
+    assert supervision.agent_ended()[-1] == Restart(0.0)
     after = reduce_events(RECORD, [sent_first[0].event, record.event], RECORD.updated_at)  # type: ignore[union-attr]
     assert "lost" in after.messages[2].text
     assert "lost" not in transcript_note(after)

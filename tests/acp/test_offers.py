@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.acp.offers import PAGE, BadCursor, can, merged_list, offered, page
+from snapshot_plugin.acp.core import Core
+from snapshot_plugin.acp.offers import PAGE, BadCursor, merged_list, offered, page
 from snapshot_plugin.model.meta import SnapshotMeta
+from tests.acp.events import BLANK
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ALL = {"list", "resume", "fork", "close", "delete"}
@@ -51,11 +53,13 @@ def test_agents_own_capabilities_are_kept() -> None:
 
 
 def test_capability_counts_as_advertised_if_it_is_an_object() -> None:
-    capabilities: dict[str, Any] = {"sessionCapabilities": {"list": {}, "fork": None}}
-    assert can(capabilities, "list")
-    assert not can(capabilities, "fork")
-    assert not can(capabilities, "close")
-    assert not can({"sessionCapabilities": 5}, "list")
+    core = Core(view=lambda _id: BLANK, methods={})
+    core.capabilities = {"sessionCapabilities": {"list": {}, "fork": None}}
+    assert core.can("list")
+    assert not core.can("fork")
+    assert not core.can("close")
+    core.capabilities = {"sessionCapabilities": 5}
+    assert not core.can("list")
 
 
 def test_stored_and_agent_sessions_are_listed_once_newest_first_under_our_ids() -> None:

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ import pytest
 from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store.files import sync_data
@@ -234,7 +234,7 @@ async def test_temporarily_failing_disk_loses_no_message(
         await peer.initialize()
         session_id = await peer.new_session()
         with monkeypatch.context() as full:
-            full.setattr(Spool, "append_all", refuse_updates)
+            full.setattr(Spool, "_write", refuse_updates)
             assert await peer.prompt(session_id, "one") == "heard one"
         assert await peer.prompt(session_id, "two") == "heard two"
     async with connected(ScriptedAgent(tmp_path)) as peer:
@@ -255,10 +255,10 @@ async def test_unexpected_error_in_the_recorder_loses_no_message(
             assert await peer.prompt(session_id, "use a tool") == "heard use a tool"
 
 
-append_all = Spool.append_all
+write = Spool._write
 
 
-def refuse_updates(spool: Spool, records: Sequence[Json]) -> int:
-    if any("update" in record for record in records):
-        raise StoreUnavailable("no space left")
-    return append_all(spool, records)
+def refuse_updates(spool: Spool, data: bytes) -> None:
+    if b'"update"' in data:
+        raise OSError(errno.ENOSPC, "no space left")
+    write(spool, data)

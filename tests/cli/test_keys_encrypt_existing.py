@@ -15,8 +15,8 @@ from snapshot_plugin import FilesystemStore, Message
 from snapshot_plugin.errors import KeyMissing
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager import encrypting
-from snapshot_plugin.manager.operations import OperationLog
+from snapshot_plugin.operations import encrypting
+from snapshot_plugin.operations.log import OperationLog
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 

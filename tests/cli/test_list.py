@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 import tracemalloc
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -404,7 +403,7 @@ def test_each_unreadable_session_says_why_and_what_to_do(
         next((tmp_path / "plain" / "sessions" / name).glob("*.snap.gz")) for name in ("01newer", "01broken")
     )
     header, payload = open_frame(newer.read_bytes(), session_id="01newer", keys=None)
-    newer.write_bytes(encode_frame(replace(header, v=99, sum=""), payload, None))
+    newer.write_bytes(encode_frame(header._replace(v=99, sum=""), payload, None))
     broken.write_bytes(broken.read_bytes()[:-9] + b"x" * 9)
     monkeypatch.setenv("ASNAP_PASSPHRASE", key)
 

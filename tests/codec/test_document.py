@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ def test_different_names_make_different_sections(one: list[str], other: list[str
 
 
 def step(*lines: bytes, **changes: Any) -> tuple[Header, bytes]:
-    return replace(HEADER, **changes), b"".join(line + b"\n" for line in lines)
+    return HEADER._replace(**changes), b"".join(line + b"\n" for line in lines)
 
 
 def lines_of(*texts: str) -> Iterator[bytes]:

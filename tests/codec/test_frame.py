@@ -8,7 +8,6 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -60,7 +59,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def same_place(header: Header) -> Header:
     """A header without what differs from one encoding to the next."""
-    return replace(header, sum="", kid="", nonce="")
+    return header._replace(sum="", kid="", nonce="")
 
 
 # DEFLATE ---------------------------------------------------------------------------------------------------
@@ -245,7 +244,7 @@ def test_frame_opens_only_for_its_session_and_kind_of_store() -> None:
 
 @BOTH_KINDS
 def test_header_keys_of_a_later_release_are_kept(keys: SessionKeys | None) -> None:
-    later = replace(HEADER, other={"later": {"x": [1]}, "delete": "not ours"}, full=True)
+    later = HEADER._replace(other={"later": {"x": [1]}, "delete": "not ours"}, full=True)
 
     header, payload = open_frame(encode_frame(later, PAYLOAD, keys), session_id="session", keys=keys)
 
@@ -257,7 +256,7 @@ def test_header_keys_of_a_later_release_are_kept(keys: SessionKeys | None) -> No
 @pytest.mark.parametrize("text", ["é 🦉", "\ud83d", '"sum":"' + "0" * 64, "\n", '\\"sum\\":\\"'])
 @BOTH_KINDS
 def test_header_may_hold_any_text(text: str, keys: SessionKeys | None) -> None:
-    strange = replace(HEADER, trigger=text, tags=(text, ""), other={"a": text})
+    strange = HEADER._replace(trigger=text, tags=(text, ""), other={"a": text})
 
     header, _ = open_frame(encode_frame(strange, PAYLOAD, keys), session_id="session", keys=keys)
 
@@ -266,7 +265,7 @@ def test_header_may_hold_any_text(text: str, keys: SessionKeys | None) -> None:
 
 def test_oversized_header_or_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput):
-        encode_frame(replace(HEADER, tags=("x" * 70_000,)), PAYLOAD, None)
+        encode_frame(HEADER._replace(tags=("x" * 70_000,)), PAYLOAD, None)
     monkeypatch.setattr(frame, "MAX_FRAME", len(PAYLOAD) - 1)
     with pytest.raises(InvalidSnapshot):
         encode_frame(HEADER, PAYLOAD, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def snapshots(*numbers: int, size: int = 2000, full: Sequence[int] = (1,)) -> li
 
 def opened(frames: Sequence[bytes], keys: SessionKeys | None) -> list[Snapshot]:
     return [
-        (replace(header, sum="", kid="", nonce=""), lines)
+        (header._replace(sum="", kid="", nonce=""), lines)
         for frame in frames
         for header, lines in open_snapshots(frame, session_id="session", keys=keys)
     ]
@@ -110,12 +109,12 @@ def handmade(inside: Sequence[Snapshot], keys: SessionKeys | None, **changes: An
     lines = [b'{"meta":{}}']
     for each, content in inside:
         lines += [b'{"frame":' + each.to_bytes() + b"}", *content]
-    return encode_frame(replace(header, **changes), b"\n".join([*lines, b""]), keys)
+    return encode_frame(header._replace(**changes), b"\n".join([*lines, b""]), keys)
 
 
 def with_change(at: int, **changes: Any) -> list[Snapshot]:
     given = snapshots(*range(1, 9))
-    given[at] = (replace(given[at][0], **changes), given[at][1])
+    given[at] = (given[at][0]._replace(**changes), given[at][1])
     return given
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +19,7 @@ PAYLOAD = b'{"meta":{"title":"t"}}\n{"message":{"role":"user"}}\n'
 
 
 def frames_of(count: int) -> list[bytes]:
-    return [encode_frame(replace(HEADER, lo=n, hi=n, id=f"{n}"), PAYLOAD * n, None) for n in range(1, count + 1)]
+    return [encode_frame(HEADER._replace(lo=n, hi=n, id=f"{n}"), PAYLOAD * n, None) for n in range(1, count + 1)]
 
 
 def kinds(data: bytes) -> list[str]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -361,7 +360,7 @@ async def test_duplicate_session_in_a_file_is_refused() -> None:
 async def test_session_of_a_newer_release_is_left_alone() -> None:
     frames = MemoryLog()
     (copy,) = await as_copies(make_snapshot("x", session_id="s"), now=NOW)
-    newer = dataclasses.replace(copy.header, v=99)
+    newer = copy.header._replace(v=99)
     frames.append("s", encode_frame(newer, copy.payload, None), newer)
     async with MemoryStore(frames) as store:
         arrivals = await bring(store, [[copy]], make_id=lambda: "new")

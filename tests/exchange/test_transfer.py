@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ async def test_snapshots_under_the_wrong_name_are_damage(tmp_path: Path) -> None
 async def test_content_that_does_not_match_its_root_is_damage() -> None:
     first, *_ = await copied()
     frames = MemoryLog()
-    forged = dataclasses.replace(first.header, root="0" * 64)
+    forged = first.header._replace(root="0" * 64)
     frames.append(SESSION, encode_frame(forged, first.payload, None), forged)
     async with MemoryStore(frames) as store:
         with pytest.raises(SnapshotCorrupted):
@@ -145,12 +144,12 @@ async def test_session_must_begin_with_a_full_snapshot(lie: dict[str, Any]) -> N
     first, *_ = await copied()
     assert verified([first]).session_id == SESSION
     with pytest.raises(SnapshotCorrupted):
-        verified([first._replace(header=dataclasses.replace(first.header, **lie))])
+        verified([first._replace(header=first.header._replace(**lie))])
 
 
 async def test_hostile_transfer_cannot_break_the_session_list() -> None:
     copies = await copied()
-    bad = copies[-1]._replace(header=dataclasses.replace(copies[-1].header, t="yesterday"))
+    bad = copies[-1]._replace(header=copies[-1].header._replace(t="yesterday"))
     with pytest.raises(SnapshotCorrupted):
         verified([*copies[:-1], bad])
 
@@ -158,6 +157,6 @@ async def test_hostile_transfer_cannot_break_the_session_list() -> None:
 async def test_snapshots_of_a_newer_release_are_refused() -> None:
     copies = await copied()
     for place in (1, len(copies) - 1):
-        newer = copies[place]._replace(header=dataclasses.replace(copies[place].header, v=99))
+        newer = copies[place]._replace(header=copies[place].header._replace(v=99))
         with pytest.raises(InvalidSnapshotVersion):
             verified([*copies[:place], newer, *copies[place + 1 :]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -102,7 +101,7 @@ def forged(
 ) -> bytes:
     """The frame with parts of its header changed, and a checksum or seal (*to*) that fits them."""
     header, payload = open_frame(frame, session_id="session", keys=keys)
-    return encode_frame(replace(header, **changes), payload, to)
+    return encode_frame(header._replace(**changes), payload, to)
 
 
 def outcome(store: FilesystemStore, session_id: str = "session") -> StoredSnapshot | SnapshotError:

@@ -7,7 +7,6 @@ import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def _stream(megabytes: int, ending: bytes = b"") -> bytes:
 def _handmade(frame: bytes, body: bytes, size: int, **changes: object) -> bytes:
     """A plain frame whose checksum is right, with this DEFLATE stream, which claims to hold *size* bytes."""
     header, _ = open_frame(frame, session_id="session", keys=None)
-    empty = encode_frame(replace(header, **changes), b"", None)  # type: ignore[arg-type]
+    empty = encode_frame(header._replace(**changes), b"", None)  # type: ignore[arg-type]
     start = empty[: PREFIX + struct.unpack_from("<H", empty, 14)[0] - 4]
     length = len(start) + len(body) + TRAILER
     start = start[:16] + struct.pack("<I", length) + start[20:]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ def version_1_frames(store: FilesystemStore, session_id: str, clock: FixedClock)
         )  # fmt: skip
         document.apply(header, payload)
         prev = document.root(keys.digest if keys else plain_digest)
-        frames.append(encode_frame(replace(header, root=prev), payload, keys))
+        frames.append(encode_frame(header._replace(root=prev), payload, keys))
     return frames
 
 

@@ -110,7 +110,7 @@ class FullDisk:
 
 def die(live: LiveSession) -> None:
     """Lose the lease as a killed process does."""
-    hold = live._spool._hold
+    hold = live._spool.hold
     assert isinstance(hold, FileHold)
     hold.lease._leave_to_parent()
 

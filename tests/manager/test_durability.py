@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -19,9 +20,9 @@ from snapshot_plugin.live.place import FileHold
 from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.operations import Operation
-from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model import SessionSnapshot
+from snapshot_plugin.operations.log import Operation
+from snapshot_plugin.operations.undo import take_back
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, python
@@ -44,10 +45,10 @@ def spooled(store: FilesystemStore, session_id: str = "chat") -> list[int]:
 def die(manager: SnapshotManager) -> None:
     """Leave everything as ``kill -9`` does: the lock gone, no last save, no proper stop."""
     for managed in manager._sessions._held.values():
-        hold = managed.live._spool._hold
+        hold = managed.live._spool.hold
         assert isinstance(hold, FileHold)
         hold.lease._leave_to_parent()
-        managed.live._spool._hold = None
+        managed.live._spool.hold = None
     manager._auto._by_id.clear()
 
 
@@ -219,18 +220,18 @@ async def test_after_a_refused_record_nothing_is_spooled_until_a_snapshot_succee
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Chat("chat")
-    real = Spool.append_all
+    real = Spool._write
 
-    def full(_spool: Spool, _record: dict[str, Any]) -> int:
-        raise StoreUnavailable("no space left")
+    def full(_spool: Spool, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
 
     async with FilesystemStore(tmp_path) as store, managing(store, snapshot_interval=600) as (manager, diary):
         await manager.start_auto_snapshot(chat)
         await diary.wait_for(SnapshotCreated)
-        monkeypatch.setattr(Spool, "append_all", full)
+        monkeypatch.setattr(Spool, "_write", full)
         assert not manager.record("chat", said("lost?"))
         chat.say("lost?")
-        monkeypatch.setattr(Spool, "append_all", real)
+        monkeypatch.setattr(Spool, "_write", real)
         assert not manager.record("chat", said("after the gap"))
         chat.say("after the gap")
         assert spooled(store) == []
@@ -247,10 +248,10 @@ async def test_record_refused_during_a_save_still_forces_another_save(
 ) -> None:
     """The snapshot on its way does not hold it: recovered with what came after it, it would be a word left out."""
     chat = Chat("chat")
-    real, real_append = store.save, Spool.append_all
+    real, real_write = store.save, Spool._write
 
-    def full(_spool: Spool, _record: dict[str, Any]) -> int:
-        raise StoreUnavailable("no space left")
+    def full(_spool: Spool, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
 
     def say(word: str) -> bool:
         chat.say(word)
@@ -258,17 +259,17 @@ async def test_record_refused_during_a_save_still_forces_another_save(
 
     async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
         if gap_is == "new":
-            monkeypatch.setattr(Spool, "append_all", full)
+            monkeypatch.setattr(Spool, "_write", full)
         assert not say("refused meanwhile")
-        monkeypatch.setattr(Spool, "append_all", real_append)
+        monkeypatch.setattr(Spool, "_write", real_write)
         return await real(snapshot, **options)
 
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
         if gap_is == "old":
-            monkeypatch.setattr(Spool, "append_all", full)
+            monkeypatch.setattr(Spool, "_write", full)
             assert not say("refused before")
-            monkeypatch.setattr(Spool, "append_all", real_append)
+            monkeypatch.setattr(Spool, "_write", real_write)
         store.save = save  # type: ignore[method-assign]
         await manager.snapshot(chat)
         store.save = real  # type: ignore[method-assign]
@@ -297,15 +298,15 @@ async def test_async_session_is_captured_again_if_a_record_was_refused_meanwhile
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Refusing("chat")
-    real = Spool.append_all
+    real = Spool._write
 
     def refused() -> None:
-        def full(_spool: Spool, _record: dict[str, Any]) -> int:
-            raise StoreUnavailable("no space left")
+        def full(_spool: Spool, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, "no space left")
 
-        monkeypatch.setattr(Spool, "append_all", full)
+        monkeypatch.setattr(Spool, "_write", full)
         assert not manager.record("chat", said("late"))
-        monkeypatch.setattr(Spool, "append_all", real)
+        monkeypatch.setattr(Spool, "_write", real)
 
     async with FilesystemStore(tmp_path) as store, managing(store, **_SLOW) as (manager, _):
         chat.record = refused

@@ -18,10 +18,10 @@ from snapshot_plugin.manager.forgetting import (
     plan_snapshots,
     surplus_sessions,
 )
-from snapshot_plugin.manager.operations import Operation, OperationLog
-from snapshot_plugin.manager.undoing import is_purged, record_undo, take_back
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin.operations.log import Operation, OperationLog
+from snapshot_plugin.operations.undo import is_purged, record_undo, take_back
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot

@@ -8,12 +8,12 @@ import pytest
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager.operations import Operation
-from snapshot_plugin.manager.secrets import find_secrets, take_secrets_out
-from snapshot_plugin.manager.undoing import take_back
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.snapshot import Message
+from snapshot_plugin.operations.log import Operation
+from snapshot_plugin.operations.secrets import find_secrets, take_secrets_out
+from snapshot_plugin.operations.undo import take_back
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot

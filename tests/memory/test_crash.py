@@ -47,19 +47,17 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from snapshot_plugin.memory.batch import MemoryChange
+    from snapshot_plugin.memory.changes import MemoryChange
     from snapshot_plugin.memory.engine import MemoryEngine
     from snapshot_plugin.memory.limits import MemoryLimits
     from snapshot_plugin.memory.files import name_of
-    from snapshot_plugin.memory.state import ProjectSizes
     from snapshot_plugin.model.times import rfc3339
 
     base = Path(sys.argv[1])
     now = lambda: datetime.now(UTC)
 
     def engine(project):
-        sizes = ProjectSizes(base / "state", project)
-        return MemoryEngine(project, limits=MemoryLimits(baselines=2), sizes=sizes, clock=now)
+        return MemoryEngine(project, limits=MemoryLimits(baselines=2), state=base / "state", clock=now)
 
     def change(op, namespace="", key="", data=None):
         return MemoryChange(op, namespace, key, data, 1, rfc3339(now()))

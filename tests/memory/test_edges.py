@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
-from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory
+from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 
@@ -164,6 +165,59 @@ async def test_symlinks_are_not_followed(open_memory: Opener, project: Path, tmp
         with pytest.raises(StoreUnavailable):
             await memory.save("a", "k", 1)
     assert list(outside.iterdir()) == []
+
+
+async def test_notes_that_are_a_directory_are_reported_and_nothing_is_counted_twice(
+    open_memory: Opener, project: Path
+) -> None:
+    (project / ".asnap/meta.json").mkdir(parents=True)
+    async with open_memory() as memory:
+        with pytest.raises(StoreUnavailable):
+            await memory.save("errors", "k", "boom")
+        assert (memory.persistence, stored_text(project)) == ("memory", "")
+        (project / ".asnap/meta.json").rmdir()
+        await memory.flush()
+        [error] = (await memory.load_context()).error_history.unresolved
+        assert (memory.persistence, error.occurrences) == ("disk", 1)
+
+
+@pytest.mark.parametrize("where", ["a", "errors"])
+async def test_namespace_that_cannot_be_written_holds_up_no_other(
+    open_memory: Opener, project: Path, where: str
+) -> None:
+    async with open_memory() as memory:
+        (project / ".asnap" / where).write_text("a file where a directory should be")
+        with pytest.raises(StoreUnavailable):
+            await memory.save(where, "k", {"message": "boom"})
+        await memory.save("b", "k", 2)
+        assert memory.persistence == "disk"
+        assert any(where in notice for notice in memory.notices)
+    async with open_memory() as memory:
+        assert await memory.load("b", "k") == 2
+
+
+async def test_refused_batch_leaves_every_file_as_it_was(
+    open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = files.write_all
+
+    def full_at_the_second(fd: int, data: bytes) -> None:
+        if b"second" in data:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(fd, data)
+
+    async with open_memory() as memory:
+        await memory.record_error("first")
+        await memory.observe_endpoint("GET /second")
+        with monkeypatch.context() as disk:
+            disk.setattr(files, "write_all", full_at_the_second)
+            with pytest.raises(StoreUnavailable):
+                await memory.flush()
+            assert names_in(project / ".asnap/errors") == set(), "not even a temporary file is left"
+        await memory.flush()
+        context = await memory.load_context()
+        assert context.error_history.unresolved[0].occurrences == 1, "nothing is counted twice"
+        assert context.api_schema.endpoints_known == 1
 
 
 # Names and values --------------------------------------------------------------------------------------------

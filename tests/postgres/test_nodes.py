@@ -28,6 +28,17 @@ from tests.acp.proxied import history, proxied, words
 from tests.postgres.test_live import let_lease_end
 
 COUNT = 30
+_DIES_SOON = """
+import os, signal, sys
+from datetime import UTC, datetime
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.store import open_store
+
+hold = place_of(open_store(sys.argv[1])).take("new", Owner.this_process(since=datetime.now(UTC)))
+hold.append([{"update": {"content": {"text": "seen"}}}])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def node(url: str) -> Client:
@@ -177,6 +188,18 @@ class TestCommandsOnAnotherNode:
         assert [each["session_id"] for each in recovered] == [session_id]
         assert recovered[0]["records"] > 0
         assert told(postgres_url, "recover", home=tmp_path)["sessions"] == []
+
+    def test_session_that_died_before_its_first_snapshot_is_listed_as_ended(
+        self, postgres_url: str, tmp_path: Path
+    ) -> None:
+        """As on a disk: its words are only in the spool, and ``asnap recover`` makes a snapshot of them."""
+        died = subprocess.run([sys.executable, "-c", _DIES_SOON, postgres_url], check=False, timeout=PATIENCE)
+        assert died.returncode == -signal.SIGKILL
+        (row,) = told(postgres_url, "list", "--all", home=tmp_path)["sessions"]
+        assert (row["session_id"], row["seq"], bool(row["live"])) == ("new", 0, True)
+        let_lease_end(postgres_url, "new")
+        (row,) = told(postgres_url, "list", "--all", home=tmp_path)["sessions"]
+        assert (row["session_id"], row["ended_unexpectedly"], row["next"]) == ("new", True, "asnap recover")
 
     def test_live_sessions_are_saved_before_a_deploy_and_may_not_be_forgotten(
         self, postgres_url: str, tmp_path: Path

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from snapshot_plugin import open_store
+from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.errors import (
     Conflict,
     InvalidInput,
@@ -352,3 +353,68 @@ class TestQueries:
             assert store._database.rows(f"SELECT count(*) FROM {{{table}}}") == [(0,)]
         with pytest.raises(SnapshotNotFound):
             store.sync.load("session")
+
+
+class TestRotatedKeys:
+    """Another process rotates the key while this one writes."""
+
+    @pytest.fixture
+    def encrypted(self, postgres_url: str) -> Iterator[PostgresStore]:
+        store = PostgresStore(postgres_url, "first", background=False)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def other(self, encrypted: PostgresStore, postgres_url: str) -> Iterator[PostgresStore]:
+        encrypted.prepare()
+        store = PostgresStore(postgres_url, "first", background=False)
+        yield store
+        store.close()
+
+    @pytest.mark.anyio
+    @pytest.mark.parametrize("saves", [0, 1, 3], ids=["first save", "second save", "a save in one statement"])
+    async def test_next_snapshot_is_sealed_with_the_new_key(
+        self, encrypted: PostgresStore, other: PostgresStore, saves: int
+    ) -> None:
+        said = [make_message(str(n)) for n in range(saves + 1)]
+        for n in range(saves):
+            await encrypted.save(make_snapshot("x").evolve(messages=said[: n + 1]))
+        await other.rotate_key()
+        await encrypted.save(make_snapshot("x").evolve(messages=said))
+        assert read_header(encrypted.frames.tail("session") or b"")[0].kid == primary(other)
+        assert (await other.load("session")).messages == tuple(said)
+
+    @pytest.mark.anyio
+    async def test_session_is_rewritten_with_the_new_key(
+        self, encrypted: PostgresStore, other: PostgresStore
+    ) -> None:
+        for n in range(4):
+            await encrypted.save(make_snapshot(*map(str, range(n + 1))))
+        await other.rotate_key()
+        await encrypted.compact("session")
+        assert read_header(encrypted.frames.tail("session") or b"")[0].kid == primary(other)
+
+    @pytest.mark.anyio
+    async def test_spool_is_sealed_with_the_new_key_after_the_next_snapshot(
+        self, encrypted: PostgresStore, other: PostgresStore, postgres_url: str
+    ) -> None:
+        place = place_of(encrypted)
+        assert place
+        hold = place.take("session", Owner.this_process(since=FixedClock()()))
+        hold.append([{"say": "one"}])
+        await other.rotate_key()
+        await encrypted.save(with_upto(make_snapshot("one"), hold.last))
+        hold.truncate(hold.last)
+        hold.append([{"say": "two"}])
+        address = Address.parse(postgres_url)
+        with psycopg.connect(address.conninfo) as connection:
+            bodies = [row[0] for row in connection.execute(f'SELECT body FROM "{address.schema}".spool')]
+        assert [primary(other).encode() in body for body in bodies] == [True]
+        hold.release()
+
+
+def primary(store: PostgresStore) -> str:
+    """The id of the key that *store* seals with."""
+    keys = store.session_keys("session")
+    assert keys
+    return keys.primary

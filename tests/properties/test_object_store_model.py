@@ -23,7 +23,7 @@ from obstore.store import MemoryStore as Objects
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import ledgers, s3
+from snapshot_plugin.store import bucket, s3
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
@@ -231,7 +231,7 @@ def everything_in(world: World) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers, "_AT_ONCE", 1)
+    monkeypatch.setattr(bucket, "_AT_ONCE", 1)
     monkeypatch.setattr(s3, "_PAUSES", (0, 0))
 
 

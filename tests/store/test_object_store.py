@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore as Objects
 
+from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.codec.sources import Passphrase
@@ -62,8 +64,10 @@ def spoil_newest(objects: Any, session_id: str) -> None:
 
 
 def spoilt(data: bytes) -> bytes:
-    assert list(scan(data))
-    return data[:-10] + bytes([data[-10] ^ 0x40]) + data[-9:]
+    *_, last = scan(data)
+    _, body, _ = read_header(data, last.start)
+    at = body + 8  # nothing that follows can be decompressed
+    return data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
 
 
 @pytest.fixture(scope="module")
@@ -421,6 +425,39 @@ async def test_small_idle_sessions_are_one_object_each(objects: Any) -> None:
     assert len(stored(objects, "sessions/0")) < 32 << 10
 
 
+def test_objects_of_a_session_that_is_saved_all_the_time_are_merged(objects: Any) -> None:
+    """Merging the part that grows as well would be in vain each time. What the process made is not read again."""
+    texts = [random.Random(number).randbytes(600).hex() for number in range(80)]
+    writer, another = Machine(objects, ledger_bytes=3000), Machine(objects)
+    for length in range(1, len(texts)):
+        writer.save(*texts[:length])
+    pieces = len([name for name in names(objects) if name.startswith("frames/")])
+    another.load()
+
+    def at_the_next_look() -> None:
+        writer.line.before["get sessions/session"] = lambda: another.save(*texts)
+
+    writer.line.before["get sessions/session"] = at_the_next_look
+    writer.line.asked.clear()
+    writer.do(writer.store._compact_quietly, "session")
+
+    (merged,) = [name for name in names(objects) if name.startswith("frames/")]
+    assert pieces > 20
+    assert [asked for asked in writer.line.asked if asked.startswith("get frames")] == [f"get {merged}"]
+    assert another.load() == texts
+    assert writer.numbers() == list(range(len(texts), 0, -1))
+
+
+def test_check_reads_objects_that_its_own_process_made(objects: Any) -> None:
+    writer = Machine(objects, ledger_bytes=1500)
+    for length in range(1, 8):
+        writer.save(*["text " * 40] * length)
+    piece = next(name for name in names(objects) if name.startswith("frames/"))
+    obstore.put(objects, piece, spoilt(stored(objects, piece)))
+
+    assert not writer.do(writer.store.core.check, "session", False).ok
+
+
 async def test_a_large_snapshot_is_still_one_conditional_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with running() as server:
         for name, value in server.environment.items():
@@ -560,6 +597,24 @@ async def test_encrypted_store_is_unreadable_in_the_bucket(objects: Any) -> None
         await store.delete("session")
     assert names(objects)[1] == "STORE.json" or "keys.json" in names(objects)
     assert not [name for name in names(objects) if b"secret" in stored(objects, name)]
+
+
+async def test_a_rotated_key_is_noticed_within_a_minute(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = generate_key()
+    writer, other = (ObjectStore(Bucket(objects, name="memory"), key=source) for _ in range(2))
+    await writer.save(make_snapshot("a"))
+    await other.rotate_key()
+    await writer.save(make_snapshot("a", "b"))
+    keys = other.session_keys("session")
+    assert keys
+    assert last_kid(writer) != keys.primary  # it was looked at a moment ago
+    monkeypatch.setattr(s3, "_KEYS_SECONDS", 0.0)
+    await writer.save(make_snapshot("a", "b", "c"))
+    assert last_kid(writer) == keys.primary
+
+
+def last_kid(store: ObjectStore) -> str:
+    return read_header(store.frames.tail("session") or b"")[0].kid
 
 
 async def test_another_machine_continues_after_a_key_rotation(objects: Any) -> None:

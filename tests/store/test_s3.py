@@ -212,28 +212,46 @@ async def test_short_turns_send_a_bounded_number_of_bytes_and_requests(server: S
 
 
 async def test_a_list_reads_only_the_sessions_that_changed(server: S3Server) -> None:
-    async with open_store(URL) as store:
+    async with open_store(URL) as store, open_store(URL) as another:
         for number in range(70):
             await store.save(make_snapshot("a", session_id=f"session-{number}"))
         first = await store.list()
         await store.delete("session-1")
         await store.save(make_snapshot("a", "b", session_id="session-2"))
         server.requests.clear()
-        again = await store.list()
-        assert [entry.session_id for entry in await store.trash()] == ["session-1"]
-    gets = [
-        request.key for request in server.requests if request.method == "GET" and "sessions/session" in request.key
-    ]
-    assert len(gets) == 4, "the two that changed, for the list and for the trash"
+        again = await another.list()
+        assert [entry.session_id for entry in await another.trash()] == ["session-1"]
+    assert len(_sessions_read(server)) == 4, "the two that changed, for the list and for the trash"
     assert {meta.session_id for meta in first} - {meta.session_id for meta in again} == {"session-1"}
     assert {meta.session_id: meta.seq for meta in again}["session-2"] == 2
+
+
+async def test_first_list_of_another_machine_does_not_read_each_session(server: S3Server) -> None:
+    """Their writer leaves what a list shows of them; rows of sessions that changed since are not used."""
+    async with open_store(URL) as writer:
+        for number in range(300):
+            await writer.save(make_snapshot("a", session_id=f"session-{number}"))
+    async with open_store(URL) as later:
+        await later.save((await later.load("session-7")).append(make_snapshot("b").messages[0]))
+    server.requests.clear()
+    async with open_store(URL) as another:
+        listed = await another.list()
+    assert _sessions_read(server) == ["some/where/sessions/session-7"]
+    assert {meta.session_id: meta.seq for meta in listed} == {
+        f"session-{number}": 2 if number == 7 else 1 for number in range(300)
+    }
+    assert [key for key in server.objects if "/recent/" in key] == [], "the list has made one index of them"
+
+
+def _sessions_read(server: S3Server) -> list[str]:
+    return [r.key for r in server.requests if r.method == "GET" and "sessions/session" in r.key]
 
 
 @pytest.mark.parametrize("index", [b"", b"no index", b'{"format":9}\n', b'{"format":1,"rows":[["a"]]}\n'])
 async def test_damaged_index_is_ignored(server: S3Server, index: bytes) -> None:
     async with open_store(URL) as store:
         await store.save(make_snapshot("a"))
-        server.objects["some/where/index"] = index
+        server.objects["some/where/index"] = server.objects["some/where/recent/0"] = index
         assert [meta.session_id for meta in await store.list()] == ["session"]
 
 

@@ -1,4 +1,4 @@
-"""The agent's process: its environment, its start, its end; and what waits to be written to it and the client."""
+"""The agent's process: its environment, its start, its end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
 
-__all__ = ["AgentProcess", "Outbox", "QueuedWrite", "agent_environment", "end_with_parent", "return_large_blocks"]
+__all__ = ["AgentProcess", "agent_environment", "end_with_parent", "return_large_blocks"]
 
 _CHUNK = 1 << 20
 _PR_SET_PDEATHSIG = 1
@@ -111,108 +109,3 @@ class AgentProcess:
         if self._process.stdout:
             self._process.stdout.close()
         return status
-
-
-_FULL = 8 << 20
-
-
-class QueuedWrite:
-    """A position in the queue. Nothing after it is written before it is released."""
-
-    __slots__ = ("data", "is_ready")
-
-    def __init__(self, data: bytes, *, is_ready: bool) -> None:
-        self.data, self.is_ready = data, is_ready
-
-
-class Outbox:
-    """Adding never blocks; writing does, and happens in the thread that calls `drain`, or in one of its own.
-
-    Two pumps that each wrote to the other's side while holding a lock could wait for each other for ever.
-
-    Args:
-        write: writes everything, and returns what it could not write.
-        name: of the side, for threads.
-    """
-
-    def __init__(self, write: Callable[[bytes], bytes], name: str) -> None:
-        self._write, self._name = write, name
-        self._slots: deque[QueuedWrite] = deque()
-        lock = threading.Lock()
-        self._added = threading.Condition(lock)
-        """For the thread of its own, which is not woken when another thread has written."""
-        self._written = threading.Condition(lock)
-        self._is_writing = self._is_started = self._is_over = False
-        self._size, self._failed = 0, b""
-
-    def add(self, data: bytes, *, is_ready: bool) -> QueuedWrite:
-        """Append *data* to the queue; it is written once it is ready."""
-        slot = QueuedWrite(data, is_ready=is_ready)
-        with self._added:
-            self._slots.append(slot)
-            self._size += len(data)
-        return slot
-
-    def drain(self) -> None:
-        """Write what is ready, unless another thread does so already. Blocks while the other side does not read."""
-        while (batch := self._taken()) is not None:
-            lost = b""
-            try:
-                lost = self._write(batch)
-            finally:
-                with self._written:
-                    self._failed += lost
-                    self._is_writing = False
-                    self._size -= len(batch)
-                    self._written.notify_all()
-
-    def _taken(self) -> bytes | None:
-        with self._added:
-            if self._is_writing or not self._slots or not self._slots[0].is_ready:
-                return None
-            self._is_writing = True
-            batch = [self._slots.popleft().data]
-            while self._slots and self._slots[0].is_ready:
-                batch.append(self._slots.popleft().data)
-            return b"".join(batch) if len(batch) > 1 else batch[0]
-
-    def reclaim(self, seconds: float) -> bytes:
-        """Take out what was not written; waits, bounded, for the write that is under way."""
-        with self._written:
-            self._written.wait_for(lambda: not self._is_writing, seconds)
-            unwritten = b"".join(slot.data for slot in self._slots)
-            self._slots.clear()
-            self._size -= len(unwritten)
-            failed, self._failed = self._failed, b""
-            return failed + unwritten
-
-    def drain_elsewhere(self) -> None:
-        """Have a thread of its own write: the caller must not block."""
-        with self._added:
-            if not self._is_started:
-                self._is_started = True
-                threading.Thread(target=self._run, daemon=True, name=f"asnap {self._name}").start()
-            self._added.notify_all()
-
-    def wait_for_room(self) -> None:
-        """Wait while much is unwritten: what comes in is then not read either."""
-        if self._size > _FULL:
-            with self._written:
-                self._written.wait_for(lambda: self._size <= _FULL or self._is_over)
-
-    def close(self) -> None:
-        """Nobody writes any more."""
-        with self._added:
-            self._is_over = True
-            self._added.notify_all()
-            self._written.notify_all()
-
-    def _run(self) -> None:
-        while not self._is_over:
-            self.drain()
-            with self._added:
-                self._added.wait_for(
-                    lambda: (
-                        self._is_over or (bool(self._slots) and self._slots[0].is_ready and not self._is_writing)
-                    )
-                )

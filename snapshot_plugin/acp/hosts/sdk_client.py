@@ -149,7 +149,7 @@ class ClientHost(HostTransport):
             try:
                 await asyncio.shield(each)
             except (OSError, RuntimeError):  # which is the caller's answer
-                actions = self.core.unsent(message)
+                actions = self.supervision.unsent(message)
                 self.host.take([action for action in actions if not isinstance(action, ToClient)])
                 raise
 

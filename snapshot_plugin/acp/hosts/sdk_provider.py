@@ -19,6 +19,7 @@ from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import PROVIDER
 from snapshot_plugin.acp.reducer import AcpReducer
+from snapshot_plugin.acp.restore import show
 from snapshot_plugin.acp.state import stored_setup
 from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SessionLocked, SnapshotError
 from snapshot_plugin.live.session import LiveSession
@@ -367,7 +368,7 @@ def _begun(host: ClientHost, session_id: str, params: Message) -> Steps[None]:
             "config": result,
         }
         yield RecordEvent(session_id, first, durable=True)
-        yield from core.bind(session_id, agent_id, is_new=True)
+        yield from show(session_id, core.bind(session_id, agent_id))
     host.supervision.restarts = False
 
 

@@ -198,7 +198,7 @@ async def init(call: Call, *, encrypt_existing: bool, discard_set_aside: bool, *
 
 
 async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) -> Keys:
-    from snapshot_plugin.manager.encrypting import begin, encrypt_existing, is_begun
+    from snapshot_plugin.operations.encrypting import begin, encrypt_existing, is_begun
     from snapshot_plugin.store.filesystem import FilesystemStore
 
     store = _store(call)

@@ -17,7 +17,7 @@ from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
 from snapshot_plugin.operations.scope import Selection, here
-from snapshot_plugin.operations.session_rows import SessionRow, marks, rows_at, session_rows, unsaved_rows
+from snapshot_plugin.operations.session_rows import SessionRow, every_row, marks, rows_at, unsaved_rows
 from snapshot_plugin.operations.text import ago, count, long_ago, plain, several, size
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _rows_elsewhere(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedS
     async def rows() -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
         async with call.store() as store:
             archived = await anyio.to_thread.run_sync(archived_stores, store, call.now)
-            return await session_rows(store), getattr(store, "has_key", False), archived
+            return await every_row(store, await store.list()), getattr(store, "has_key", False), archived
 
     return anyio.run(rows)
 

@@ -14,7 +14,7 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.operations.moments import moment
 from snapshot_plugin.operations.searching import forget_index
 from snapshot_plugin.operations.text import ago, size
-from snapshot_plugin.operations.undo import Discarded, Purged, discarded
+from snapshot_plugin.operations.trash import Discarded, Purged, discarded
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore

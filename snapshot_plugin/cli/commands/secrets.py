@@ -21,8 +21,8 @@ from snapshot_plugin.operations.searching import forget_index
 from snapshot_plugin.operations.text import plain
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.secrets import SessionSecrets
     from snapshot_plugin.model.meta import SnapshotMeta
+    from snapshot_plugin.operations.secrets import SessionSecrets
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Secrets", "command"]
@@ -183,7 +183,7 @@ class _SecretSearch:
         self.found: dict[str, LeakySession] = {}
 
     async def look(self, meta: SnapshotMeta, *, alone: bool) -> None:
-        from snapshot_plugin.manager.secrets import find_secrets
+        from snapshot_plugin.operations.secrets import find_secrets
 
         session = LeakySession(session_id=meta.session_id, title=_safe_title(meta), secrets={})
         try:
@@ -197,7 +197,7 @@ class _SecretSearch:
             self.found[meta.session_id] = _leaky(found, session.title)
 
     async def look_into_trash(self) -> None:
-        from snapshot_plugin.manager.secrets import find_secrets_in_trash
+        from snapshot_plugin.operations.secrets import find_secrets_in_trash
 
         for found in await find_secrets_in_trash(self._store):
             self.found[f"trash {found.token}"] = _leaky(found, None)
@@ -222,7 +222,7 @@ class _SecretSearch:
         return operation
 
     async def _fix(self, session: LeakySession, *, alone: bool) -> None:
-        from snapshot_plugin.manager.secrets import take_secrets_out
+        from snapshot_plugin.operations.secrets import take_secrets_out
 
         try:
             done = await take_secrets_out(self._store, session.session_id)

@@ -8,16 +8,16 @@ from mcp.server.mcpserver.tools.base import Tool
 from pydantic import Field
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory.batch import Saved
+from snapshot_plugin.memory.changes import Saved
 from snapshot_plugin.memory.context import bounded
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
 from snapshot_plugin.memory.kinds import CLOSED, KINDS
-from snapshot_plugin.memory.memory import ProjectMemory
+from snapshot_plugin.memory.project_memory import ProjectMemory
 from snapshot_plugin.memory.server.project import Served
 from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, tool
 from snapshot_plugin.memory.understand import understand
 
-__all__ = ["MEMORY_TOOLS", "context_answer"]
+__all__ = ["MEMORY_TOOLS", "load_session_context"]
 
 _STORE = """Remember things for later sessions in this project, and recall them.
 
@@ -112,11 +112,8 @@ async def session_store(
 
 
 async def load_session_context(*, project: Served) -> Answer:
-    return await context_answer(await project.memory())
-
-
-async def context_answer(memory: ProjectMemory) -> Answer:
-    """What earlier sessions left, in about 8 KB."""
+    """Answer with what earlier sessions left, in about 8 KB."""
+    memory = await project.memory()
     return bounded(await memory.load_context(), await memory.preferences())
 
 

@@ -16,8 +16,8 @@ from mcp_types import ListRootsResult
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.memory import ProjectMemory
 from snapshot_plugin.memory.place import ProjectPlace, find_project, literal_project
+from snapshot_plugin.memory.project_memory import ProjectMemory
 
 __all__ = ["Served", "ServedProject"]
 

@@ -19,9 +19,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import LastGasp
-from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, context_answer
+from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, load_session_context
 from snapshot_plugin.memory.server.project import ServedProject
-from snapshot_plugin.memory.server.sessions import SESSION_TOOLS, StoredSessions
+from snapshot_plugin.memory.server.session_tools import (
+    SESSION_TOOLS,
+    StoredSessions,
+    list_snapshots,
+    resume_plan,
+    show_session,
+)
 from snapshot_plugin.memory.server.tools import Answer, serving
 from snapshot_plugin.store.base import SnapshotStore
 
@@ -48,15 +54,19 @@ class MemoryServer(MCPServer[Any]):
         )  # fmt: skip
         self.project = project
         self._store, self._all_projects, self._cache = store, all_projects, cache
-        for uri, title, read in (
-            ("memory/context", "What earlier sessions left", self._context),
-            ("memory/{namespace}/{key}", "An entry", self._entry),
-            ("memory/{namespace}", "Keys of a namespace", self._keys),
-            ("sessions", "Stored sessions", self._listed),
-            ("sessions/{session_id}", "A session", self._session),
-            ("sessions/{session_id}/plan", "A resume plan", self._plan),
-        ):
-            name = read.__name__.removeprefix("_")
+        resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
+            "context": (
+                "memory/context",
+                "What earlier sessions left",
+                lambda: load_session_context(project=project),
+            ),
+            "entry": ("memory/{namespace}/{key}", "An entry", self._entry),
+            "keys": ("memory/{namespace}", "Keys of a namespace", self._keys),
+            "listed": ("sessions", "Stored sessions", self._listed),
+            "session": ("sessions/{session_id}", "A session", self._session),
+            "plan": ("sessions/{session_id}/plan", "A resume plan", self._plan),
+        }
+        for name, (uri, title, read) in resources.items():
             self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
 
     def sessions(self) -> StoredSessions:
@@ -65,7 +75,7 @@ class MemoryServer(MCPServer[Any]):
         return StoredSessions(self._store, here, all_projects=self._all_projects, cache=self._cache)
 
     async def _context(self) -> Answer:
-        return await context_answer(await self.project.memory())
+        return await load_session_context(project=self.project)
 
     async def _entry(self, namespace: str, key: str) -> Any:
         return await (await self.project.memory()).load(namespace, key)
@@ -74,13 +84,13 @@ class MemoryServer(MCPServer[Any]):
         return list(await (await self.project.memory()).list(namespace))
 
     async def _listed(self) -> Answer:
-        return await self.sessions().listed(limit=100)
+        return await list_snapshots(sessions=self.sessions, limit=100)
 
     async def _session(self, session_id: str) -> Answer:
-        return await self.sessions().show(session_id, at=None, start=None, limit=50)
+        return await show_session(sessions=self.sessions, session_id=session_id, limit=50)
 
     async def _plan(self, session_id: str) -> Answer:
-        return await self.sessions().plan(session_id, at=None, now=self.project.now())
+        return await resume_plan(sessions=self.sessions, session_id=session_id)
 
 
 async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_projects: bool = False) -> None:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
-from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted
+from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted, WrongKey
 from snapshot_plugin.model.ids import short_id
+from snapshot_plugin.store.keychain import KEYSET
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.live_rows import LiveRows
@@ -62,6 +63,8 @@ SELECT s.sid, g.size, CASE WHEN octet_length(f.data) <= %s THEN f.data END
 FROM s JOIN g USING (place) LEFT JOIN {frames} f USING (segment, n)
 """
 """The newest frame of a segment has the number of its frames. One pass over each table, not a look-up a session."""
+_SAME_KEYS = "(%s::text IS NULL OR EXISTS (SELECT FROM {keys} WHERE name = %s AND md5(data) = %s))"
+"""Whether the keys are those that the store object read; it reads them again if not."""
 _EXTEND = """
 WITH grown AS (
     UPDATE {segments} SET frames = frames + 1, size = size + %s WHERE segment = %s RETURNING segment, frames
@@ -129,6 +132,8 @@ class RowLog(TrashRows):
         self._grown: dict[str, int] = {}
         self._ends = threading.local()
         self._written: Recent[_Written] = Recent(_REMEMBERED)
+        self.keyset: object = None
+        """What `KeyRows.stamp` says of the keys that the store seals with; None if it is not encrypted."""
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """See `FrameLog`. What happens inside is one transaction, committed when it is left."""
@@ -216,10 +221,12 @@ class RowLog(TrashRows):
         labels, sid = header.other.get("labels"), short_id(session_id)
         lock, epoch = self._database.number(f"session {sid}"), self._live.epoch(sid)
         ((is_done,),) = self._database.rows(
-            "SELECT {extend}(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            lock, sid, epoch, covered, known.segment, known.frames, frame,
+            f"SELECT CASE WHEN {_SAME_KEYS} THEN {{extend}}(%s, %s, %s, %s, %s, %s, %s, %s, %s) END",
+            self.keyset, KEYSET, self.keyset, lock, sid, epoch, covered, known.segment, known.frames, frame,
             bool(labels or known.has_labels), _marks(labels) if labels else None,
         )  # fmt: skip
+        if is_done is None:
+            raise _rotated(session_id)
         if is_done:
             size = known.size + len(frame)
             self._grown[session_id] = size
@@ -235,6 +242,7 @@ class RowLog(TrashRows):
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
         self._live.must_not_be_fenced(session_id)
+        self._must_have_the_keys(session_id)
         self._written.pop(session_id)
         end = self._seen_end(session_id)
         labels = header.other.get("labels")
@@ -259,6 +267,12 @@ class RowLog(TrashRows):
         is_extended = end is not None and not finished and not end.rewritten
         self._grown[session_id] = len(frame) + (end.size if end and is_extended else 0)
         return finished
+
+    def _must_have_the_keys(self, session_id: str) -> None:
+        if self.keyset is not None:
+            ((is_same,),) = self._database.rows(f"SELECT {_SAME_KEYS}", self.keyset, KEYSET, self.keyset)
+            if not is_same:
+                raise _rotated(session_id)
 
     def _drop_covered(self, session_id: str, header: Header) -> None:
         frame_id, covered = getattr(self._ends, "covered", ("", 0))
@@ -290,6 +304,7 @@ class RowLog(TrashRows):
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """See `FrameLog`. One transaction: readers see the old or the new."""
+        self._must_have_the_keys(session_id)
         found = self._database.rows(
             "SELECT place FROM {sessions} WHERE sid = %s AND token = ''", short_id(session_id)
         )
@@ -345,6 +360,10 @@ class RowLog(TrashRows):
     def close(self) -> None:
         """See `FrameLog`."""
         self._database.close()
+
+
+def _rotated(session_id: str) -> WrongKey:
+    return WrongKey("another process has changed the keys of the store", session_id=session_id)
 
 
 def _marks(labels: Mapping[str, str]) -> list[str]:

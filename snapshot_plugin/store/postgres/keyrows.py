@@ -15,6 +15,7 @@ class KeyRows:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._stamps: dict[str, object] = {}
 
     def names(self) -> list[str] | None:
         """See `KeyFiles`."""
@@ -26,9 +27,11 @@ class KeyRows:
         return bytes(found[0][0]) if found else None
 
     def stamp(self, name: str) -> object:
-        """See `KeyFiles`: none without a round trip. A frame under an unknown key makes the store look again."""
-        _ = name
-        return None
+        """See `KeyFiles`. Asked for once: later changes are noticed by each write itself (`RowLog.keyset`)."""
+        if name not in self._stamps:
+            found = self._database.rows("SELECT md5(data) FROM {keys} WHERE name = %s", name)
+            self._stamps[name] = found[0][0] if found else None
+        return self._stamps[name]
 
     def create(self, files: Mapping[str, bytes]) -> bool:
         """See `KeyFiles`."""

@@ -10,7 +10,7 @@ __all__ = ["LineRows"]
 
 
 class LineRows:
-    """Lines in order; see `snapshot_plugin.manager.operation_lines.OperationLines`."""
+    """Lines in order; see `snapshot_plugin.operations.log.OperationLines`."""
 
     def __init__(self, database: Database, prepare: Callable[[], None]) -> None:
         self._database, self._prepare = database, prepare

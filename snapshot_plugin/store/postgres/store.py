@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import MissingExtra
 from snapshot_plugin.store.base import Capabilities
@@ -61,13 +62,15 @@ class PostgresStore(KeyedStore):
         """Leases and spools, for `snapshot_plugin.live`."""
         self.operation_lines = LineRows(self._database, self.prepare)
         """What commands did to the store, for undo."""
-        frames = RowLog(
+        self._row_log = RowLog(
             self._database,
             self.live_rows,
             segment_bytes=segment_bytes,
             segment_frames=segment_frames,
         )
-        super().__init__(frames, name=address.name, key=key, background=background, limits=limits, clock=clock)
+        super().__init__(
+            self._row_log, name=address.name, key=key, background=background, limits=limits, clock=clock
+        )
 
     def examine(self) -> list[tuple[str, str]]:
         """What ``asnap doctor`` says of the place: how good or bad each thing is, and what it is."""
@@ -93,6 +96,15 @@ class PostgresStore(KeyedStore):
 
     def _key_files(self) -> KeyRows:
         return KeyRows(self._database)
+
+    def _unlock(self, marker: dict[str, Any]) -> Keyset | None:
+        keyset = super()._unlock(marker)
+        self._row_log.keyset = self._stamp
+        return keyset
+
+    def _reload_keys(self) -> None:
+        super()._reload_keys()
+        self._row_log.keyset = self._stamp
 
     def _has_keys(self) -> bool:
         return self._key_files().names() is not None

@@ -21,29 +21,32 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import anyio.to_thread
 from pydantic import ValidationError
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import SnapshotError, StoreUnavailable
-from snapshot_plugin.manager.operation_lines import LineFile, OperationLines
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_all, sync_dir, write_all
+from snapshot_plugin.store.lock import locked
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
 
-__all__ = ["MAX_BYTES", "Operation", "OperationLog", "log_path", "newest_to_undo"]
+__all__ = ["MAX_BYTES", "LineFile", "Operation", "OperationLines", "OperationLog", "log_path", "newest_to_undo"]
 
 MAX_BYTES = 4 << 20
 """Over this size the older half of the log goes."""
 
 _PLACE = b"asnap operations"
+_LOCK_TIMEOUT = 10.0
 _UNWRITTEN = "undo does not know of it; what was forgotten comes back by the ids that asnap purge -n shows"
 
 
@@ -188,3 +191,69 @@ def _told(operations: Sequence[Operation]) -> tuple[Operation, ...]:
 def newest_to_undo(operations: Sequence[Operation]) -> Operation | None:
     """The operation that a plain ``undo`` reverts: the newest of *operations* that is not undone."""
     return next((each for each in operations if not each.undone and each.undoes is None), None)
+
+
+# Where the lines are --------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class OperationLines(Protocol):
+    """Lines in order. Any number of processes may use them at once."""
+
+    def read_lines(self) -> list[bytes]:
+        """All lines, oldest first."""
+
+    def append_line(self, line: bytes) -> int:
+        """Add a line; durable on return. Returns how many bytes there are."""
+
+    def change_lines(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> None:
+        """Replace the lines by what *change* returns, while holding the lock."""
+
+
+class LineFile:
+    """Lines in a file. It and its directory are made, private, with the first line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read_lines(self) -> list[bytes]:
+        """See `OperationLines`."""
+        with disk_errors("reading what was done, for undo,"):
+            try:
+                return self.path.read_bytes().split(b"\n")[:-1]  # what does not end in a line end is torn
+            except FileNotFoundError:
+                return []
+
+    def append_line(self, line: bytes) -> int:
+        """See `OperationLines`."""
+        with self._writing():
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                size = os.fstat(fd).st_size
+                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                write_all(fd, (b"\n" if torn else b"") + line + b"\n")
+                sync_all(fd)
+            finally:
+                os.close(fd)
+            if not size:
+                sync_dir(self.path.parent)
+        return size + len(line) + 1
+
+    def change_lines(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> None:
+        """See `OperationLines`."""
+        if not self.path.exists():
+            return
+        with self._writing():
+            before = self.read_lines()
+            after = list(change(before))
+            if after != before:
+                replace_file(self.path, b"".join(line + b"\n" for line in after))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keep other writers out."""
+        with disk_errors("writing down what was done, for undo,"):
+            make_private_dir(self.path.parent)
+            guard = self.path.with_name(self.path.name + ".lock")
+            with locked(guard, session_id="(operation log)", timeout=_LOCK_TIMEOUT):
+                yield

@@ -31,13 +31,13 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from snapshot_plugin.errors import NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.batch import MemoryChange, Persistence, Saved
+from snapshot_plugin.memory.changes import MemoryChange, Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
-from snapshot_plugin.memory.documents import NoiseRule, matching_rule
-from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.documents import NoiseRule, is_resolved, matching_rule
+from snapshot_plugin.memory.engine import MemoryEngine, listen, submit
 from snapshot_plugin.memory.files import (
     API_SCHEMA,
     BASELINES,
@@ -55,8 +55,8 @@ from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.shapes import Baseline, Difference, differences, with_shapes
-from snapshot_plugin.memory.sharing import Doorbell
-from snapshot_plugin.memory.state import Preferences, ProjectSizes
+from snapshot_plugin.memory.state import Preferences
+from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
@@ -95,11 +95,8 @@ class ProjectMemory:
         self._limits = limits or MemoryLimits()
         self._interval, self._clock, self._lazy = flush_interval, clock, lazy
         state = state or user_state_dir(os.environ)
-        sizes = ProjectSizes(state / "projects", self.project)
-        self._other_projects = sizes.others
-        self._engine = MemoryEngine(self.project, limits=self._limits, sizes=sizes, clock=clock)
-        self._preferences = Preferences(state, self._limits)
-        self._doorbell = Doorbell(self._engine)
+        self._engine = MemoryEngine(self.project, limits=self._limits, state=state, clock=clock)
+        self._preferences = Preferences(state, self._limits, clock)
         self._previous: str | None = None
         self._is_open = False
         self._begun = anyio.Lock()
@@ -133,7 +130,7 @@ class ProjectMemory:
             return
         try:
             if self.session_count:
-                await self._doorbell.submit([self._change("end")])
+                await submit(self._engine, [self._change("end")])
         except SnapshotError as error:
             _log.warning("the project memory could not be written at the end: %s", error.message)
         finally:
@@ -147,7 +144,7 @@ class ProjectMemory:
             StoreUnavailable: it could not be written, and is still in memory.
         """
         await self._begin()
-        await self._doorbell.submit([])
+        await submit(self._engine, [])
 
     async def _begin(self) -> None:
         if not self._is_open or self._tasks is None:
@@ -155,12 +152,12 @@ class ProjectMemory:
         async with self._begun:
             if self.session_count:
                 return
-            await self._doorbell.listen(self._tasks)
+            await listen(self._engine, self._tasks)
             seen = await anyio.to_thread.run_sync(lambda: self._engine.view().meta)
             self.session_count, self._previous = seen["session_count"] + 1, seen["last_session"]
             self._tasks.start_soon(self._keep_flushing)
             with contextlib.suppress(StoreUnavailable):  # every answer says so
-                [receipt] = await self._doorbell.submit([self._change("begin")])
+                [receipt] = await submit(self._engine, [self._change("begin")])
                 if isinstance(receipt, Saved) and receipt.session:
                     self.session_count, self._previous = receipt.session, receipt.previous
                     self._engine.session = receipt.session
@@ -185,8 +182,13 @@ class ProjectMemory:
         await self._begin()
         change = self._change(op, name, data)
         try:
-            [outcome] = await self._doorbell.submit([change])
+            if change.namespace == GLOBAL:
+                outcome = await anyio.to_thread.run_sync(self._preferences.write, change)
+            else:
+                [outcome] = await submit(self._engine, [change])
         except StoreUnavailable as error:
+            if change.namespace == GLOBAL:
+                raise
             kept = "deleted in memory only" if op == "delete" else "kept in memory only, until the disk allows"
             raise StoreUnavailable(f"{name or op} is {kept}: {error.message}", hint=error.hint) from error
         if isinstance(outcome, SnapshotError):
@@ -224,9 +226,6 @@ class ProjectMemory:
         """
         name = name_of(namespace, key)
         clean, redacted = await self._run(lambda: without_secrets(data))
-        if name.namespace == GLOBAL:
-            size = await self._run(lambda: self._preferences.save(key, clean))
-            return Saved(namespace=GLOBAL, key=key, bytes=size, redacted=redacted)
         saved = await self._submit("save", name, clean)
         return saved.evolve(redacted={**redacted, **saved.redacted})
 
@@ -239,7 +238,7 @@ class ProjectMemory:
         """
         name = name_of(namespace, key)
         if name.namespace == GLOBAL:
-            return await self._run(lambda: self._preferences.load(key))
+            return await self._run(lambda: self._preferences.view().load(name))
         data = await self._run(lambda: self._engine.load(name))
         if name.namespace == BASELINES:
             self._engine.queue.append(self._change("touch", name))
@@ -251,17 +250,11 @@ class ProjectMemory:
 
     async def namespaces(self) -> Mapping[str, Sequence[str]]:
         """Every namespace that holds something, with its keys."""
-        found = await self._run(lambda: self._engine.view().keys)
-        preferences = await self._run(self._preferences.keys)
-        return found | ({GLOBAL: preferences} if preferences else {})
+        return await self._run(lambda: self._engine.view().keys | self._preferences.view().keys)
 
     async def delete(self, namespace: str | None, key: str) -> None:
         """Remove an entry, or one entry of a document; `NotFound`, and otherwise as `save`."""
-        name = name_of(namespace, key)
-        if name.namespace == GLOBAL:
-            await self._run(lambda: self._preferences.delete(key))
-        else:
-            await self._submit("delete", name)
+        await self._submit("delete", name_of(namespace, key))
 
     async def clear(self) -> None:
         """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
@@ -274,7 +267,8 @@ class ProjectMemory:
         def work() -> MemoryStats:
             return stats_of(
                 self._engine.view(), project=str(self.project), limit_bytes=self._limits.project_bytes,
-                other_projects_bytes=self._other_projects(), persistence=self.persistence, notices=self.notices,
+                other_projects_bytes=self._engine.sizes.others(), persistence=self.persistence,
+                notices=self.notices,
             )  # fmt: skip
 
         return await self._run(work)
@@ -289,10 +283,10 @@ class ProjectMemory:
 
     def peek(self) -> SessionContext:
         """The context without being a session: nothing is counted or written. Blocks for a moment."""
-        view = self._engine.view()
+        view, preferences = self._engine.view(), self._preferences.view().keys.get(GLOBAL, ())
         return context_of(
             view, limits=self._limits, now=self._clock(), project=str(self.project),
-            last_session=moment_in(self._previous), preferences=tuple(self._preferences.keys()),
+            last_session=moment_in(self._previous), preferences=tuple(preferences),
             persistence=self.persistence, notices=self.notices,
         )  # fmt: skip
 
@@ -332,7 +326,12 @@ class ProjectMemory:
     async def set_noise(self, *rules: NoiseRule) -> Saved:
         """Make these the noise rules: stored, and in effect at once."""
         data, redacted = without_secrets([rule.raw() for rule in rules])
-        return (await self._submit("set", KINDS[NOISE].document, data)).evolve(redacted=redacted)
+        document, now = KINDS[NOISE].document, self._clock()
+        kept = {entry["pattern"] for entry in understand(NOISE, document.key, data, now).entries}
+        known = (await self._run(self._engine.view)).document(NOISE).entries
+        removed = [{"pattern": pattern, "remove": True} for pattern in known if pattern not in kept]
+        saved = await self._submit("save", document, removed + data) if removed or data else Saved()
+        return saved.evolve(redacted=redacted)
 
     def noise_rule(self, text: str) -> NoiseRule | None:
         """The rule by which *text* is noise; None if it is worth looking at."""
@@ -357,9 +356,16 @@ class ProjectMemory:
 
         What is known *about* it is kept with the error.
         """
-        return await self._submit(
-            "resolve", Name(ERRORS, self._named(fingerprint)), without_secrets(dict(about or {}))[0]
-        )
+        name = self._named(fingerprint)
+        errors = (await self._run(self._engine.view)).document(ERRORS).entries
+        unresolved = [error for error, entry in errors.items() if not is_resolved(entry)]
+        if name not in unresolved:
+            there_are = f"the unresolved ones are {', '.join(map(repr, unresolved[-5:]))}"
+            raise InvalidInput(
+                f"there is no unresolved error {name!r}", hint=there_are if unresolved else "none is unresolved"
+            )
+        data = {**without_secrets(dict(about or {}))[0], "fingerprint": name, "resolved": True}
+        return await self._submit("save", KINDS[ERRORS].document, data)
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
         """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers.

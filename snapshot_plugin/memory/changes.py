@@ -1,0 +1,318 @@
+"""Changes to a memory, and a memory with changes applied: the only place that decides what a change does.
+
+A `MemoryChange` is plain data, so it can be applied by another process, or later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic import Field
+
+from snapshot_plugin.errors import Damaged, InvalidInput, LimitExceeded, NotFound, SnapshotError
+from snapshot_plugin.memory.documents import MemoryDocument, matching_rule
+from snapshot_plugin.memory.files import (
+    BASELINES,
+    DAMAGED,
+    ERRORS,
+    NOISE,
+    PERFORMANCE,
+    MemoryEntry,
+    MemoryFiles,
+    Name,
+    Scan,
+    encoded,
+)  # fmt: skip
+from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
+from snapshot_plugin.memory.limits import MemoryLimits
+from snapshot_plugin.memory.shapes import with_shapes
+from snapshot_plugin.memory.understand import understand
+from snapshot_plugin.model.value import Value
+
+__all__ = ["META", "MemoryChange", "MemoryView", "Outcome", "Persistence", "Saved"]
+
+META: Final = ("meta.json",)
+Persistence = Literal["disk", "memory", "read-only"]
+"""Whether saves last: on disk; only in this process; kept until the process that writes can be reached."""
+
+
+class MemoryChange(NamedTuple):
+    """Something to be done to a memory. `session` and `at` say which session asked for it, and when."""
+
+    op: Literal["begin", "end", "save", "delete", "clear", "touch"]
+    namespace: str = ""
+    key: str = ""
+    data: Any = None
+    session: int = 0
+    at: str = ""
+
+    @property
+    def name(self) -> Name:
+        """The entry it is about."""
+        return Name(self.namespace, self.key)
+
+
+class Saved(Value):
+    """The receipt of a change.
+
+    `understood` says what the memory made of it, `ignored` what it did not use and why, `better` how to write it
+    next time. `evicted` names entries that had to go, `trimmed` counts entries that left a full document,
+    `redacted` counts what was taken out by kind. `persistence` is ``disk`` unless the change waits to be written.
+    """
+
+    namespace: str = ""
+    key: str = ""
+    bytes: int = 0
+    understood: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    better: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    trimmed: int = 0
+    redacted: dict[str, int] = Field(default_factory=dict)
+    persistence: Persistence = "disk"
+    session: int | None = None
+    previous: str | None = None
+
+
+Outcome = Saved | SnapshotError
+"""What came of a change: its receipt, or why it was refused."""
+
+
+class MemoryView:
+    """What is on disk, with changes on top. Reading and applying may raise `StoreUnavailable`."""
+
+    def __init__(
+        self,
+        files: MemoryFiles,
+        scan: Scan,
+        meta: Entry,
+        limits: MemoryLimits,
+        *,
+        now: datetime,
+        elsewhere: int = 0,
+    ) -> None:
+        self.meta = meta
+        self.entries = dict(scan.entries)
+        """Every entry there is."""
+        self.damaged: list[Name] = []
+        self._files, self._scan, self._limits, self._now, self._elsewhere = files, scan, limits, now, elsewhere
+        self._writes: dict[tuple[str, ...], bytes | None] = {}
+        self._documents: dict[str, MemoryDocument] = {}
+        self._dirty: set[str] = set()
+        self._trimmed: dict[str, int] = {}
+        self._refused: dict[str, LimitExceeded] = {}
+        self._meta_before = dict(meta)
+
+    # Reading -----------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> dict[str, list[str]]:
+        """The keys of every namespace, in order."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(self.entries):
+            found.setdefault(name.namespace, []).append(name.key)
+        return found
+
+    @property
+    def total(self) -> int:
+        """The bytes of everything."""
+        return self._scan.overhead + sum(entry.size for entry in self.entries.values())
+
+    def load(self, name: Name) -> Any:
+        """An entry, or one entry of a document by its name; `NotFound`, `SnapshotCorrupted`."""
+        kind = KINDS.get(name.namespace)
+        if kind and name == kind.document and name.namespace in self._dirty:
+            return self._documents[name.namespace].raw()
+        if name in self.entries:
+            return self._value(self.entries[name].path)
+        if kind and name.key in self.document(name.namespace).entries:
+            return self.document(name.namespace).entries[name.key]
+        raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
+
+    def document(self, namespace: str) -> MemoryDocument:
+        """The document of a namespace, with the entries that lie beside it under keys of their own."""
+        if namespace not in self._documents:
+            main = KINDS[namespace].document
+            document = self._read(main)
+            for other in sorted(self.entries):
+                if other.namespace == namespace and other != main:
+                    document.entries = {**self._read(other).entries, **document.entries}
+            self._documents[namespace] = document
+        return self._documents[namespace]
+
+    def used_at(self, entry: MemoryEntry) -> datetime:
+        """When an entry was last saved, read or compared."""
+        return max(moment_in(self.meta["used"].get(str(entry.name))) or entry.saved_at, entry.saved_at)
+
+    def _value(self, path: tuple[str, ...]) -> Any:
+        content = self._writes.get(path)
+        return self._files.read(path) if content is None else json.loads(content)
+
+    def _read(self, name: Name) -> MemoryDocument:
+        entry, raw = self.entries.get(name), {}
+        if entry is not None:
+            try:
+                raw = self._value(entry.path)
+            except NotFound:
+                pass  # removed since it was looked at
+            except Damaged:
+                self.damaged.append(name)
+        return MemoryDocument.read(name.namespace, name.key, raw, entry.saved_at if entry else self._now)
+
+    # Applying ----------------------------------------------------------------------------------------------
+
+    def apply(self, change: MemoryChange) -> Outcome:
+        """Apply one change; one that is refused leaves everything before it in effect."""
+        try:
+            receipt: dict[str, Any] = getattr(self, f"_{change.op}")(change)
+        except SnapshotError as error:
+            return error
+        return Saved(namespace=change.namespace, key=change.key, **receipt)
+
+    def _begin(self, change: MemoryChange) -> Entry:
+        count, previous = self.meta["session_count"] + 1, self.meta["last_session"]
+        self.meta |= {"session_count": count, "last_session": change.at}
+        self._remove(*self._least_used(None, room=self._limits.baselines))
+        for namespace in (ERRORS, PERFORMANCE):
+            if KINDS[namespace].document in self.entries and self.document(namespace).trim(self._limits, self._now):
+                self._dirty.add(namespace)
+        return {"session": count, "previous": previous}
+
+    def _end(self, change: MemoryChange) -> Entry:
+        self.meta["last_session"] = max(change.at, self.meta["last_session"] or "")
+        return {}
+
+    def _touch(self, change: MemoryChange) -> Entry:
+        if change.name in self.entries:
+            self.meta["used"] = {**self.meta["used"], str(change.name): change.at}
+        return {}
+
+    def _save(self, change: MemoryChange) -> Entry:
+        if change.namespace in KINDS:
+            return self._add(change)
+        if change.namespace != BASELINES:
+            return {"bytes": self._put(change.name, change.data)}
+        data, shapes = with_shapes(change.data)
+        gone = self._least_used(change.name, room=self._limits.baselines - 1)
+        size = self._put(change.name, data, instead_of=gone)
+        self._remove(*gone)
+        self._touch(change)
+        note, redacted = ("; of responses the shape is kept", {"response": shapes}) if shapes else ("", {})
+        kept = f"baseline {change.key!r}: ready to be compared{note}"
+        return {"bytes": size, "understood": (kept,), "redacted": redacted, "evicted": tuple(map(str, gone))}
+
+    def _add(self, change: MemoryChange) -> Entry:
+        """Add what was understood to its document; what was not is stored under a key of its own."""
+        namespace, kind = change.namespace, KINDS[change.namespace]
+        found = understand(namespace, change.key, change.data, moment_in(change.at) or self._now)
+        if not found.entries:
+            if change.name == kind.document or not change.data:
+                raise InvalidInput(f"nothing in it was understood; {kind.wanted}")
+            return {"bytes": self._put(change.name, change.data), "ignored": tuple(found.ignored)}
+        lines = [self._added(namespace, entry, change) for entry in found.entries]
+        lines += [self._added(PERFORMANCE, entry, change) for entry in found.timings]
+        ignored, better = (tuple(dict.fromkeys(notes)) for notes in (found.ignored, found.better))
+        return {"understood": tuple(lines), "ignored": ignored, "better": better}
+
+    def _added(self, namespace: str, entry: Entry, change: MemoryChange) -> str:
+        if namespace == ERRORS:
+            rules = self.document(NOISE).entries
+            rule = matching_rule(rules, f"{entry['fingerprint']} {entry.get('message', '')}")
+            if rule:
+                rules[rule]["filtered"] = rules[rule].get("filtered", 0) + max(entry.get("occurrences", 1), 1)
+                self._changed(NOISE)
+                name = entry["fingerprint"]
+                return f"error {name!r}: noise by the rule {rule!r}; counted as filtered, not listed"
+        self._changed(namespace)
+        return self.document(namespace).add(entry, session=change.session, limits=self._limits)
+
+    def _delete(self, change: MemoryChange) -> Entry:
+        name, namespace, kind = change.name, change.namespace, KINDS.get(change.namespace)
+        if name in self.entries:
+            self._remove(name)
+            if kind and name == kind.document:
+                self._dirty.discard(namespace)
+            if namespace not in self._dirty:
+                self._documents.pop(namespace, None)
+        elif kind and name.key in self.document(namespace).entries:
+            self._changed(namespace)
+            del self.document(namespace).entries[name.key]
+        else:
+            raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
+        return {}
+
+    def _clear(self, change: MemoryChange) -> Entry:
+        paths = [entry.path for entry in (*self._scan.entries.values(), *self.entries.values())]
+        self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._files.names(DAMAGED))])
+        self.entries, self._documents, self._dirty = {}, {}, set()
+        self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
+        return {"session": 1}
+
+    def _changed(self, namespace: str) -> None:
+        if namespace not in self._dirty:
+            name = KINDS[namespace].document
+            self._scan.refuse(name.path)
+            self.document(namespace)
+            self._dirty.add(namespace)
+            self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
+
+    def _put(self, name: Name, data: Any, instead_of: Sequence[Name] = ()) -> int:
+        content = encoded(data)
+        self._limits.check_entry(str(name), len(content))
+        return self._write(name, content, instead_of)
+
+    def _write(self, name: Name, content: bytes, instead_of: Sequence[Name] = ()) -> int:
+        before = sum(self.entries[other].size for other in {name, *instead_of} if other in self.entries)
+        if len(content) > before:  # what makes the memory smaller is always accepted
+            self._limits.check_total(str(name), self.total - before + len(content), self._elsewhere)
+        path = self._scan.entries[name].path if name in self._scan.entries else name.path
+        self._scan.refuse(path)
+        self._writes[path] = content
+        self.entries[name] = MemoryEntry(name, path, len(content), self._now)
+        return len(content)
+
+    def _remove(self, *names: Name) -> None:
+        self._writes |= {self.entries.pop(name).path: None for name in names}
+
+    def _least_used(self, new: Name | None, *, room: int) -> list[Name]:
+        """The baselines that have to go, besides *new*, so that *room* are left."""
+        others = [entry for name, entry in self.entries.items() if name.namespace == BASELINES and name != new]
+        return [entry.name for entry in sorted(others, key=self.used_at)[: max(0, len(others) - room)]]
+
+    # Writing -----------------------------------------------------------------------------------------------
+
+    def finish(self) -> dict[tuple[str, ...], bytes | None]:
+        """The files to be written or removed. A document for which there is no room is left as it was.
+
+        Raises:
+            StoreUnavailable: nothing can be written, as the notes are no file.
+        """
+        for namespace in self._dirty:
+            document = self._documents[namespace]
+            before = len(document.entries)
+            document.trim(self._limits, self._now)
+            content = document.encoded(self._limits.entry_bytes)
+            self._trimmed[namespace] = before - len(document.entries)
+            try:
+                self._write(KINDS[namespace].document, content)
+            except LimitExceeded as error:
+                self._refused[namespace] = error
+        self._dirty.clear()
+        names = {str(name) for name in self.entries}
+        self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
+        if self.meta != self._meta_before:
+            self._scan.refuse(META)
+            self._writes[META] = encoded(self.meta)
+        return self._writes
+
+    def final(self, outcome: Outcome) -> Outcome:
+        """What came of a change in the end: its document may have been too large for the memory, or been cut."""
+        if isinstance(outcome, SnapshotError) or outcome.namespace not in self._trimmed:
+            return outcome
+        stored = self.entries.get(KINDS[outcome.namespace].document)
+        size = outcome.bytes or (stored.size if stored else 0)
+        cut = {"trimmed": self._trimmed[outcome.namespace], "bytes": size}
+        return self._refused.get(outcome.namespace) or outcome.model_copy(update=cut)

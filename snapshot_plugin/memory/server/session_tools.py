@@ -1,0 +1,284 @@
+"""The tools over stored sessions: those of the project unless more is allowed, and without secrets."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import anyio.to_thread
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resolve import Resolve
+from mcp.server.mcpserver.tools.base import Tool
+from pydantic import Field
+
+from snapshot_plugin.errors import (
+    InvalidInput,
+    NotFound,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreNotFound,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.manager.places import user_cache_dir
+from snapshot_plugin.manager.ports import utc_now
+from snapshot_plugin.manager.predeploy import ask_everyone
+from snapshot_plugin.memory.server.project import Served
+from snapshot_plugin.memory.server.tools import ADDS, READS, Answer, answer_of, tool
+from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.model.redact import redact
+from snapshot_plugin.model.repair import repair
+from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+
+__all__ = ["SESSION_TOOLS", "StoredSessions", "list_snapshots", "resume_plan", "show_session"]
+
+_TIMEOUT: Final = 30.0
+_EACH: Final = 3
+_LONGEST: Final = 4000
+_NO_MARKS: Final = dict.fromkeys((0xE000, 0xE001))
+"""The characters that stand around each match in a snippet (`search.find`)."""
+_LINE: Final = ("session_id", "seq", "state", "agent", "cwd", "messages", "turns", "tokens")
+
+
+class StoredSessions:
+    """The snapshot store, seen from a project. With *all_projects*, sessions of other projects are seen too."""
+
+    def __init__(
+        self, store: SnapshotStore, project: Path, *, all_projects: bool = False, cache: Path | None = None
+    ) -> None:
+        self.store, self.project = store, project
+        self.cache = cache or user_cache_dir(os.environ)
+        self._all = all_projects
+
+    async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
+        """The sessions that may be seen, last changed first; notices; and how many others there are."""
+        try:
+            metas = await self.store.list()
+        except StoreNotFound as error:
+            return (), [f"no session was ever stored: {error.message}"], 0
+        seen = [meta for meta in metas if self._is_visible(meta.cwd)]
+        return seen, [], len(metas) - len(seen)
+
+    async def read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
+        """A session; one of another project is not found."""
+        found = await self.store.read(session_id, at=at)
+        if not self._is_visible(found.snapshot.config.cwd or found.meta.cwd):
+            raise SnapshotNotFound(
+                f"session {session_id!r} is not of this project", session_id=session_id,
+                hint="the user can allow it: asnap mcp --all-projects",
+            )  # fmt: skip
+        return found
+
+    async def owner(self, session_id: str) -> Owner | None:
+        """The process that runs a stored session; None if no process does, or if that is unknown."""
+        place = place_of(self.store)
+        return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
+
+    async def line(self, meta: SnapshotMeta) -> Answer:
+        """A session in short."""
+        return answer_of(
+            **{field: getattr(meta, field) for field in _LINE}, saved_at=rfc3339(meta.saved_at),
+            updated_at=rfc3339(meta.updated_at) if meta.updated_at else None, title=_clean(meta.title),
+            problem=_clean(meta.problem), tags=[_clean(tag) for tag in meta.tags],
+            live=await self.owner(meta.session_id) is not None,
+        )  # fmt: skip
+
+    def _is_visible(self, cwd: str | None) -> bool:
+        """Whether a session that worked in *cwd* may be seen; links in it are followed to where it really was."""
+        return self._all or (cwd is not None and _real(cwd).is_relative_to(self.project))
+
+
+@lru_cache(maxsize=1024)
+def _real(cwd: str) -> Path:
+    return Path(os.path.realpath(cwd))
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else redact(text)[0]
+
+
+async def _sessions(ctx: Context[Any, Any], project: Served) -> Callable[[], StoredSessions]:
+    assert project is ctx.mcp_server.project  # type: ignore[attr-defined]  # noqa: S101 — asked for its roots
+    return ctx.mcp_server.sessions  # type: ignore[attr-defined,no-any-return]
+
+
+Sessions = Annotated[Callable[[], StoredSessions], Resolve(_sessions)]
+"""A parameter of tools: gives the sessions that may be seen; `InvalidInput` if there is no project."""
+_Limit = Annotated[int, Field(ge=1, le=200)]
+_At = Annotated[int | None, Field(ge=1, description="The snapshot's number; the newest if left out.")]
+_Session = Annotated[str, Field(description="The session's id, from list_snapshots.")]
+_LiveSession = Annotated[str | None, Field(description="The one live session of this project if left out.")]
+_LastSession = Annotated[str | None, Field(description="The session that changed last if left out.")]
+_Start = Annotated[int | None, Field(ge=0, description="First message; the last ones if left out.")]
+_Query = Annotated[str, Field(description='Words, "a phrase", begin*, this OR that, this NOT that.')]
+_Tag = Annotated[str, Field(min_length=1, max_length=100, description="How to find it again.")]
+
+
+async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> Answer:
+    """Answer with the sessions last changed; ``hidden`` counts those beyond *limit* and of other projects."""
+    seen = sessions()
+    metas, notices, others = await seen.metas()
+    lines = [await seen.line(meta) for meta in metas[:limit]]
+    return {"sessions": lines, "hidden": len(metas) - len(lines) + others, "notices": notices}
+
+
+async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 10) -> Answer:
+    """Answer with messages that contain *query*, found by the search index, newest session first."""
+    from snapshot_plugin.search.find import Question  # noqa: PLC0415 — SQLite is needed for this tool only
+    from snapshot_plugin.search.index import opened_index  # noqa: PLC0415 — as above
+    from snapshot_plugin.search.query import expression  # noqa: PLC0415 — as above
+
+    if not query.strip():
+        raise InvalidInput("there is nothing to search for", hint="pass some words")
+    seen = sessions()
+    metas, notices, _ = await seen.metas()
+    if not metas:
+        return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": notices}
+    by_id = {meta.session_id: meta for meta in metas}
+    question = Question(expression=expression(query), sessions=list(by_id), limit=limit, each=_EACH)
+    name = getattr(seen.store, "store_id", "") or type(seen.store).__name__
+    async with opened_index(seen.store, seen.cache, name=name) as index:
+        found, unreadable = await index.ask(question, await index.listed(), only=frozenset(by_id))
+    hits = [
+        answer_of(
+            session_id=hit.session_id, seq=by_id[hit.session_id].seq, message_index=hit.number - 1,
+            role=hit.role or "session", title=_clean(by_id[hit.session_id].title),
+            excerpt=hit.snippet.translate(_NO_MARKS),  # the index holds no secrets
+        ) for hit in found.hits
+    ]  # fmt: skip
+    notices += [f"{name} cannot be read; see asnap check" for name in unreadable]
+    return {"hits": hits, "total_hits": found.total_hits, "sessions_searched": len(metas), "notices": notices}
+
+
+async def show_session(
+    *, sessions: Sessions, session_id: _Session, at: _At = None, start: _Start = None, limit: _Limit = 20
+) -> Answer:
+    """Answer with a session, and *limit* of its messages: from *start* on, or the last ones."""
+    seen = sessions()
+    found = await seen.read(session_id, at)
+    messages = found.snapshot.messages
+    first = max(0, len(messages) - limit) if start is None else start
+    shown = range(first, min(first + limit, len(messages)))
+    return answer_of(
+        session=await seen.line(found.meta), trigger=found.meta.trigger,
+        plan=[_clean(f"[{entry.status}] {entry.content}") for entry in found.snapshot.plan],
+        current_task=_clean(found.snapshot.current_task),
+        messages=await anyio.to_thread.run_sync(lambda: [_viewed(index, messages[index]) for index in shown]),
+        first_index=first, total_messages=len(messages), notices=_skipped(found),
+    )  # fmt: skip
+
+
+async def take_snapshot(*, sessions: Sessions, session_id: _LiveSession = None, tag: _Tag = "agent") -> Answer:
+    """Ask the process that runs a session to save it now."""
+    seen = sessions()
+    newest = (await seen.read(session_id or await _only_live_one(seen))).meta
+    outcomes = await ask_everyone(seen.store, tag=tag, within=_TIMEOUT, only={newest.session_id})
+    if not outcomes or outcomes[0].owner is None:
+        raise NotFound(
+            f"session {newest.session_id!r} is not live; its newest snapshot is {newest.seq}",
+            hint="only the process that runs a session can save it; list_snapshots shows which are live",
+        )
+    [done], owner = outcomes, outcomes[0].owner
+    who = f"process {owner.pid} on {owner.host}, which runs session {newest.session_id!r},"
+    if done.status == "not_reachable":
+        raise StoreUnavailable(f"{who} did not answer: {done.problem}", hint="try again")
+    if done.status != "saved" or done.seq is None:
+        raise SnapshotError(f"{who} did not save it: {done.problem or done.status}")
+    return {"session_id": newest.session_id, "seq": done.seq, "tag": tag, "owner_pid": owner.pid}
+
+
+async def resume_plan(*, sessions: Sessions, session_id: _LastSession = None, at: _At = None) -> Answer:
+    """Answer with what bringing a session back would do, without doing it."""
+    seen = sessions()
+    if session_id is None:
+        metas, _, _ = await seen.metas()
+        if not metas:
+            raise NotFound(f"no session of {seen.project} is stored")
+        session_id = metas[0].session_id
+    found = await seen.read(session_id, at)
+    owner = await seen.owner(session_id)
+    snapshot, notices = repair(found.snapshot)
+    agent, config = snapshot.agent, snapshot.config
+    command = list(agent.command) if agent else []
+    run = f"asnap run --session {shlex.quote(session_id)} -- {shlex.join(command)}"
+    return answer_of(
+        session_id=session_id, seq=found.ref.seq,
+        age_seconds=max(0.0, (utc_now() - found.meta.changed_at).total_seconds()),
+        messages=len(snapshot.messages), turns=snapshot.metrics.turns, tokens=snapshot.metrics.total_tokens,
+        agent=agent.name if agent else None, agent_command=[_clean(part) for part in command],
+        cwd=config.cwd, mode=config.mode, model=config.model,
+        mcp_servers=[server.name for server in config.mcp_servers], live=owner is not None,
+        repairs=[notice.detail for notice in notices],
+        steps=list(_steps(snapshot, found.ref.seq, owner, len(notices))),
+        command=_clean(run) if command else None, notices=_skipped(found),
+    )  # fmt: skip
+
+
+async def _only_live_one(seen: StoredSessions) -> str:
+    metas, _, _ = await seen.metas()
+    live = [meta.session_id for meta in metas if await seen.owner(meta.session_id) is not None]
+    if len(live) != 1:
+        raise InvalidInput(
+            f"{len(live)} sessions of this project are live{': ' if live else ''}{', '.join(live)}",
+            hint="name the session: take_snapshot(session_id=…)",
+        )
+    return live[0]
+
+
+def _skipped(found: StoredSnapshot) -> list[str]:
+    """What had to be skipped to read a snapshot."""
+    return [f"{finding.kind}: {finding.detail}" for finding in found.skipped]
+
+
+def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: int) -> Iterator[str]:
+    if owner is not None:
+        yield f"stop process {owner.pid} on {owner.host}, which runs the session, or fork the session instead"
+    yield f"take snapshot {seq} with {len(snapshot.messages)} messages"
+    if repairs:
+        yield f"repair {repairs} places where the session was interrupted; tools are never run again"
+    name = snapshot.agent.name if snapshot.agent and snapshot.agent.name else "the agent"
+    yield f"start {name}{f' in {snapshot.config.cwd}' if snapshot.config.cwd else ''}"
+    settings = {"mode": snapshot.config.mode, "model": snapshot.config.model}
+    known = [f"{what} {value}" for what, value in settings.items() if value]
+    if known:
+        yield f"set {' and '.join(known)} again"
+    yield "let it load the session; if it cannot, give it the transcript"
+
+
+def _viewed(index: int, message: Message) -> Answer:
+    """One message as text. Secrets are taken out before it is cut where it is very long."""
+    text: str = redact("\n".join(filter(None, map(_block, message.content))))[0]
+    said_at = rfc3339(message.timestamp) if message.timestamp else None
+    return answer_of(
+        index=index, role=message.role, text=text[:_LONGEST], timestamp=said_at, shortened=len(text) > _LONGEST
+    )
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, ThoughtBlock):
+        return f"[thought] {block.text}"
+    if isinstance(block, ToolCallBlock):
+        return f"[tool {block.status or 'started'}] {block.title or block.kind or block.tool_call_id}"
+    return f"[{block.type or 'unknown'}]"
+
+
+_SEARCH = "Find what was said or done in stored sessions of this project; show_session opens a hit."
+_TAKE = "Save a running session now, under a tag. Only its own process can; it is asked."
+_PLAN = "What bringing a session back would do, and the command for it. Nothing is done."
+SESSION_TOOLS: list[Tool] = [
+    tool(list_snapshots, "Stored sessions", "Agent sessions of this project that are stored.", READS),
+    tool(search_sessions, "Search sessions", _SEARCH, READS),
+    tool(show_session, "Show a session", "Read a stored session of this project. Secrets are taken out.", READS),
+    tool(take_snapshot, "Save a live session now", _TAKE, ADDS),
+    tool(resume_plan, "Plan a resume", _PLAN, READS),
+]

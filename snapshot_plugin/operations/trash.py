@@ -1,0 +1,70 @@
+"""The trash: what was forgotten, until it is purged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from snapshot_plugin.operations.document import Document, Part
+
+if TYPE_CHECKING:
+    from snapshot_plugin.operations.work import Work
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
+
+__all__ = ["Discarded", "Purged", "discarded", "in_the_trash"]
+
+
+class Discarded(Part):
+    """Something in the trash."""
+
+    session_id: str
+    token: str
+    """What `asnap undo` calls it."""
+    deleted_at: datetime
+    size_bytes: int
+    is_copy: bool
+    """Whether the session is still there: then this is a copy from before snapshots were dropped."""
+
+
+class Purged(Document):
+    """What was removed for ever, or would be."""
+
+    kind: ClassVar[str] = "purge"
+    rows: ClassVar[str] = "removed"
+    removed: tuple[Discarded, ...]
+    size_bytes: int
+    kept: int
+    """How many are not old enough, and stay."""
+    dry_run: bool
+    as_of: datetime
+
+
+async def in_the_trash(work: Work, store: SnapshotStore) -> Purged:
+    """What a purge would remove for ever. Changes nothing."""
+    trash = await store.trash()
+    return await discarded(work, store, trash, kept=0, dry_run=True)
+
+
+async def discarded(
+    work: Work, store: SnapshotStore, entries: Sequence[Trashed], *, kept: int, dry_run: bool
+) -> Purged:
+    """What is told of *entries* of the trash."""
+    there = {meta.session_id for meta in await store.list()}
+    return Purged(
+        removed=tuple(_discarded(each, there) for each in entries),
+        size_bytes=sum(each.size_bytes for each in entries),
+        kept=kept,
+        dry_run=dry_run,
+        as_of=work.now,
+    )
+
+
+def _discarded(each: Trashed, there: set[str]) -> Discarded:
+    return Discarded(
+        session_id=each.session_id,
+        token=each.token,
+        deleted_at=each.deleted_at,
+        size_bytes=each.size_bytes,
+        is_copy=each.session_id in there,
+    )
