@@ -199,16 +199,19 @@ class SearchIndex:
 
         batch: list[Entry] = []
         again: list[SnapshotMeta] = []
+        size = 0
         before = await anyio.to_thread.run_sync(all_indexed, self._database.connection)
         at_once = _AT_ONCE if self._store.capabilities.several_machines else 1
         for start in range(0, len(stale), at_once):
             some = stale[start : start + at_once]
             for meta in some:
                 step(meta.title or meta.session_id)
-            batch += await self._read(some, before, unreadable)
-            if sum(entry.size for entry in batch) > _BATCH:
+            read = await self._read(some, before, unreadable)
+            batch += read
+            size += sum(entry.size for entry in read)
+            if size > _BATCH:
                 again += await anyio.to_thread.run_sync(self._write, batch)
-                batch = []
+                batch, size = [], 0
         again += await anyio.to_thread.run_sync(self._write, batch)
         if again:
             await self._read_all(again, lambda _name: None, unreadable)
