@@ -35,6 +35,7 @@ BEFORE = make_snapshot(
 )  # fmt: skip
 
 
+@pytest.mark.requirement("STORE-VALUE-DIFF")
 def test_one_session_is_compared_with_its_previous_snapshot(asnap: Asnap, place: Path) -> None:
     saved(place, BEFORE, grown(BEFORE))
     found = asnap("diff", "talk", "--json").json

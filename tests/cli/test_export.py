@@ -70,6 +70,7 @@ def test_markdown_goes_to_stdout_and_messages_to_stderr(asnap: Asnap, kept: Path
     assert asnap("export", "01a", "--format", "markdown", "-q").err == ""
 
 
+@pytest.mark.requirement("STORE-VALUE-REDACT")
 def test_readable_exports_are_redacted(asnap: Asnap, kept: Path) -> None:
     for form in ("markdown", "html"):
         ran = asnap("export", "02b", "--format", form)

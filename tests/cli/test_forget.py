@@ -143,6 +143,7 @@ def test_invalid_command_line_is_refused(asnap: Asnap, place: Path, words: tuple
     assert names(place) == ["01aaaa"]
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY-EMPTY")
 @pytest.mark.parametrize("words", [("--all",), ("--all", "--keep-last", "0"), ("01", "--keep-last", "0")])
 def test_a_policy_that_keeps_nothing_is_refused(asnap: Asnap, place: Path, words: tuple[str, ...]) -> None:
     grown(place, "01aaaa", 3)
@@ -188,6 +189,38 @@ def test_snapshots_no_rule_keeps_are_dropped_with_reasons_and_can_be_restored(as
     assert history(place, "01aaaa") == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY")
+@pytest.mark.parametrize(
+    ("rule", "every", "period"),
+    [
+        ("--keep-hourly", timedelta(minutes=25), "%Y-%m-%d %H"),
+        ("--keep-daily", timedelta(hours=10), "%Y-%m-%d"),
+        ("--keep-weekly", timedelta(days=3), "%G-%V"),
+        ("--keep-monthly", timedelta(days=12), "%Y-%m"),
+    ],
+)
+def test_newest_snapshot_of_each_period_is_kept(
+    asnap: Asnap, place: Path, rule: str, every: timedelta, period: str
+) -> None:
+    grown(place, "01aaaa", 9, every=every)
+    with FilesystemStore(place, background=False).sync as store:
+        newest = {f"{each.saved_at:{period}}": each.seq for each in reversed(store.history("01aaaa"))}
+
+    assert asnap("forget", "01", rule, "2", "--yes").code == 0
+
+    assert history(place, "01aaaa") == sorted(newest.values())[-2:]
+
+
+@pytest.mark.requirement("STORE-VALUE-POLICY")
+def test_pinned_session_keeps_every_snapshot(asnap: Asnap, place: Path) -> None:
+    grown(place, "01aaaa", 4, pinned=True)
+
+    asnap("forget", "01", "--keep-last", "1", "--yes")
+
+    assert history(place, "01aaaa") == [1, 2, 3, 4]
+
+
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 def test_policy_rules_are_combined(asnap: Asnap, place: Path) -> None:
     grown(place, "01aaaa", 9, every=timedelta(days=2))
 
@@ -207,6 +240,7 @@ def test_policy_applies_to_all_sessions_and_affects_only_some(asnap: Asnap, plac
     assert (history(place, "01aaaa"), history(place, "02bbbb")) == ([4], [1, 2, 3, 4])
 
 
+@pytest.mark.requirement("STORE-VALUE-POLICY")
 def test_tagged_snapshots_are_kept_unless_other_tags_are_named(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"), tags=["pre-deploy"])
     saved(place, session("01aaaa", "2"), tags=["night"])

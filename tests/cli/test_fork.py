@@ -16,7 +16,7 @@ SESSION = make_snapshot(
 )
 
 
-@pytest.mark.requirement("TERMINAL-BRANCH-ANYWHERE")
+@pytest.mark.requirement("TERMINAL-BRANCH-ANYWHERE", "STORE-VALUE-LINEAGE")
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
 def test_session_can_be_forked_at_any_message_and_stays_unchanged(asnap: Asnap, place: Path, at: int) -> None:
     saved(place, SESSION)

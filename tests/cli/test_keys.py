@@ -12,6 +12,7 @@ from keyring.backend import KeyringBackend
 
 from snapshot_plugin import FilesystemStore, Message
 from snapshot_plugin.cli.commands.keys import Keys
+from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.codec.sources import KeyFile
 from snapshot_plugin.store.files import sync_dir
 from snapshot_plugin.testing.acp_client import AGENT, Client
@@ -111,13 +112,22 @@ def test_a_changed_secret_replaces_the_old_one(
     assert asnap("check").code == 0
 
 
+def kids(place: Path) -> set[str]:
+    """The keys under which the frames of a store are sealed."""
+    segments = [path.read_bytes() for path in place.glob("sessions/*/*.snap.gz")]
+    return {read_header(data)[0].kid for data in segments}
+
+
+@pytest.mark.requirement("STORE-KEY-REENCRYPT")
 def test_rotation_keeps_everything_readable(asnap: Asnap, key: Path, place: Path) -> None:
     saved(place, session("one"), key=key.read_text().strip())
-    before = (place / "keys" / "keyset.json").read_bytes()
+    before, sealed_by = (place / "keys" / "keyset.json").read_bytes(), kids(place)
 
     assert asnap("keys", "rotate", "--reencrypt").code == 0
 
     assert (place / "keys" / "keyset.json").read_bytes() != before
+    assert kids(place)
+    assert not kids(place) & sealed_by
     assert asnap("check", "--json").json["snapshots"] == 1
 
 
@@ -232,7 +242,7 @@ class _Ring(KeyringBackend):
         self.path.unlink()
 
 
-@pytest.mark.requirement("ORBIT-SECURITY-KEYCHAIN")
+@pytest.mark.requirement("ORBIT-SECURITY-KEYCHAIN", "STORE-KEY-SOURCES")
 def test_the_system_keyring_keeps_the_key_of_a_store(
     asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ def old_file(tmp_path: Path, name: str) -> Path:
     return Path(shutil.copy(source, tmp_path / f"{name}.json"))
 
 
+@pytest.mark.requirement("STORE-MIGRATE-DRY-RUN", "STORE-MIGRATE-FOREIGN", "STORE-MIGRATE-INPUT")
 @pytest.mark.parametrize(
     ("name", "steps"), [("openagent-parser", 2), ("oneringai-librarian", 2), ("orbit-refactor", 1)]
 )

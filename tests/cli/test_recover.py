@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import jsonschema
+import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.cli.commands.recover import Recovery
@@ -50,17 +51,21 @@ def test_killed_process_is_recovered_into_one_snapshot(asnap: Asnap, place: Path
     assert asnap("recover", "--json").json["sessions"] == []
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-LIVE")
 def test_owned_session_is_left_alone(asnap: Asnap, place: Path) -> None:
-    saved(place, make_snapshot("one", session_id="s"))
-    lease = Lease.acquire(place / "sessions" / "s", Owner.this_process(since=datetime.now(UTC)))
-    try:
+    saved(place, make_snapshot("one", session_id="fine"))
+    with python(_KILLED, place, "s") as process:
+        assert heard(process) == "ready"
+        spool = (place / "sessions" / "s" / "live").read_bytes()
         assert asnap("recover", "--json").json["sessions"] == []
-    finally:
-        lease.release()
+        assert (place / "sessions" / "s" / "live").read_bytes() == spool
+    assert [row["records"] for row in asnap("recover", "--json").json["sessions"]] == [3]
 
 
+@pytest.mark.requirement("MANAGER-RECOVER-REST")
 def test_unrecoverable_session_is_reported_with_its_exit_code(asnap: Asnap, place: Path) -> None:
     _killed(place, "cut-off")
+    _killed(place, "other")
     spool = place / "sessions" / "cut-off" / "live"
     spool.write_bytes(spool.read_bytes().replace(b"hello", b"hellO"))
 
@@ -68,6 +73,7 @@ def test_unrecoverable_session_is_reported_with_its_exit_code(asnap: Asnap, plac
 
     assert done.code == 3
     assert "not all recovered" in done.out
+    assert len(asnap("show", "other", "--json").json["messages"]) == 2
 
 
 def test_report_is_a_table_for_a_ticket(asnap: Asnap, place: Path) -> None:

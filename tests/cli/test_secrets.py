@@ -29,6 +29,7 @@ def loaded(place: Path, session_id: str) -> SessionSnapshot:
     return anyio.run(load)
 
 
+@pytest.mark.requirement("STORE-VALUE-REDACT")
 def test_findings_never_show_the_secret(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa", TOKEN, title=f"about {TOKEN}"), session("02bbbb"))
 

@@ -58,12 +58,17 @@ def test_json_holds_every_message_and_conforms_to_its_schema(asnap: Asnap, place
     assert [message["number"] for message in document["messages"]] == list(range(1, 301))
 
 
+@pytest.mark.requirement("STORE-VALUE-REPAIR")
 def test_summary_shows_settings_context_and_repairs(asnap: Asnap, place: Path) -> None:
     open_call = {**TOOL, "toolCallId": "t2", "status": "in_progress"}
     saved(
         place,
         session(
-            messages=(Message(role="user", content="x"), Message(role="assistant", content=[open_call])),
+            messages=(
+                Message(role="user", content="x"),
+                Message(role="assistant", content=[open_call]),
+                Message(role="assistant", content=[]),
+            ),
             agent={"name": "codex", "version": "1.2", "command": ["codex-acp"]},
             config={"cwd": "/p", "mode": "code", "model": "gpt", "mcp_servers": [{"name": "db"}]},
             metadata={"acp": {"context": {"used": 45_000, "size": 200_000}}, "note": "ask Ann"},
@@ -80,7 +85,9 @@ def test_summary_shows_settings_context_and_repairs(asnap: Asnap, place: Path) -
         False,
     )
     assert (about["plan_done"], about["plan_total"], about["note"]) == (1, 2, "ask Ann")
-    assert len(about["notices"]) == 1
+    closed, dropped = about["notices"]
+    assert "t2" in closed
+    assert "empty" in dropped
     assert "45k of 200k tokens" in asnap("show", "01jd", "--summary").out
 
 

@@ -1,20 +1,29 @@
 """docs/reference/format.md is enough: a reader written from that page alone agrees with the store.
 
 `READER` is such a reader, for plain stores. It is run by a Python that can import nothing but the standard library,
-and is free for anyone to copy.
+and is free for anyone to copy. `Unsealed` opens an encrypted store with nothing but the page and `cryptography`.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
+import struct
 import subprocess
 import sys
+import unicodedata
+import zlib
+from base64 import b64decode, urlsafe_b64decode
+from hashlib import scrypt, sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from snapshot_plugin import FilesystemStore, RetentionPolicy, SessionSnapshot
+from snapshot_plugin import FilesystemStore, Message, RetentionPolicy, SessionSnapshot
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import KeySource, Passphrase
 from snapshot_plugin.model.ids import dirname_of
@@ -286,3 +295,90 @@ async def test_gzip_tests_every_store_and_finds_a_wrong_byte(tmp_path: Path, key
     files[0].write_bytes(data)
 
     assert gzip("-t", *files).returncode == 1
+
+
+class Unsealed:
+    """The keys of an encrypted store, found from a secret as the page says."""
+
+    def __init__(self, place: Path, secret: str) -> None:
+        self.store_id = json.loads((place / "STORE.json").read_bytes())["id"]
+        [path] = [path for path in (place / "keys").glob("*.json") if path.stem != "keyset"]
+        slot, keyset = summed(path), summed(place / "keys" / "keyset.json")
+        assert (slot["store"], slot["id"]) == (self.store_id, path.stem)
+        own = f"asnap slot {self.store_id} {path.stem} {slot['kind']}"
+        master = unseal(slot, stretched(secret, slot["kdf"]), own)
+        self.keyset = json.loads(unseal(keyset, master, f"asnap keyset {self.store_id}"))
+
+    def derived(self, secret: str, purpose: str) -> bytes:
+        return hkdf(b64decode(secret), self.store_id.encode(), f"asnap {purpose} {SESSION}".encode())
+
+    def payload(self, frame: bytes) -> tuple[dict[str, Any], list[bytes]]:
+        """The header of a frame and the lines inside."""
+        xlen, length = struct.unpack_from("<H2xH", frame, 10)
+        header = json.loads(frame[20 : 16 + length])
+        key = self.derived(self.keyset["keys"][header["kid"]], "frame")
+        sealed = zlib.decompress(frame[12 + xlen :], wbits=-15)
+        inside = AESGCM(key).decrypt(bytes.fromhex(header["nonce"]), sealed, frame[: 12 + xlen])
+        return header, zlib.decompress(inside, wbits=31).splitlines()
+
+    def root(self, lines: list[bytes]) -> str:
+        """The root of a frame that stands alone."""
+        key = self.derived(self.keyset["digest"], "root")
+
+        def d(data: bytes) -> bytes:
+            return hmac.digest(key, data, "sha256")
+
+        chain = bytes(32)
+        for line in lines:
+            chain = d(chain + d(line)) if line.startswith(b'{"message"') else chain
+        return d(chain + d(b"".join(sorted(d(line) for line in lines if line.startswith(b'{"section"'))))).hex()
+
+
+def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=salt, info=info).derive(secret)
+
+
+def summed(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    document: dict[str, Any] = json.loads(data)
+    assert sha256(data.replace(document["sum"].encode(), b"0" * 64)).hexdigest() == document["sum"]
+    return document
+
+
+def stretched(secret: str, kdf: dict[str, Any]) -> bytes:
+    salt = b64decode(kdf["salt"])
+    if kdf["name"] == "hkdf":
+        return hkdf(urlsafe_b64decode(secret.removeprefix("asnap-key-") + "="), salt, b"asnap slot")
+    text = unicodedata.normalize("NFC", secret).encode()
+    return scrypt(text, salt=salt, n=kdf["n"], r=kdf["r"], p=kdf["p"], maxmem=2**29, dklen=32)
+
+
+def unseal(document: dict[str, Any], key: bytes, about: str) -> bytes:
+    return AESGCM(key).decrypt(b64decode(document["nonce"]), b64decode(document["sealed"]), about.encode())
+
+
+@pytest.mark.requirement(
+    "FORMAT-KEYS-SUM",
+    "FORMAT-KEYS-KEYSET",
+    "FORMAT-KEYS-SLOT",
+    "FORMAT-KEYS-HKDF",
+    "FORMAT-KEYS-SCRYPT",
+    "FORMAT-SEAL-STORED",
+    "FORMAT-SEAL-FRAME-KEY",
+    "FORMAT-SEAL-DIGEST-KEY",
+    "FORMAT-ROOT-FORMULA",
+)
+@pytest.mark.parametrize("secret", [generate_key(), "zwo\u0308lf Boxer"], ids=["generated", "passphrase"])
+async def test_the_page_is_enough_to_open_an_encrypted_store(tmp_path: Path, secret: str) -> None:
+    first = session(1, "hello", "world")
+    async with FilesystemStore(tmp_path, key=Passphrase(secret), background=False) as store:
+        ref = await store.save(first)
+    [path] = files_of(tmp_path)
+
+    store_alone = Unsealed(tmp_path, secret)
+    header, lines = store_alone.payload(path.read_bytes())
+
+    messages = [json.loads(line)["message"] for line in lines if line.startswith(b'{"message"')]
+    assert [Message.model_validate(message) for message in messages] == list(first.messages)
+    assert (header["sid"], header["root"], header["kid"]) == (SESSION, ref.root, store_alone.keyset["primary"])
+    assert store_alone.root(lines) == ref.root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
-from tests.faults.support import PLAIN_AND_ENCRYPTED, names_in, store_at, version
+from tests.faults.support import PLAIN_AND_ENCRYPTED, names_in, segments_of, store_at, version
 from tests.unknown_fields import with_unknown
 
 pytestmark = pytest.mark.anyio
@@ -39,9 +40,7 @@ OPERATIONS: dict[str, Operation] = {
 # Ids -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement(
-    "FORMAT-NAME-EMPTY", "FORMAT-NAME-DOTS", "FORMAT-NAME-CONTROL", "FORMAT-NAME-LONG", "TERMINAL-SECURITY-IDS"
-)
+@pytest.mark.requirement("FORMAT-NAME-EMPTY", "FORMAT-NAME-DOTS", "FORMAT-NAME-CONTROL", "TERMINAL-SECURITY-IDS")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
     "session_id",
@@ -64,7 +63,12 @@ UNUSUAL = (
 
 
 @pytest.mark.requirement(
-    "STORE-FAULT-EMOJI", "FORMAT-NAME-CASE", "TERMINAL-SECURITY-TRAVERSAL", "TERMINAL-SECURITY-NAMES"
+    "STORE-FAULT-EMOJI",
+    "FORMAT-NAME-CASE",
+    "FORMAT-NAME-DOT",
+    "FORMAT-NAME-LONG",
+    "TERMINAL-SECURITY-TRAVERSAL",
+    "TERMINAL-SECURITY-NAMES",
 )
 async def test_ids_with_slashes_emoji_or_differing_case_are_separate_sessions(tmp_path: Path) -> None:
     async with store_at(tmp_path / "store") as store:
@@ -77,6 +81,7 @@ async def test_ids_with_slashes_emoji_or_differing_case_are_separate_sessions(tm
     names = names_in(tmp_path / "store" / "sessions")
     assert len({name.casefold() for name in names}) == len(UNUSUAL)
     assert all(name.isascii() and not name.startswith(".") for name in names)
+    assert max(map(len, names)) == 200
     assert names_in(tmp_path) == ["store"]
 
 
@@ -118,6 +123,12 @@ async def test_lone_surrogates_are_kept_everywhere(tmp_path: Path, key: str | No
         [meta] = await store.list()
         assert (meta.state, meta.title, meta.snapshot_tags, meta.trigger) == ("ok", lone, (lone,), lone)
         assert (await store.check()).findings == ()
+    if key is None:
+        [segment] = segments_of(tmp_path)
+        lines = gzip.decompress(segment.read_bytes()).splitlines()
+        broken = [line for line in lines if rb"\ud83d" in line]
+        assert len(broken) >= 6
+        assert all(line.isascii() for line in broken if b'"section"' not in line)
 
 
 async def test_a_section_keeps_one_value_when_lone_surrogates_come_and_go(tmp_path: Path) -> None:

@@ -106,7 +106,12 @@ def _only(segment: Path, data: bytes) -> None:
 
 
 @pytest.mark.requirement(
-    "FORMAT-READ-BIT", "FORMAT-HEADER-SUM", "FORMAT-READ-DAMAGE", "FORMAT-SEAL-AAD", "FORMAT-READ-FALLBACK"
+    "FORMAT-READ-BIT",
+    "FORMAT-HEADER-SUM",
+    "FORMAT-READ-DAMAGE",
+    "FORMAT-SEAL-AAD",
+    "FORMAT-READ-FALLBACK",
+    "FORMAT-SEAL-EXACT",
 )
 @PLAIN_AND_ENCRYPTED
 def test_flipped_bit_loses_only_later_snapshots_and_is_never_silent(

@@ -151,7 +151,7 @@ async def test_rewrite_on_a_full_disk_leaves_the_session_unchanged(tmp_path: Pat
             assert (await store.check()).findings == ()
 
 
-@pytest.mark.requirement("STORE-FAULT-FULL-INODES", "FORMAT-SEGMENT-NAME")
+@pytest.mark.requirement("STORE-FAULT-FULL-INODES")
 @PLAIN_AND_ENCRYPTED
 async def test_lack_of_inodes_refuses_new_files_and_the_next_save_catches_up(
     tmp_path: Path, key: str | None

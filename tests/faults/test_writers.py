@@ -205,6 +205,35 @@ async def test_lock_timeout_is_reported_and_nothing_is_written(tmp_path: Path) -
 
 
 @pytest.mark.requirement("FORMAT-WRITE-LOCK")
+async def test_save_that_waited_while_its_session_was_replaced_leaves_the_new_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = await filled(tmp_path)
+    directory, waiting, fate = segment.parent, threading.Event(), list[Exception]()
+    fd = os.open(directory / ".lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def save() -> None:
+        try:
+            store_at(tmp_path).sync.save(version(4), base=3)
+        except Conflict as conflict:
+            fate.append(conflict)
+
+    monkeypatch.setattr("snapshot_plugin.store.lock.time.sleep", lambda _pause: waiting.set())
+    thread = threading.Thread(target=save)
+    thread.start()
+    assert waiting.wait(10)
+    directory.rename(tmp_path / "aside")
+    aside = {path.name: path.read_bytes() for path in (tmp_path / "aside").iterdir()}
+    await store_at(tmp_path).save(version(1))
+    os.close(fd)
+    thread.join(10)
+    assert len(fate) == 1
+    assert {path.name: path.read_bytes() for path in (tmp_path / "aside").iterdir()} == aside
+    assert await store_at(tmp_path).load("session", strict=True) == version(1)
+
+
+@pytest.mark.requirement("FORMAT-WRITE-LOCK")
 def test_writer_waiting_for_the_lock_of_a_replaced_directory_locks_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

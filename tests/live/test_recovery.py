@@ -110,7 +110,12 @@ VICTIM = """
 
 
 @pytest.mark.requirement(
-    "MANAGER-RECOVER-SPOOL", "ORBIT-TEST-CRASH", "ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "FORMAT-HEADER-TRIGGER"
+    "MANAGER-RECOVER-SPOOL",
+    "ORBIT-TEST-CRASH",
+    "ORBIT-USE-CRASH",
+    "ORBIT-USE-LITTLE-LOST",
+    "FORMAT-HEADER-TRIGGER",
+    "MANAGER-RECOVER-LIVE",
 )
 async def test_recovered_snapshot_has_everything_a_killed_process_acknowledged(plain: FilesystemStore) -> None:
     with python(VICTIM, plain.path) as victim:

@@ -89,6 +89,33 @@ async def _live_and_be_killed(store: FilesystemStore, key: str) -> None:
         assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
+@pytest.mark.requirement("MANAGER-SPOOL-SEALED", "MANAGER-SPOOL-ASIDE")
+async def test_plain_spool_in_an_encrypted_store_is_put_aside_unread(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path, key=_KEY) as store:
+        await store.save(Chat("chat", "one").snapshot())
+        spool = Spool.open(store.session_dir("chat"), session_id="chat")
+        spool.append(said("smuggled in"))
+        spool.close()
+        planted = (store.session_dir("chat") / "live").read_bytes()
+        await SnapshotManager(store).recover()
+        assert [message.text for message in (await store.load("chat")).messages] == ["one"]
+        assert [path.read_bytes() for path in store.session_dir("chat").glob("live.aside-*")] == [planted]
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-VERSION")
+async def test_spool_of_a_newer_release_is_reported_and_left_alone(store: FilesystemStore) -> None:
+    await store.save(Chat("chat", "one").snapshot())
+    live = store.session_dir("chat") / "live"
+    Spool.open(live.parent, session_id="chat", keys=store.session_keys("chat")).close()
+    newer = b"ASNAPSP2" + live.read_bytes()[8:] + b"what only that release can read"
+    live.write_bytes(newer)
+    for _ in range(2):
+        [found] = await SnapshotManager(store).recover()
+        assert (found.session_id, found.records, found.problem is None) == ("chat", 0, False)
+    assert live.read_bytes() == newer
+    assert [message.text for message in (await store.load("chat")).messages] == ["one"]
+
+
 @pytest.mark.requirement(
     "MANAGER-SPOOL-KILL",
     "MANAGER-RECOVER-SPOOL",
@@ -96,11 +123,14 @@ async def _live_and_be_killed(store: FilesystemStore, key: str) -> None:
     "ORBIT-USE-CRASH",
     "ORBIT-USE-LITTLE-LOST",
     "ORBIT-TEST-CRASH",
+    "MANAGER-LEASE-KILL",
+    "MANAGER-SPOOL-SEALED",
 )
 @pytest.mark.parametrize("first_step", ["recover", "restore", "attach"])
 async def test_kill_9_loses_nothing_recorded(store: FilesystemStore, first_step: str) -> None:
     key = _KEY if store.session_keys("chat") else ""
     await _live_and_be_killed(store, key)
+    assert (b"three" in (store.session_dir("chat") / "live").read_bytes()) == (not key)
     assert ended_without_stop(store.session_dir("chat")) is not None
     async with managing(store, **_SLOW) as (manager, diary):
         if first_step == "recover":

@@ -20,7 +20,9 @@ from snapshot_plugin.manager.events import (
     SnapshotFailed,
     SnapshotSkipped,
 )
-from tests.manager.sessions import PATIENCE, Diary
+from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin.store.memory import MemoryStore
+from tests.manager.sessions import PATIENCE, Chat, Diary, quick
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +101,28 @@ def test_plain_subscriber_that_returns_a_coroutine_is_logged(caplog: pytest.LogC
 def test_non_callable_subscriber_is_refused() -> None:
     with pytest.raises(InvalidInput):
         EventBus().subscribe("diary")  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("MANAGER-EVENT-ASYNC")
+async def test_subscribers_of_a_manager_get_its_events_in_order() -> None:
+    plain, told = Diary(), Diary()
+
+    async def slow(event: Event) -> None:
+        await anyio.lowlevel.checkpoint()
+        told(event)
+
+    manager, chat = SnapshotManager(MemoryStore(), quick(snapshot_interval=600, event_debounce=600)), Chat("chat")
+    manager.events.subscribe(plain)
+    manager.events.subscribe(slow)
+    with anyio.fail_after(PATIENCE):
+        async with manager:
+            for number in range(20):
+                chat.say(str(number))
+                await manager.snapshot(chat)
+                await manager.snapshot(chat)
+    assert [event.seq for event in told.of(SnapshotCreated)] == list(range(1, 21))
+    assert told.events == plain.events
+    assert len(plain.events) == 40
 
 
 @pytest.mark.requirement("MANAGER-EVENT-ASYNC")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,7 @@ async def test_failed_last_save_is_reported_not_raised() -> None:
     assert diary.of(SnapshotFailed)[-1].code == "store_unavailable"
 
 
-@pytest.mark.requirement("MANAGER-FAULT-TWO-MANAGERS", "ONERING-CARE-ONE-WRITER")
+@pytest.mark.requirement("MANAGER-FAULT-TWO-MANAGERS", "ONERING-CARE-ONE-WRITER", "MANAGER-LEASE-ONE")
 async def test_second_manager_is_told_which_process_owns_the_session(tmp_path: Path) -> None:
     async with (
         FilesystemStore(tmp_path) as store,
@@ -187,7 +188,7 @@ async def test_second_manager_is_told_which_process_owns_the_session(tmp_path: P
         managing(same_place) as (second, _),
     ):
         await first.start_auto_snapshot(Chat("chat", "one"))
-        with pytest.raises(SessionLocked, match="process"):
+        with pytest.raises(SessionLocked, match=rf"process {os.getpid()} on .* since \d{{4}}-\d\d-\d\dT"):
             await second.start_auto_snapshot(Chat("chat", "intruder"))
         with pytest.raises(SessionLocked):
             await second.snapshot(Chat("chat", "intruder"))

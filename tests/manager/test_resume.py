@@ -99,6 +99,7 @@ async def test_a_session_with_a_snapshot_is_loaded_and_an_unchanged_one_not_save
     "ORBIT-PROTOCOL-WARNING",
     "MANAGER-RESUME-REPORT",
     "ORBIT-TEST-COMPATIBILITY",
+    "MANAGER-RESUME-DEMAND",
 )
 @pytest.mark.parametrize("provider", [Starter(), Loader()], ids=["cannot", "finds out that it cannot"])
 async def test_fallback_without_load_support_is_reported_and_the_old_session_kept(provider: Starter) -> None:

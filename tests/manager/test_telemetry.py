@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.manager.events import (
     Event,
     SessionRecovered,
@@ -18,7 +19,11 @@ from snapshot_plugin.manager.events import (
     SnapshotFailed,
     SnapshotSkipped,
 )
+from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.telemetry import WINDOW, EventMetrics, opentelemetry_subscriber, quantiles
+from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
+from tests.manager.sessions import Chat, quick
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -91,6 +96,35 @@ def _points(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any]
         ]
         for metric in metrics
     }
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("MANAGER-METRIC-OTEL")
+async def test_opentelemetry_gets_the_numbers_a_manager_counts() -> None:
+    def second_read_fails(call: FaultyCall) -> Fault | None:
+        return Fault(error=StoreUnavailable("away")) if (call.method, call.number) == ("read", 2) else None
+
+    reader, chat, store = InMemoryMetricReader(), Chat("chat", "one"), FaultyStore(MemoryStore(), second_read_fails)
+    manager = SnapshotManager(store, quick(), meter_provider=MeterProvider(metric_readers=[reader]))
+    sizes = [(await manager.snapshot(chat)).size_bytes]
+    await manager.snapshot(chat)
+    chat.say("two")
+    sizes.append((await manager.snapshot(chat)).size_bytes)
+    await manager.restore("chat")
+    with pytest.raises(StoreUnavailable):
+        await manager.restore("chat")
+
+    counted, points = manager.metrics.snapshot(), _points(reader)
+    assert points["asnap.snapshots"] == [
+        ({"outcome": "saved", "trigger": "manual"}, counted.saved),
+        ({"outcome": "skipped", "reason": "unchanged"}, counted.skipped),
+    ]
+    assert (counted.saved, counted.skipped) == (2, 1)
+    assert points["asnap.snapshot.size"] == [({}, sum(sizes))]
+    assert points["asnap.restores"] == [({"grade": "snapshot"}, counted.restored["snapshot"])]
+    assert points["asnap.failures"] == [
+        ({"operation": "restore", "code": "store_unavailable"}, counted.failed["restore"])
+    ]
 
 
 @pytest.mark.requirement("MANAGER-METRIC-OTEL")

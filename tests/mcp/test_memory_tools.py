@@ -50,6 +50,7 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     "GASOLINE-TOOL-DELETE",
     "GASOLINE-TOOL-STATS",
     "GASOLINE-P-TOOL-CONTEXT",
+    "GASOLINE-P-TOOL-ACTIONS",
 )
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_memory_saved_by_one_session_is_found_by_the_next(project: Path, mode: str) -> None:
@@ -93,6 +94,7 @@ async def test_errors_are_results_the_model_can_read(project: Path) -> None:
         assert await refused(client, store, action="save", namespace="a", key="b") == "invalid_input"
         assert await refused(client, store, action="save", namespace="a", data=1) == "invalid_input"
         assert await refused(client, store, action="load", namespace="a") == "invalid_input"
+        assert await refused(client, store, action="delete") == "invalid_input"
         assert await refused(client, store, action="load", key="b") == "not_found", "the default namespace"
         assert await refused(client, store, action="save", namespace="..", key="b", data=1) == "invalid_input"
         unknown = await client.call_tool(store, {"action": "destroy"})

@@ -48,9 +48,11 @@ async def test_damaged_entry_is_reported_and_quarantined(
 ) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
+        await memory.save("a", "whole", 7)
         (project / ".asnap/a/k.json").write_bytes(content)
         with pytest.raises(SnapshotCorrupted):
             await memory.load("a", "k")
+        assert await memory.load("a", "whole") == 7
         with pytest.raises(NotFound):
             await memory.load("a", "k")
         assert (project / ".asnap/.damaged/a.k.json").read_bytes() == content

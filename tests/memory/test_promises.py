@@ -65,7 +65,12 @@ async def test_endpoints_are_flushed_later_and_survive_a_restart(open_memory: Op
         ]
 
 
-@pytest.mark.requirement("GASOLINE-P-DATA-ERRORS", "GASOLINE-ERROR-SEEN", "GASOLINE-CONTEXT-ERRORS")
+@pytest.mark.requirement(
+    "GASOLINE-P-DATA-ERRORS",
+    "GASOLINE-ERROR-SEEN",
+    "GASOLINE-CONTEXT-ERRORS",
+    "GASOLINE-P-BOOT-ERRORS",
+)
 async def test_each_occurrence_updates_count_and_last_sighting(open_memory: Opener, clock: FixedClock) -> None:
     first = clock()
     async with open_memory() as memory:
@@ -88,6 +93,7 @@ async def test_each_session_updates_the_running_average(open_memory: Opener) -> 
     assert (timing["session_ms"], timing["before_ms"], timing["before_samples"]) == (300, 300, 3)
 
 
+@pytest.mark.requirement("GASOLINE-P-CONTEXT-SCHEMA")
 @pytest.mark.requirement(
     "GASOLINE-P-BOOT-SCHEMA", "GASOLINE-P-BOOT-BASELINES", "GASOLINE-P-BOOT-ERRORS", "GASOLINE-CONTEXT-SCHEMA",
     "GASOLINE-P-CONTEXT-BASELINES", "GASOLINE-P-PROOF-GROWS",

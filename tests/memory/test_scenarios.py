@@ -296,14 +296,26 @@ async def test_scenario_14_callers_error_is_raised_unchanged(open_memory: Opener
     assert (project / ".asnap/errors/history.json").exists()
 
 
-@pytest.mark.requirement("GASOLINE-TEST-15", "GASOLINE-FLUSH-30S")
+COLLECTED = ("errors/history", "api_schema/schema", "performance/endpoints")
+
+
+@pytest.mark.requirement(
+    "GASOLINE-TEST-15",
+    "GASOLINE-FLUSH-30S",
+    "GASOLINE-P-WRITE-BUFFERED",
+    "GASOLINE-P-WRITE-SCHEMA",
+    "GASOLINE-P-EDGE-CRASH",
+)
 async def test_scenario_15_collected_data_is_written_within_the_interval(
     open_memory: Opener, project: Path
 ) -> None:
+    files = [project / ".asnap" / f"{name}.json" for name in COLLECTED]
     async with open_memory(flush_interval=0.01) as memory:
         await memory.record_error("E1")
+        await memory.observe_endpoint("GET /users")
+        await memory.record_timing("GET /users", 10)
         with anyio.fail_after(10):
-            while not (project / ".asnap/errors/history.json").exists():  # noqa: ASYNC110 — a file has no event
+            while not all(file.exists() for file in files):  # noqa: ASYNC110 — a file has no event
                 await anyio.sleep(0.005)
 
 

@@ -23,9 +23,7 @@ def directory(session_id: str) -> str | None:
         return None
 
 
-@pytest.mark.requirement(
-    "FORMAT-NAME-EMPTY", "FORMAT-NAME-DOTS", "FORMAT-NAME-CONTROL", "FORMAT-NAME-LONG", "TERMINAL-SECURITY-IDS"
-)
+@pytest.mark.requirement("FORMAT-NAME-EMPTY", "FORMAT-NAME-DOTS", "FORMAT-NAME-CONTROL", "TERMINAL-SECURITY-IDS")
 @pytest.mark.parametrize(
     "session_id",
     ["", ".", "..", "a\0b", "\0", "a\nb", "\x7f", "x" * 20_000, "é" * 9_000, "\ud83d", None, 7, b"x"],

@@ -9,9 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, Message, SessionSnapshot, SnapshotError, StoreUnavailable
+from snapshot_plugin import (
+    FilesystemStore,
+    Message,
+    SessionSnapshot,
+    SnapshotConfig,
+    SnapshotError,
+    SnapshotManager,
+    StoreUnavailable,
+)
 from tests.promises.doors import User
 
 READING = (
@@ -149,6 +158,44 @@ def refusing(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     monkeypatch.setattr(os, "write", write)
 
 
+class Chat:
+    """A session that said so much."""
+
+    session_id, said = "session", 1
+
+    def snapshot(self) -> SessionSnapshot:
+        return turn(self.said)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("MANAGER-AUTO-CATCH-UP", "MANAGER-AUTO-NEVER-RAISES")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the names of open files in /proc")
+@pytest.mark.parametrize("fault", ["read-only", "no bytes"])
+async def test_session_goes_on_while_the_disk_fails_and_is_saved_when_it_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    chat, failed, saved = Chat(), anyio.Event(), anyio.Event()
+    config = SnapshotConfig(
+        enable_persistence=True, snapshot_on_signal=False, snapshot_interval=0.01, retry_first=0.01
+    )
+    async with (
+        FilesystemStore(tmp_path, segment_frames=1, background=False) as store,
+        SnapshotManager(store, config) as manager,
+    ):
+        await manager.start_auto_snapshot(chat)
+        await manager.snapshot(chat)
+        manager.events.subscribe(lambda event: failed.set() if event.name == "snapshot_failed" else None)
+        with monkeypatch.context() as patch, anyio.fail_after(20):
+            refusing(patch, fault)
+            chat.said = 2
+            await failed.wait()
+            assert await store.load("session") == turn(1)
+        manager.events.subscribe(lambda event: saved.set() if event.name == "snapshot_created" else None)
+        with anyio.fail_after(20):
+            await saved.wait()
+        assert await store.load("session") == turn(2)
+
+
 @pytest.mark.anyio
 @pytest.mark.requirement(
     "STORE-FAULT-READ-ONLY", "STORE-FAULT-FULL-BYTES", "STORE-FAULT-FULL-INODES", "STORE-ERRORS"
@@ -246,3 +293,39 @@ def test_settings_come_from_variables_project_and_user_with_their_origin(tmp_pat
     refused = User(tmp_path / "home", ASNAP_SNAPSHOT_INTERVAL="soon").asnap("config", "show", fails=True)
     assert refused.code == 2
     assert "ASNAP_SNAPSHOT_INTERVAL" in refused.err
+
+
+TURNS = """
+import sys
+if "without" in sys.argv:
+    sys.modules["isal"] = None
+from datetime import UTC, datetime
+from snapshot_plugin import FilesystemStore, Message, RetentionPolicy, SessionSnapshot
+from snapshot_plugin.codec.compress import accelerated
+assert accelerated() == ("without" not in sys.argv)
+now = datetime(2026, 1, 1, tzinfo=UTC)
+turns = [
+    SessionSnapshot(
+        session_id="session", created_at=now, updated_at=now,
+        messages=[Message(role="user", content=f"{n} words " * 9000) for n in range(count)],
+    )
+    for count in range(1, 9)
+]
+with FilesystemStore(sys.argv[1], background=False).sync as store:
+    if "write" in sys.argv:
+        for turn in turns:
+            store.save(turn)
+        store.compact("session")
+    assert [store.load("session", at=seq) for seq in range(1, 9)] == turns
+    assert store.check().ok
+    store.save(store.load("session").append(Message(role="user", content="x" * 99_999), title=str(sys.argv)))
+"""
+
+
+@pytest.mark.requirement("STORE-KEY-FAST")
+@pytest.mark.parametrize("order", [("with", "without"), ("without", "with")], ids=["fast first", "fast second"])
+def test_store_is_the_same_with_and_without_the_fast_compressor(user: User, order: tuple[str, str]) -> None:
+    (user.work / "turns.py").write_text(TURNS)
+    assert user.python("turns.py", str(user.store), order[0], "write").code == 0
+    assert user.python("turns.py", str(user.store), order[1]).code == 0
+    assert user.python("turns.py", str(user.store), order[0]).code == 0

@@ -67,7 +67,7 @@ _SPOOL = section(
     done("MANAGER-SPOOL-KILL", "An appended record survives kill -9 of every process."),
     done("MANAGER-SPOOL-POWER", "A flush makes records safe from a power cut."),
     done("MANAGER-SPOOL-FULL", "A full disk refuses a record, says so, and harms none before or after."),
-    done("MANAGER-SPOOL-TORN", "A torn last record is dropped and said."),
+    done("MANAGER-SPOOL-TORN", "A torn last record, which was never acknowledged, is dropped."),
     done("MANAGER-SPOOL-DAMAGE", "What precedes damage is kept; nothing behind it is believed."),
     done("MANAGER-SPOOL-SEALED", "In an encrypted store records are sealed, and a plain spool is refused."),
     done("MANAGER-SPOOL-BOUND", "A record opens in its own session and under its own number only."),

@@ -144,16 +144,26 @@ async def test_rewrite_keeps_ids_and_roots_and_relinks_the_rest(tmp_path: Path, 
 # Keys, syncs and pins -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("STORE-KEY-REENCRYPT", "FORMAT-KEYS-ROTATE", "FORMAT-ROOT-REWRITE")
+@pytest.mark.requirement(
+    "STORE-KEY-REENCRYPT",
+    "FORMAT-KEYS-ROTATE",
+    "FORMAT-ROOT-REWRITE",
+    "FORMAT-KEYS-PRIMARY",
+    "FORMAT-KEYS-DIGEST",
+)
 async def test_after_a_rotation_compacting_seals_old_frames_with_the_new_key(tmp_path: Path) -> None:
     segment = await filled(tmp_path, KEY)
     before, content = headers_in(tmp_path), segment.read_bytes()
     async with store_at(tmp_path, KEY) as store:
         await store.rotate_key()
         assert segment.read_bytes() == content
-        await store.compact("session")
         keys = store.session_keys("session")
         assert keys is not None
+        await store.save(version(4, "other"))
+        sealed = [read_header(frame)[0].kid for each in segments_of(tmp_path, "other") for frame in frames_of(each)]
+        assert sealed == [keys.primary]
+        assert await store.load("session", strict=True) == version(3)  # which the old key still opens
+        await store.compact("session")
         after = headers_in(tmp_path)
         assert {header.kid for header in after.values()} == {keys.primary}
         assert keys.primary not in {header.kid for header in before.values()}

@@ -91,11 +91,15 @@ class Saving(Stage):
             assert await reader.load("session") == change
         assert [await reader.load("session", at=seq) for seq in range(1, 6)] == changes
 
-    async def test_equal_content_has_an_equal_root_whatever_came_before(self, opened: Opener) -> None:
-        store = opened()
-        first = await store.save(make_snapshot("a", title="t"))
+    async def test_equal_content_has_an_equal_root_whatever_came_before(
+        self, opened: Opener, clock: FixedClock
+    ) -> None:
+        store, snapshot = opened(), make_snapshot("a", title="t")
+        first = await store.save(snapshot)
         other = await store.save(make_snapshot("b"))
-        again = await store.save(make_snapshot("a", title="t"))
+        clock.advance(timedelta(hours=1))
+        later = snapshot.evolve(updated_at=snapshot.updated_at + timedelta(hours=1))
+        again = await store.save(later, trigger="exit", tags=["again"])
 
         assert first.root == again.root != other.root
 
