@@ -34,6 +34,7 @@ from agent_framework._workflows._runner_context import MessageType, WorkflowMess
 from agent_framework.exceptions import WorkflowCheckpointException
 from pydantic import BaseModel
 
+from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidSnapshotVersion
@@ -324,3 +325,11 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     vars(page).update(run_page("agent-framework", vars(page)))
     asyncio.run(page.main())
     asyncio.run(page.refund())
+
+
+class TestHistoryFaults(AdapterFaults):
+    writer = "agent_framework"
+
+
+class TestCheckpointFaults(AdapterFaults):
+    writer = "agent_framework_workflows"

@@ -19,6 +19,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.testing import run_session_store_conformance
 
 from integration.frameworks.claude_agent import HERE, SESSION, turn
+from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidSnapshotVersion
@@ -142,3 +143,7 @@ def test_people_see_the_conversation(tmp_path: Path) -> None:
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     anyio.run(run_page("claude-agent-sdk")["main"])
+
+
+class TestFaults(AdapterFaults):
+    writer = "claude_agent_sdk"

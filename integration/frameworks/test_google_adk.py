@@ -19,6 +19,7 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
+from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidSnapshotVersion
@@ -173,3 +174,7 @@ def test_a_killed_agent_is_told_what_was_said_before(tmp_path: Path) -> None:
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asyncio.run(run_page("google-adk")["main"]())
+
+
+class TestFaults(AdapterFaults):
+    writer = "google_adk"

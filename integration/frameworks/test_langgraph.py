@@ -23,6 +23,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
+from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
@@ -356,3 +357,7 @@ def test_people_see_title_turns_tokens_and_no_companion(tmp_path: Path) -> None:
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_page("langgraph")
+
+
+class TestFaults(AdapterFaults):
+    writer = "langgraph"

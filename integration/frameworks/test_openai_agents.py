@@ -14,6 +14,7 @@ import pytest
 from agents.memory import Session, SessionSettings, SQLiteSession
 from agents.memory import session as sdk_session
 
+from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.openai_agent import agent_with
 from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore, persistent_session
@@ -113,22 +114,6 @@ def test_five_threads_with_loops_of_their_own_lose_nothing(tmp_path: Path) -> No
         assert [each for each in found if each.startswith(f"{name}-")] == [
             f"{name}-{number}" for number in range(10)
         ]
-
-
-def test_two_processes_that_add_to_one_session_lose_nothing(tmp_path: Path) -> None:
-    program = (
-        "import asyncio, sys\n"
-        "from snapshot_plugin.frameworks.openai_agents import SnapshotSession\n"
-        "async def main():\n"
-        "    session = SnapshotSession('s', sys.argv[1])\n"
-        "    for number in range(10):\n"
-        "        await session.add_items([{'role': 'user', 'content': f'{sys.argv[2]}{number}'}])\n"
-        "asyncio.run(main())\n"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in "ab"]
-    assert [each.wait(120) for each in running] == [0, 0]
-    found = {item["content"] for item in asyncio.run(SnapshotSession("s", tmp_path).get_items())}
-    assert found == {f"{name}{number}" for name in "ab" for number in range(10)}
 
 
 @pytest.mark.skipif(not hasattr(sdk_session, "_CompactionSnapshot"), reason="this release does not ask for it")
@@ -251,3 +236,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asyncio.run(page["ask"](agent, SnapshotSession("desk-7", "sessions")))
     assert asyncio.run(page["approve"](agent, SnapshotSession("desk-7", "sessions"))) == "Refunded 40."
     assert asyncio.run(page["persistent"](agent)).interruptions
+
+
+class TestFaults(AdapterFaults):
+    writer = "openai_agents"

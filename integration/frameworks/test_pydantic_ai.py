@@ -32,6 +32,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
+from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.pages import ROOT, run_page
 from integration.frameworks.pydantic_agent import agent_with
 from snapshot_plugin import FilesystemStore, persistent_session
@@ -272,3 +273,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     page = run_page("pydantic-ai")
     asyncio.run(page["main"]())
     assert asyncio.run(page["persistent"]())
+
+
+class TestFaults(AdapterFaults):
+    writer = "pydantic_ai"

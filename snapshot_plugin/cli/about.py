@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from snapshot_plugin.operations.about import About
 from snapshot_plugin.operations.session_rows import SessionRow, marks
+from snapshot_plugin.operations.showing import About
 from snapshot_plugin.operations.text import clock_time, count, long_ago, money, pad, plain, several, size, span
 
 __all__ = ["context_line", "fact_lines"]

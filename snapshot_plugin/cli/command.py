@@ -17,7 +17,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.layout import EXITS, AsnapCommand, Example
 from snapshot_plugin.operations.document import Document
 
-__all__ = ["EXITS", "AsnapCommand", "command", "yes_option"]
+__all__ = ["EXITS", "AsnapCommand", "command", "filter_options", "yes_option"]
 
 Answer = Document | None
 Body = Callable[..., Awaitable[Answer]] | Callable[..., Answer]
@@ -47,7 +47,6 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 def command(
     name: str,
     *,
-    section: str,
     examples: Sequence[Example],
     answer: type[Document] | None = None,
     exits: Sequence[int] = (4, 10),
@@ -57,7 +56,6 @@ def command(
 
     Args:
         name: as typed.
-        section: the heading under which ``asnap --help`` shows it, one of `SECTIONS`.
         examples: at least three.
         answer: what the function returns, for ``--json`` and `asnap schema`; None if it writes bytes itself.
         exits: the exit codes worth telling, besides 0, 1 and 2.
@@ -78,8 +76,7 @@ def command(
         for option in reversed(_COMMON):
             invoke = option(invoke)
         made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(invoke)
-        made.section, made.answer = section, answer
-        made.examples, made.exits = tuple(examples), (0, 1, 2, *exits)
+        made.answer, made.examples, made.exits = answer, tuple(examples), (0, 1, 2, *exits)
         return made
 
     return declare
@@ -95,3 +92,18 @@ def _awaited(work: Callable[..., Any]) -> Answer:
 
     anyio.run(run)
     return answers[0]
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--agent", metavar="NAME", help="Only sessions of agents with this in their name."),
+    click.option("--since", metavar="WHEN", help="Only those changed since: 3d, 12h, yesterday, 2026-11-01."),
+    click.option("--until", metavar="WHEN", help="Only those last changed before or on it."),
+    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Only those with this tag; may be repeated."),
+)
+
+
+def filter_options(body: Any) -> Any:
+    """The filters every command that looks through sessions has: --agent, --since, --until, --tag."""
+    for option in reversed(_OPTIONS):
+        body = option(body)
+    return body

@@ -52,7 +52,6 @@ class AsnapCommand(click.Command):
     examples: tuple[Example, ...] = ()
     exits: tuple[int, ...] = ()
     answer: type[Document] | None = None
-    section: str = "Operate"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; whatever is wrong with it, the error knows whose it is."""
@@ -91,7 +90,7 @@ class AsnapCommand(click.Command):
 
 
 def process(
-    name: str, *, section: str, examples: Sequence[Example], exits: Sequence[int] = (), **settings: Any
+    name: str, *, examples: Sequence[Example], exits: Sequence[int] = (), **settings: Any
 ) -> Callable[[Callable[..., Any]], AsnapCommand]:
     """Declare a command that owns its standard streams, as `asnap run` does: no answer, no common options."""
 
@@ -102,7 +101,7 @@ def process(
             return body(**options)
 
         made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(stay)
-        made.section, made.examples, made.exits = section, tuple(examples), (0, 1, 2, *exits)
+        made.examples, made.exits = tuple(examples), (0, 1, 2, *exits)
         return made
 
     return declare

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Literal, NamedTuple
 
 import click
@@ -19,9 +20,9 @@ import click
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.inert import for_terminal, in_a_cell, readable_json
 from snapshot_plugin.operations.document import Document
-from snapshot_plugin.operations.text import cut, pad, width, with_store
+from snapshot_plugin.operations.text import cut, pad, plain, width, with_store
 
-__all__ = ["WIDE", "Column", "Form", "Output", "wants_colour"]
+__all__ = ["WIDE", "Column", "Form", "Output", "markdown_table", "wants_colour"]
 
 Form = Literal["text", "json", "jsonl"]
 Style = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
@@ -164,6 +165,13 @@ class Output:
         with contextlib.suppress(OSError):
             click.echo(self._styled(for_terminal(text), 2, style), err=True, color=self._colour[2])
 
+    def unreadable(self, sessions: Sequence[str]) -> None:
+        """Name the sessions that could not be read, on stderr."""
+        if sessions:
+            names = ", ".join(cut(plain(name), 40) for name in sessions[:3])
+            more = " …" if len(sessions) > 3 else ""  # noqa: PLR2004 — as many as are named
+            self.warn(f"{len(sessions)} cannot be read: {names}{more}; see asnap check", fg="yellow")
+
     def style(self, text: str, **style: Any) -> str:
         """*text* in colour, where data is shown in colour."""
         return self._styled(text, 1, style)
@@ -223,3 +231,14 @@ def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int)
         widths[widest] -= 1
         over -= 1
     return widths
+
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!~&@:])")
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; no cell can end it, link or mention anything."""
+    yield "| " + " | ".join(titles) + " |"
+    yield "|" + " --- |" * len(titles)
+    for row in rows:
+        yield "| " + " | ".join(_SPECIAL.sub(r"\\\1", plain(cell)) for cell in row) + " |"

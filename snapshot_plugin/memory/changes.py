@@ -290,7 +290,7 @@ class MemoryView:
         Raises:
             StoreUnavailable: nothing can be written, as the notes are no file.
         """
-        for namespace in self._dirty:
+        for namespace in sorted(self._dirty):
             document = self._documents[namespace]
             before = len(document.entries)
             document.trim(self._limits, self._now)

@@ -1,12 +1,12 @@
-"""One session: what is known about it, its history, its conversation."""
+"""One session: its settings, how it can come back, its history, its conversation."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.operations.about import About, about
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.session_rows import SessionRow, rows_of
 from snapshot_plugin.operations.transcript import Said, said_of
@@ -17,7 +17,123 @@ if TYPE_CHECKING:
     from snapshot_plugin.operations.work import Work
     from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
-__all__ = ["Shown", "SnapshotRow", "history", "show", "shown", "snapshot_row"]
+__all__ = ["About", "Shown", "SnapshotRow", "about", "history", "show", "shown", "snapshot_row"]
+
+
+class Restore(Part):
+    """How the session was brought back the last time."""
+
+    grade: str
+    messages: int = 0
+    tried: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+class PlanStep(Part):
+    """A step of the plan."""
+
+    content: str
+    status: str
+    priority: str
+
+
+class About(Part):
+    """A session's settings, its size for a model, and what is special about it."""
+
+    agent: str | None = None
+    agent_version: str | None = None
+    agent_command: tuple[str, ...] = ()
+    mode: str | None = None
+    model: str | None = None
+    mcp_servers: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    context_tokens: int
+    """What a model has to read to know the session."""
+    context_size: int | None = None
+    """What its model can hold, if the agent said so."""
+    context_is_estimate: bool
+    turns: int = 0
+    messages: int = 0
+    """As many as the snapshot has that is shown; the session's own count is of its newest."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tokens: int = 0
+    cost: float | None = None
+    currency: str | None = None
+    task: str | None = None
+    plan_done: int = 0
+    plan_total: int = 0
+    plan: tuple[PlanStep, ...] = ()
+    note: str | None = None
+    forked_at: int | None = None
+    """How many messages of its parent it began with."""
+    expected_grade: str | None = None
+    """How it can come back at best, as far as its agent said: native-load, native-resume or context."""
+    last_restore: Restore | None = None
+    notices: tuple[str, ...] = ()
+    """What is repaired when it comes back: tool calls without an outcome, an empty last message."""
+    withheld: tuple[str, ...] = ()
+    """Settings whose values are not kept, as they may be secrets."""
+    skipped: tuple[str, ...] = ()
+    """Damage that was skipped to get here."""
+
+
+def about(stored: StoredSnapshot) -> About:
+    """What is to know about a stored session."""
+    from snapshot_plugin.acp.state import (
+        context_window,
+        expected_grade,
+        last_restore,
+    )
+    from snapshot_plugin.manager.labels import label_of
+    from snapshot_plugin.model.context_size import estimated_tokens
+    from snapshot_plugin.model.repair import repair
+
+    snapshot, window = stored.snapshot, context_window(stored.snapshot)
+    agent, config, metrics = snapshot.agent, snapshot.config, snapshot.metrics
+    return About(
+        agent=agent.name if agent else None,
+        agent_version=agent.version if agent else None,
+        agent_command=agent.command if agent else (),
+        mode=config.mode,
+        model=config.model,
+        mcp_servers=tuple(server.name for server in config.mcp_servers),
+        directories=config.additional_directories,
+        context_tokens=window.used if window else estimated_tokens(snapshot),
+        context_size=window.size if window else None,
+        context_is_estimate=window is None,
+        turns=metrics.turns,
+        messages=len(snapshot.messages),
+        input_tokens=metrics.input_tokens,
+        output_tokens=metrics.output_tokens,
+        tokens=metrics.total_tokens,
+        cost=metrics.cost,
+        currency=metrics.currency,
+        task=snapshot.current_task,
+        plan_done=sum(entry.status == "completed" for entry in snapshot.plan),
+        plan_total=len(snapshot.plan),
+        plan=tuple(PlanStep(content=e.content, status=e.status, priority=e.priority) for e in snapshot.plan),
+        note=label_of(snapshot)["note"],
+        forked_at=snapshot.parent.message_index if snapshot.parent else None,
+        expected_grade=expected_grade(snapshot),
+        last_restore=_restore(last_restore(snapshot)),
+        notices=tuple(notice.detail for notice in repair(snapshot)[1]),
+        withheld=snapshot.config.withheld,
+        skipped=tuple(f"snapshot {f.seq}: {f.detail}" if f.seq else f.detail for f in stored.skipped),
+    )
+
+
+def _restore(report: Mapping[str, Any] | None) -> Restore | None:
+    if not report or not isinstance(report.get("grade"), str):
+        return None
+    listed = {
+        name: tuple(str(item) for item in value)
+        for name in ("tried", "notices", "differences")
+        if isinstance(value := report.get(name), list | tuple)
+    }
+    messages = report.get("messages")
+    return Restore(grade=report["grade"], messages=messages if isinstance(messages, int) else 0, **listed)
 
 
 class SnapshotRow(Part):

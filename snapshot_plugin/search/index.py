@@ -20,7 +20,7 @@ from snapshot_plugin.store.look import look
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.search.content import Entry
+    from snapshot_plugin.search.content import Entry, IndexedLines
     from snapshot_plugin.search.facts import Facts
     from snapshot_plugin.store.base import SnapshotStore
 
@@ -31,6 +31,7 @@ Step = Callable[[str], None]
 Progress = Callable[[int], AbstractContextManager[Step]]
 """Given how many sessions have to be read; yields what is called before each of them."""
 
+_AT_ONCE = 8
 _BATCH = 8 << 20
 """How many characters are collected before they are written: few large writes make a better index."""
 
@@ -194,23 +195,48 @@ class SearchIndex:
         return tuple(unreadable)
 
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
-        from snapshot_plugin.search.content import all_indexed, read_entry  # noqa: PLC0415 — mostly nothing is stale
+        from snapshot_plugin.search.content import all_indexed  # noqa: PLC0415 — mostly nothing is stale
 
         batch: list[Entry] = []
         again: list[SnapshotMeta] = []
+        size = 0
         before = await anyio.to_thread.run_sync(all_indexed, self._database.connection)
-        for meta in stale:
-            step(meta.title or meta.session_id)
-            try:
-                batch.append(await read_entry(self._store, meta, before.get(meta.session_id)))
-            except SnapshotError:
-                unreadable.append(meta.session_id)
-            if sum(entry.size for entry in batch) > _BATCH:
+        at_once = _AT_ONCE if self._store.capabilities.several_machines else 1
+        for start in range(0, len(stale), at_once):
+            some = stale[start : start + at_once]
+            for meta in some:
+                step(meta.title or meta.session_id)
+            read = await self._read(some, before, unreadable)
+            batch += read
+            size += sum(entry.size for entry in read)
+            if size > _BATCH:
                 again += await anyio.to_thread.run_sync(self._write, batch)
-                batch = []
+                batch, size = [], 0
         again += await anyio.to_thread.run_sync(self._write, batch)
         if again:
             await self._read_all(again, lambda _name: None, unreadable)
+
+    async def _read(
+        self, some: Sequence[SnapshotMeta], before: Mapping[str, IndexedLines], unreadable: list[str]
+    ) -> list[Entry]:
+        """Read sessions at the same time: over a network, each answer takes its while to come."""
+        from snapshot_plugin.search.content import read_entry  # noqa: PLC0415 — as above
+
+        found: list[Entry] = []
+
+        async def read(meta: SnapshotMeta) -> None:
+            try:
+                found.append(await read_entry(self._store, meta, before.get(meta.session_id)))
+            except SnapshotError:
+                unreadable.append(meta.session_id)
+
+        if len(some) == 1:
+            await read(some[0])
+        else:
+            async with anyio.create_task_group() as tasks:
+                for meta in some:
+                    tasks.start_soon(read, meta)
+        return found
 
     def _write(self, batch: Sequence[Entry]) -> list[SnapshotMeta]:
         """Put sessions into the index. Returns those that another process changed there meanwhile."""

@@ -23,6 +23,8 @@ _NO_WORDS = frozenset(
 )
 """Fields that hold no words of anybody: bytes as text, and names that only programs read."""
 
+_TEXT_BLOCK = frozenset({"type", "text"})
+
 
 def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Text:
     """What can be found of the session itself: its title, task, plan and tags, with every secret taken out.
@@ -55,7 +57,7 @@ def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
     used = dict.fromkeys(name for name in called if name and isinstance(name, str))
     moment = message.get("timestamp")
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    said = "\n".join(_strings(content, names))
+    said = "\n".join(filter(None, _strings(content, names)))
     return Text(said, "\n".join(used), message["role"], int(at.timestamp()) if at else None)
 
 
@@ -72,6 +74,9 @@ def _strings(content: Sequence[Any], names: set[str]) -> Iterable[str]:
         if isinstance(each, str):
             said[each] = None
         elif isinstance(each, dict):
+            if each.keys() == _TEXT_BLOCK and isinstance(each["text"], str):  # as most are
+                said[each["text"]] = None
+                continue
             names.update(each)
             waiting += [item for name, item in reversed(each.items()) if item and name not in _NO_WORDS]
         elif isinstance(each, (list, tuple)):

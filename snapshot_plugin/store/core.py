@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreCore"]
 
 log = logging.getLogger("snapshot_plugin.store")
+_AT_ONCE = 8
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -290,7 +293,10 @@ class StoreCore:
         entries = self._log.sessions(session_id)
         if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        return check.combine([self._checked(entry, repair) for entry in entries])
+        if repair or not self._store.capabilities.several_machines:
+            return check.combine([self._checked(entry, repair) for entry in entries])
+        with ThreadPoolExecutor(_AT_ONCE, "asnap-check") as threads:  # each answer takes its while to come
+            return check.combine(list(threads.map(partial(self._checked, repair=False), entries)))
 
     def quarantined(self, session_id: str | None) -> Sequence[Finding]:
         """What repairs set aside."""

@@ -47,6 +47,7 @@ T = TypeVar("T")
 __all__ = ["KeyObject", "ObjectStore", "bucket_at", "open_url"]
 
 _KEYS = "keys.json"
+_KEYS_SECONDS = 60.0
 _OPERATIONS = "operations.jsonl"
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 RETRIES = 8
@@ -64,6 +65,8 @@ class KeyObject:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._seen: Stored | None = None
+        self._looked: float | None = None
+        self._tag: object = None
 
     def names(self) -> list[str] | None:
         """See `KeyFiles`."""
@@ -76,9 +79,14 @@ class KeyObject:
         return None if text is None else text.encode()
 
     def stamp(self, name: str) -> object:
-        """See `KeyFiles`: none without a request."""
+        """See `KeyFiles`. A look is a request, so there is one a minute; while that fails, nothing has changed."""
         _ = name
-        return None
+        if self._looked is None or time.monotonic() - self._looked >= _KEYS_SECONDS:
+            with contextlib.suppress(SnapshotError):
+                found = self._bucket.get(_KEYS)
+                self._tag = found.tag if found else None
+            self._looked = time.monotonic()
+        return self._tag
 
     def create(self, files: Mapping[str, bytes]) -> bool:
         """See `KeyFiles`."""

@@ -1,7 +1,8 @@
 """Our hosts as processes that speak ACP on stdin and stdout, for the host suite.
 
-``python -m tests.acp.hosted sdk-client|sdk-agent|conductor STORE PATIENCE agent…``. With ``sdk-agent`` the scripted
-agent plays the author's code; with ``conductor`` this process conducts a proxy chain in front of the agent.
+``python -m tests.acp.hosted sdk-client|sdk-restarts|sdk-agent|conductor STORE PATIENCE SESSION agent…``. With
+``sdk-agent`` the scripted agent plays the author's code; with ``conductor`` this process conducts a proxy chain in
+front of the agent.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from snapshot_plugin.acp.hosts.sdk_agent import AgentHost, SnapshotAgentMixin
@@ -63,14 +66,19 @@ async def between(left: Transport, right: Any) -> None:
         task.cancel()
 
 
-async def sdk_client(place: str, command: list[str], patience: float) -> int:
+async def sdk_client(place: str, command: list[str], patience: float, *, restarts: bool = False) -> int:
+    async def restart() -> Transport:
+        return await StdioAgent.start(command)
+
     async with FilesystemStore(place) as store, SnapshotManager(store) as manager:
         await manager.recover()
         agent = await StdioAgent.start(command)
-        host = ClientHost(agent, manager.recording(AcpReducer), command=command, patience=patience)
+        recording = manager.recording(AcpReducer)
+        again = restart if restarts else None
+        host = ClientHost(agent, recording, command=command, patience=patience, restart=again)
         await between(Stdio(), host)
         await host.close()
-        return said(host.host.unsaved)
+        return said(host.host.unsaved) or (9 if restarts and host.core.is_over else 0)
 
 
 async def sdk_agent(place: str, command: list[str], _patience: float) -> int:
@@ -90,9 +98,17 @@ def said(unsaved: Any) -> int:
     return 1 if unsaved else 0
 
 
-def conductor(place: str, command: list[str], patience: float) -> int:
+def conductor(place: str, command: list[str], patience: float, session: str) -> int:
     """The proxy as a link of a chain, between our client and the agent."""
-    run = ["snapshot_plugin", "run", "--store", place, "--patience", str(patience)]
+    run = [
+        "snapshot_plugin",
+        "run",
+        "--store",
+        place,
+        "--patience",
+        str(patience),
+        *(["--session", session] if session else []),
+    ]
     (stdin, to_link), (out, stdout) = os.pipe(), os.pipe()
     link = fork({"argv": run, "env": dict(os.environ), "cwd": "."}, [stdin, stdout, 2], [0, to_link, out])
     os.close(stdin)
@@ -126,8 +142,9 @@ def conductor(place: str, command: list[str], patience: float) -> int:
 
     pump(out, from_link)
     pump(agent.stdout.fileno(), from_agent)  # type: ignore[union-attr]
-    for message in messages(0):
-        from_client(message)
+    with suppress(BrokenPipeError):  # the link refused to start
+        for message in messages(0):
+            from_client(message)
     os.close(to_link)
     status = os.waitstatus_to_exitcode(os.waitpid(link, 0)[1])
     agent.kill()
@@ -162,11 +179,12 @@ def write(fd: int, data: bytes) -> None:
 
 
 def main() -> None:
-    kind, place, patience, *command = sys.argv[1:]
+    kind, place, patience, session, *command = sys.argv[1:]
     if kind == "conductor":
-        status = conductor(place, command, float(patience))
+        status = conductor(place, command, float(patience), session)
     else:
-        run = {"sdk-client": sdk_client, "sdk-agent": sdk_agent}[kind]
+        client = partial(sdk_client, restarts=kind == "sdk-restarts")
+        run: Callable[..., Any] = sdk_agent if kind == "sdk-agent" else client
         status = asyncio.run(run(place, command, float(patience)))
     sys.stderr.flush()
     os._exit(status)

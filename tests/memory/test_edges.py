@@ -20,6 +20,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
 )
 from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
+from snapshot_plugin.store.files import write_all
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 
@@ -201,21 +202,19 @@ async def test_namespace_that_cannot_be_written_holds_up_no_other(
 async def test_refused_batch_leaves_every_file_as_it_was(
     open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = files.write_all
-
     def full_at_the_second(fd: int, data: bytes) -> None:
         if b"second" in data:
             raise OSError(errno.ENOSPC, "No space left on device")
-        written(fd, data)
+        write_all(fd, data)
 
     async with open_memory() as memory:
-        await memory.record_error("first")
-        await memory.observe_endpoint("GET /second")
+        await memory.observe_endpoint("GET /first")
+        await memory.record_error("second")
         with monkeypatch.context() as disk:
             disk.setattr(files, "write_all", full_at_the_second)
             with pytest.raises(StoreUnavailable):
                 await memory.flush()
-            assert names_in(project / ".asnap/errors") == set(), "not even a temporary file is left"
+            assert names_in(project / ".asnap/api_schema") == set(), "not even a temporary file is left"
         await memory.flush()
         context = await memory.load_context()
         assert context.error_history.unresolved[0].occurrences == 1, "nothing is counted twice"

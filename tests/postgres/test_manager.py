@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import SnapshotManager, persistent_session
+from snapshot_plugin import SessionSnapshot, SnapshotManager, create_or_resume_session, persistent_session
 from snapshot_plugin.errors import Fenced, SessionLocked
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
@@ -39,6 +39,33 @@ async def test_an_agent_remembers_on_another_node(postgres_url: str) -> None:
     async with persistent_session(there, agent_id="helper", store=postgres_url) as kept:
         assert kept.report.found
         assert "pelican" in str(there.history)
+
+
+class Provider:
+    """Starts sessions, and loads them."""
+
+    async def create_session(self, session_id: str, config: Any) -> Session:
+        _ = session_id, config
+        return Session("begun")
+
+    async def load_session(self, session_id: str, config: Any, snapshot: SessionSnapshot) -> Session:
+        _ = session_id, config
+        return Session(*(message.text for message in snapshot.messages))
+
+    async def stop_session(self, session: Session) -> None:
+        _ = session
+
+
+async def test_session_is_created_on_one_node_and_resumed_on_another(postgres_url: str) -> None:
+    async with PostgresStore(postgres_url) as here, SnapshotManager(here) as manager:
+        session, report = await create_or_resume_session(Provider(), "session", None, manager)
+        assert report.grade == "fresh"
+        session.texts = ("begun", "told on the first node")
+        await manager.snapshot(session)
+    async with PostgresStore(postgres_url) as there, SnapshotManager(there) as manager:
+        session, report = await create_or_resume_session(Provider(), "session", None, manager)
+        assert (report.grade, report.messages) == ("native-load", 2)
+        assert session.texts[-1] == "told on the first node"
 
 
 async def test_session_of_another_node_is_locked_until_its_lease_ends_then_the_old_owner_is_fenced(

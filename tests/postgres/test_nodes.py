@@ -168,6 +168,20 @@ class TestCommandsOnAnotherNode:
         resumed = told(postgres_url, "resume", session_id, "--with", "some-agent", home=tmp_path)
         assert resumed["command"][:4] == ["asnap", "run", "--store", postgres_url]
 
+    def test_session_is_tagged_forked_compared_and_explained(
+        self, postgres_url: str, session_id: str, tmp_path: Path
+    ) -> None:
+        here, there = tmp_path / "here", tmp_path / "there"
+        told(postgres_url, "tag", session_id, "water", home=here)
+        told(postgres_url, "fork", session_id, home=here)
+        rows = told(postgres_url, "list", "--all", home=there)["sessions"]
+        assert {row["parent"] for row in rows} == {None, session_id}
+        assert "water" in rows[-1]["tags"] + rows[0]["tags"]
+        versions = f"{session_id}@1", f"{session_id}@2"
+        for command in (("diff", *versions), ("why", session_id), ("stats",), ("doctor",)):
+            ran = asnap(postgres_url, *command, home=there)
+            assert ran.returncode == 0, ran.stderr
+
     def test_forgotten_session_is_restored_with_undo_on_another_machine(
         self, postgres_url: str, session_id: str, tmp_path: Path
     ) -> None:

@@ -599,6 +599,24 @@ async def test_encrypted_store_is_unreadable_in_the_bucket(objects: Any) -> None
     assert not [name for name in names(objects) if b"secret" in stored(objects, name)]
 
 
+async def test_a_rotated_key_is_noticed_within_a_minute(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = generate_key()
+    writer, other = (ObjectStore(Bucket(objects, name="memory"), key=source) for _ in range(2))
+    await writer.save(make_snapshot("a"))
+    await other.rotate_key()
+    await writer.save(make_snapshot("a", "b"))
+    keys = other.session_keys("session")
+    assert keys
+    assert last_kid(writer) != keys.primary  # it was looked at a moment ago
+    monkeypatch.setattr(s3, "_KEYS_SECONDS", 0.0)
+    await writer.save(make_snapshot("a", "b", "c"))
+    assert last_kid(writer) == keys.primary
+
+
+def last_kid(store: ObjectStore) -> str:
+    return read_header(store.frames.tail("session") or b"")[0].kid
+
+
 async def test_another_machine_continues_after_a_key_rotation(objects: Any) -> None:
     source = Passphrase(generate_key())
     one = ObjectStore(Bucket(objects, name="memory"), key=source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,11 +21,13 @@ from snapshot_plugin.errors import (
     StoreNotFound,
     StoreUnavailable,
 )
+from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store import s3
 from snapshot_plugin.testing import make_snapshot
 from tests.store.s3_server import BUCKET, Request, S3Server, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("ORBIT-FUTURE-CLOUD")]
+_PATIENCE = 20
 URL = f"s3://{BUCKET}/some/where"
 
 
@@ -241,6 +244,33 @@ async def test_first_list_of_another_machine_does_not_read_each_session(server: 
         f"session-{number}": 2 if number == 7 else 1 for number in range(300)
     }
     assert [key for key in server.objects if "/recent/" in key] == [], "the list has made one index of them"
+
+
+@pytest.mark.parametrize("reads", ["check", "search"])
+async def test_sessions_are_checked_and_indexed_with_parallel_requests(
+    server: S3Server, tmp_path: Path, reads: str
+) -> None:
+    """The first request for a session is answered once another session was asked for as well."""
+    asked, both, alone = set[str](), threading.Event(), list[str]()
+
+    def answer_together(request: Request) -> None:
+        if request.method == "GET" and "sessions/session-" in request.key:
+            asked.add(request.key)
+            if len(asked) > 1:
+                both.set()
+            if not both.wait(_PATIENCE):
+                alone.append(request.key)
+
+    async with open_store(URL) as store, opened_index(store, tmp_path, name=URL) as index:
+        for number in range(4):
+            await store.save(make_snapshot("a", session_id=f"session-{number}"))
+        metas = await store.list()
+        server.fault = answer_together
+        if reads == "check":
+            assert (await store.check()).sessions == 4
+        else:
+            assert (await index.ask(lambda _: True, metas))[1] == ()
+    assert (len(asked), alone) == (4, [])
 
 
 def _sessions_read(server: S3Server) -> list[str]:

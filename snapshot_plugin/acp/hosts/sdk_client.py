@@ -148,10 +148,15 @@ class ClientHost(HostTransport):
         for each in sent:
             try:
                 await asyncio.shield(each)
-            except (OSError, RuntimeError):  # which is the caller's answer
-                actions = self.supervision.unsent(message)
-                self.host.take([action for action in actions if not isinstance(action, ToClient)])
-                raise
+            except (OSError, RuntimeError):
+                self._never_sent(message)
+                if not self.supervision.restarts:
+                    raise  # which is the caller's answer
+
+    def _never_sent(self, message: Message) -> None:
+        actions = self.supervision.unsent(message)
+        is_answered = self.supervision.restarts
+        self.host.take([action for action in actions if is_answered or not isinstance(action, ToClient)])
 
     async def _let_go(self) -> None:
         await self.host.end(drain=False)
@@ -182,6 +187,8 @@ class ClientHost(HostTransport):
     async def _ended(self) -> bool:
         """The agent is gone: whether it is started again."""
         self.is_gone = True
+        for message in self.host.to_agent.reclaim():
+            self._never_sent(message)
         self.host.take(self.supervision.agent_ended())
         await self.host.to_client.drained()
         return not self.core.is_over

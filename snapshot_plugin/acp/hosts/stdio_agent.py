@@ -80,6 +80,8 @@ class StdioAgent:
         assert self._process.stdin is not None  # noqa: S101 — it is a pipe
         self._process.stdin.write(encode(message))
         await self._process.stdin.drain()
+        if self._process.stdin.is_closing():  # the write failed, which `drain` does not always know yet
+            raise ConnectionResetError("the agent is gone")
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message; None once the agent is gone."""

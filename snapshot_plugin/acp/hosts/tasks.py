@@ -15,6 +15,7 @@ from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
     Checkpoint,
+    GiveUp,
     Job,
     PassAs,
     RecordEvent,
@@ -62,6 +63,8 @@ class Lane:
     def __init__(self, send: Callable[[Message], Awaitable[object]], name: str) -> None:
         self._send, self._name = send, name
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
+        self._next: _Item | None = None
+        """What waits for something else before it is sent."""
         self._task: asyncio.Task[None] | None = None
 
     def put(self, message: Message, after: asyncio.Future[Any] | None = None) -> asyncio.Future[None]:
@@ -72,6 +75,17 @@ class Lane:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"snapshot_plugin {self._name}")
         return sent
+
+    def reclaim(self) -> list[Message]:
+        """Take out what was not sent: the other side is gone. Whoever waits for it gets `ConnectionResetError`."""
+        items = [] if self._next is None else [self._next]
+        while not self._queue.empty():
+            items.append(self._queue.get_nowait())
+            self._queue.task_done()
+        for _, _, sent in items:
+            if not sent.done():
+                sent.set_exception(ConnectionResetError("the other side is gone"))
+        return [message for message, _, _ in items]
 
     async def drained(self) -> None:
         """Wait until everything was sent."""
@@ -84,10 +98,13 @@ class Lane:
 
     async def _run(self) -> None:
         while True:
-            message, after, sent = await self._queue.get()
+            message, after, sent = self._next = await self._queue.get()
             try:
                 if after is not None:
                     await asyncio.wait({after})
+                self._next = None
+                if sent.done():  # reclaimed
+                    continue
                 await self._send(message)
             except Exception as error:  # noqa: BLE001 — the sender is told
                 if not sent.done():
@@ -201,6 +218,8 @@ class TaskHost:
             _ = self.spawn(self._work(action))
         elif isinstance(action, Restart) and self.on_restart is not None:
             _ = self.spawn(self.on_restart(action.delay))
+        elif isinstance(action, GiveUp):
+            log.error("%s", action.text)
         elif isinstance(action, Say):
             log.info("%s", action.text)
             if action.words:

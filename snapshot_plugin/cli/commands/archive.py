@@ -83,7 +83,6 @@ class Archived(Document):
 
 @declare(
     "archive",
-    section="Operate",
     answer=Archived,
     examples=(
         ("asnap archive s3://my-bucket/agents", "copy what the archive does not have yet"),

@@ -24,7 +24,6 @@ __all__ = ["chat", "command"]
 
 @declare(
     "chat",
-    section="Run",
     examples=(
         ("asnap chat -- opencode acp", "talk to OpenCode; every word is recorded"),
         ("asnap chat --cwd ~/shop -- gemini --acp", "in another directory"),

@@ -87,7 +87,6 @@ class Checked(Document):
 
 @declare(
     "check",
-    section="Operate",
     answer=Checked,
     examples=(
         ("asnap check", "read and verify everything"),

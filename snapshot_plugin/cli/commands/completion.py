@@ -12,7 +12,6 @@ __all__ = ["command"]
 
 @declare(
     "completion",
-    section="Set up",
     examples=(
         ("asnap completion bash >> ~/.bashrc", "complete commands and options in bash"),
         ("asnap completion zsh >> ~/.zshrc", "in zsh"),

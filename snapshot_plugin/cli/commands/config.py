@@ -49,7 +49,6 @@ class Settings(Document):
 
 @declare(
     "config",
-    section="Set up",
     answer=Settings,
     examples=(
         ("asnap config show", "every setting in effect here"),

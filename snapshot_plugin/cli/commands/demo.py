@@ -93,7 +93,6 @@ class _Client:
 
 @process(
     "demo",
-    section="Run",
     examples=(
         ("asnap demo", "watch it, in about ten seconds"),
         ("asnap demo --fast", "the same, without pauses"),

@@ -130,7 +130,6 @@ def _prefixed(mark: str, said: Said | None, style: Styler, **colour: Any) -> Ite
 
 @declare(
     "diff",
-    section="Find",
     answer=Compared,
     examples=(
         ("asnap diff latest", "what the newest snapshot changed"),

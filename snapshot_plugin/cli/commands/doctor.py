@@ -51,7 +51,6 @@ class Diagnosis(Document):
 
 @declare(
     "doctor",
-    section="Operate",
     answer=Diagnosis,
     examples=(
         ("asnap doctor", "store, keys, agents, space, clock, leftovers; ends with what to do"),

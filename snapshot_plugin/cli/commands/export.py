@@ -50,7 +50,6 @@ class _ExportedText(Exported):
 
 @declare(
     "export",
-    section="Share",
     answer=Exported,
     examples=(
         ("asnap export latest -o session.asnap", "everything, with its history, in one file"),

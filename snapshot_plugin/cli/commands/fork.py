@@ -28,7 +28,6 @@ class _ForkedText(Forked):
 
 @declare(
     "fork",
-    section="Change",
     answer=Forked,
     examples=(
         ("asnap fork latest", "a second session that begins as the newest one is now"),

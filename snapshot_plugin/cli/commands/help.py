@@ -58,7 +58,6 @@ TOPICS = {
 
 @declare(
     "help",
-    section="Set up",
     examples=(
         ("asnap help refs", "how to name a session"),
         ("asnap help policies", "what asnap forget keeps"),

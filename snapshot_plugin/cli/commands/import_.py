@@ -97,7 +97,6 @@ class Imported(Document):
 
 @declare(
     "import",
-    section="Share",
     answer=Imported,
     examples=(
         ("asnap import session.asnap", "a bundle, with all of its history"),

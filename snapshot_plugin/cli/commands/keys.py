@@ -135,7 +135,7 @@ def command() -> None:
 
 def _part(name: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Any], click.Command]:
     def declared(body: Any) -> click.Command:
-        made = declare(f"keys {name}", section="Set up", answer=Keys, examples=examples, exits=_EXITS)(body)
+        made = declare(f"keys {name}", answer=Keys, examples=examples, exits=_EXITS)(body)
         made.name = name
         command.add_command(made, name)
         return made

@@ -12,7 +12,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.filters import filter_options
+from snapshot_plugin.cli.command import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
@@ -107,7 +107,6 @@ class _NulIds(_Ids):
 
 @declare(
     "list",
-    section="Find",
     answer=Listed,
     examples=(
         ("asnap list", "the sessions of this project"),

@@ -23,7 +23,6 @@ __all__ = ["command"]
 
 @process(
     "mcp",
-    section="Run",
     examples=(
         ("asnap mcp", "serve the memory of this project on stdin and stdout"),
         (

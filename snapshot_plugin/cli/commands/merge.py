@@ -79,7 +79,6 @@ def _brief(value: Any) -> str:
 
 @declare(
     "merge",
-    section="Change",
     answer=Merging,
     examples=(
         ("asnap merge 01jd 01jf --dry-run", "what a merge would have, and where they disagree"),

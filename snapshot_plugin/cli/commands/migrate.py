@@ -65,7 +65,6 @@ class Migrated(Document):
 
 @declare(
     "migrate",
-    section="Operate",
     answer=Migrated,
     examples=(
         ("asnap migrate --dry-run", "which sessions of the store are of an older version"),

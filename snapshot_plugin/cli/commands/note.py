@@ -30,7 +30,6 @@ class _Read(Label):
 
 @declare(
     "note",
-    section="Change",
     answer=Label,
     examples=(
         ("asnap note latest 'waits for the review'", "asnap show has it from now on"),

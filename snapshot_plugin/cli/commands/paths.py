@@ -36,7 +36,6 @@ class Paths(Document):
 
 @declare(
     "paths",
-    section="Set up",
     answer=Paths,
     examples=(
         ("asnap paths", "where the store, the settings and the index are"),

@@ -15,7 +15,6 @@ __all__ = ["command"]
 
 @declare(
     "pin",
-    section="Change",
     answer=Label,
     examples=(
         ("asnap pin latest", "no policy drops a snapshot of it from now on"),

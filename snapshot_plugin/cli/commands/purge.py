@@ -47,7 +47,6 @@ class _PurgedText(Purged):
 
 @declare(
     "purge",
-    section="Change",
     answer=Purged,
     examples=(
         ("asnap purge", "remove everything in the trash permanently, after a question"),

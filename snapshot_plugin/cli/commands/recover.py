@@ -10,8 +10,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.markdown import markdown_table
-from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.output import Column, Output, markdown_table
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
 from snapshot_plugin.operations.text import long_ago, plain
@@ -89,7 +88,6 @@ class MarkdownRecovery(Recovery):
 
 @declare(
     "recover",
-    section="Operate",
     answer=Recovery,
     examples=(
         ("asnap recover", "a line for each session that was cut off"),

@@ -15,7 +15,6 @@ __all__ = ["command"]
 
 @declare(
     "rename",
-    section="Change",
     answer=Label,
     examples=(
         ("asnap rename latest 'fix auth'", "so that asnap resume 'fix auth' finds it"),

@@ -21,12 +21,12 @@ from snapshot_plugin.cli.recovering import recover_first
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
-from snapshot_plugin.operations.about import About, about
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.failures import with_next
 from snapshot_plugin.operations.references import going_on, resolve
 from snapshot_plugin.operations.scope import Selection, here, select
 from snapshot_plugin.operations.session_rows import SessionRow, rows_of
+from snapshot_plugin.operations.showing import About, about
 from snapshot_plugin.operations.text import count, long_ago, plain, several, span
 
 if TYPE_CHECKING:
@@ -123,7 +123,6 @@ class PrintedResume(Resume):
 
 @declare(
     "resume",
-    section="Run",
     answer=Resume,
     examples=(
         ("asnap resume", "pick one, and go on in this terminal"),

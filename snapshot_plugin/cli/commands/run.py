@@ -30,7 +30,6 @@ __all__ = ["command"]
 
 @process(
     "run",
-    section="Run",
     examples=(
         ("asnap run -- opencode acp", "in place of opencode acp, where your editor starts it"),
         ("asnap run --store ./sessions --require history -- codex-acp", "refuse less than a native resume"),

@@ -37,7 +37,6 @@ ERROR_SCHEMA: dict[str, Any] = {
 
 @declare(
     "schema",
-    section="Set up",
     examples=(
         ("asnap schema", "the schemas of all answers, by command"),
         ("asnap schema list", "what asnap list --json prints"),

@@ -127,7 +127,6 @@ def command() -> None:
 
 @declare(
     "secrets scan",
-    section="Share",
     answer=Secrets,
     examples=(
         ("asnap secrets scan", "which sessions hold keys, tokens or passwords, and where"),

@@ -15,7 +15,6 @@ __all__ = ["command"]
 
 @declare(
     "serve",
-    section="Run",
     examples=(
         ("asnap serve --stdio", "started by a front end, which writes requests and reads answers"),
         ("asnap serve --stdio --store ./sessions", "with a store of its own"),

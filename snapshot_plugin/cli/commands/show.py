@@ -80,7 +80,6 @@ def _cells(row: SnapshotRow, now: datetime) -> tuple[str, ...]:
 
 @declare(
     "show",
-    section="Find",
     answer=Shown,
     examples=(
         ("asnap show latest", "the newest session: summary and conversation"),

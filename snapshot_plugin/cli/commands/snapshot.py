@@ -10,8 +10,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.markdown import markdown_table
-from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.cli.output import Column, Output, markdown_table
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
 from snapshot_plugin.operations.session_rows import Holder, holder_of
@@ -101,7 +100,6 @@ class MarkdownSavedSessions(SavedSessions):
 
 @declare(
     "snapshot",
-    section="Operate",
     answer=SavedSessions,
     examples=(
         ("asnap snapshot --all --tag pre-deploy", "every live session, before a deploy"),

@@ -12,7 +12,6 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.charts import Chart, bar, plot, sparkline, svg
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output
-from snapshot_plugin.cli.unreadable import tell_unreadable
 from snapshot_plugin.operations.moments import moment
 from snapshot_plugin.operations.statistics import GroupRow, Statistics, Storage, statistics
 from snapshot_plugin.operations.text import count, money, plain, size
@@ -107,7 +106,6 @@ def _cells(group: GroupRow, top: int) -> tuple[str, ...]:
 
 @declare(
     "stats",
-    section="Find",
     answer=Statistics,
     examples=(
         ("asnap stats", "tokens and cost day by day, active hours, topics, savings"),
@@ -134,7 +132,7 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     start = moment(since, call.now) if since else None
     async with call.store() as store:
         answer = _StatisticsText.of(await statistics(call.work, store, by=by, since=start, quick=quick))
-    tell_unreadable(call, answer.unreadable)
+    call.out.unreadable(answer.unreadable)
     if picture is None:
         return answer
     drawing = _drawn(answer).encode()

@@ -43,7 +43,6 @@ class Tags(ToldLabel):
 
 @declare(
     "tag",
-    section="Change",
     answer=Tags,
     examples=(
         ("asnap tag latest urgent backend", "add two tags"),

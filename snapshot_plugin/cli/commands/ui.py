@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import gc
-from contextlib import AbstractContextManager, nullcontext
+import html
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -11,6 +18,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -18,10 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
+
 
 @declare(
     "ui",
-    section="Find",
     examples=(
         ("asnap ui", "open the browser on all sessions"),
         ("asnap ui latest", "on the newest one"),
@@ -56,7 +65,7 @@ async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no
         address = f"http://127.0.0.1:{number}{path}#token={token}"
         call.out.line(address)
         call.out.note("Ctrl-C ends it")
-        with _browser(call, "" if no_open else address):
+        with nullcontext() if no_open else _start_page(call, address):
             await serve(application(site, port=number, token=token), opened)
 
 
@@ -71,8 +80,22 @@ async def _path(store: SnapshotStore, ref: str | None) -> str:
     return f"/s/{quote(quote(target.session_id, safe=''), safe='')}{at}"
 
 
-def _browser(call: Call, address: str) -> AbstractContextManager[None]:
+@contextmanager
+def _start_page(call: Call, address: str) -> Iterator[None]:
     """Open the browser on a private file that leads to *address*: a command line could be read by other users."""
-    from snapshot_plugin.cli.start_page import start_page
+    with TemporaryDirectory(prefix="asnap-ui-") as directory:  # 0700
+        page = Path(directory) / "open.html"
+        target = html.escape(address, quote=True)
+        page.write_text(f'<meta http-equiv="refresh" content="0;url={target}"><title>asnap</title>', "utf-8")
+        threading.Thread(target=_open, args=(call, page.as_uri()), daemon=True).start()
+        yield
 
-    return start_page(call, address) if address else nullcontext()
+
+def _open(call: Call, address: str) -> None:
+    import subprocess
+
+    # Another process, because `webbrowser` gives the browser our environment, and the store's key is in it.
+    line = [sys.executable, "-P", "-c", _OPEN, address]
+    done = subprocess.run(line, env=without_keys(os.environ), check=False)  # noqa: S603 — ourselves
+    if done.returncode and sys.stderr.isatty():
+        call.out.note("no browser was found here: open the address yourself")

@@ -54,7 +54,6 @@ def _shown(state: str) -> str:
 
 @declare(
     "undo",
-    section="Change",
     answer=Undone,
     examples=(
         ("asnap undo", "undo the last forget, rename, tag, import, …"),

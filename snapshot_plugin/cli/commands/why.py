@@ -123,7 +123,6 @@ class Why(Document):
 
 @declare(
     "why",
-    section="Find",
     answer=Why,
     examples=(
         ("asnap why latest", "the newest snapshot of the newest session"),

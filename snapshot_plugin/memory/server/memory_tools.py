@@ -8,6 +8,7 @@ from mcp.server.mcpserver.tools.base import Tool
 from pydantic import Field
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.memory.changes import Saved
 from snapshot_plugin.memory.context import bounded
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
@@ -131,7 +132,7 @@ async def record_error(
     memory = await project.memory()
     data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved or None)
     if str(resolved).lower() in CLOSED:
-        known = understand(ERRORS, KINDS[ERRORS].document.key, data, project.now()).entries
+        known = understand(ERRORS, KINDS[ERRORS].document.key, data, utc_now()).entries
         if len(known) == 1:
             return _receipt(memory, await memory.resolve_error(known[0]["fingerprint"], data))
     return _receipt(memory, await memory.save(*KINDS[ERRORS].document, data))

@@ -15,17 +15,14 @@ from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp_types import ListRootsResult
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.place import ProjectPlace, find_project, literal_project
 from snapshot_plugin.memory.project_memory import ProjectMemory
 
 __all__ = ["Served", "ServedProject"]
 
-Open = Callable[[ProjectPlace], ProjectMemory]
-
 
 class ServedProject:
-    """The project of one server: named by the user, or else by the client's roots, or else found from *start*.
+    """The project of one server: named by the user, or else by the client's roots, or else found from here.
 
     `run` owns the memory and must run beside the server; `memory` gives it to the tools.
     """
@@ -34,17 +31,13 @@ class ServedProject:
         self,
         named: str | os.PathLike[str] | None = None,
         *,
-        start: str | os.PathLike[str] = ".",
         asks_roots: bool = False,
-        opened: Open = lambda place: ProjectMemory(place, lazy=True),
         say: Callable[[str], None] = lambda _line: None,
-        clock: Clock = utc_now,
     ) -> None:
         self.place = literal_project(named) if named is not None else None
         self.asks_roots = asks_roots and named is None
         """Whether the client still has to be asked for its roots."""
-        self.now = clock
-        self._start, self._opened, self._say = start, opened, say
+        self._say = say
         self._chosen, self._ready, self._over = anyio.Event(), anyio.Event(), anyio.Event()
         self._memory: ProjectMemory | None = None
 
@@ -59,17 +52,17 @@ class ServedProject:
     def announce(self) -> None:
         """Say which project is served and what its memory holds, without counting a session."""
         try:
-            place = self.place or find_project(self._start)
+            place = self.place or find_project()
         except InvalidInput as error:
             self._say(f"no project yet: {error}")
             return
-        self._say(f"project {place.directory} ({place.why}). {self._opened(place).peek().start_line}")
+        self._say(f"project {place.directory} ({place.why}). {ProjectMemory(place).peek().start_line}")
 
     def choose(self, roots: Sequence[Path] = ()) -> ProjectPlace:
         """Decide for a project, once; `InvalidInput` if there is none."""
         self.asks_roots = False
         if self.place is None:
-            self.place = find_project(self._start, roots=roots)
+            self.place = find_project(roots=roots)
             if roots:
                 self.announce()
         self._chosen.set()
@@ -79,7 +72,7 @@ class ServedProject:
         """Open the memory as soon as a project was chosen, and close it when the server ends."""
         await self._chosen.wait()
         assert self.place is not None  # noqa: S101 — set by `choose`
-        async with self._opened(self.place) as memory:
+        async with ProjectMemory(self.place, lazy=True) as memory:
             self._memory = memory
             self._ready.set()
             await self._over.wait()

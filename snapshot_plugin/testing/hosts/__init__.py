@@ -13,15 +13,21 @@ agent is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits ar
 
 ==============  ================================================================================================
 `Answers`       each request gets exactly one answer; hanging up ends the host
-`Login` -32000 reaches the client, and the session works after the login
+`Login`         -32000 reaches the client, and the session works after the login
 `Loading`       session/load and session/resume, of stored and of open sessions
-`AgentMemory` for agents that remember sessions: when their memory is used, and what the model is told
+`AgentMemory`   for agents that remember sessions: when their memory is used, and what the model is told
 `Notes`         what the model is told about a session that it does not remember
 `Recording`     what the record holds after everything was killed, and under which names
-`Trouble` concurrent writers, and failing disks
-`Restarting` for hosts that start the agent: the agent dies, and the client keeps its connection
+`Trouble`       concurrent writers, and failing disks
+`Restarting`    for hosts that start the agent: the agent dies, and the client keeps its connection
 `Adopting`      for hosts that can be told to continue a stored session when the client opens its first
 ==============  ================================================================================================
+
+Ours inherit all groups, but for these. A chain link does not restart: its agent is the conductor's process. An SDK
+client restarts an agent that it was told how to start; else the agent is the author's process, and its death ends
+the connection. An SDK agent is the agent: nothing outlives it that could restart it, and its author's code is
+asked for new sessions only (no `AgentMemory`). Both SDK hosts are inside a program that names the session it
+continues, so there is nothing to adopt.
 """
 
 from snapshot_plugin.testing.hosts.answers import Answers

@@ -91,9 +91,9 @@ export class Transcript {
   draw() {
     if (!this.total) { fill(this.box, h("p", {class: "empty"}, "Nothing was said yet.")); return; }
     const view = this.scroller.clientHeight || 600;
-    if (this.held?.end) this.scrollTo(this.offset(this.total + 1));
-    else if (this.held) this.scrollTo(this.offset(this.held.number) - this.held.offset);
-    const top = this.scroller.scrollTop;
+    let top = this.scroller.scrollTop; // of what is held it is worked out: there may be nothing to scroll yet
+    if (this.held?.end) top = Math.max(0, this.offset(this.total + 1) - view);
+    else if (this.held) top = Math.max(0, this.offset(this.held.number) - this.held.offset);
     const [first, into] = this.at_offset(top);
     const keep = this.held && !this.held.end ? {number: this.held.number, offset: this.held.offset} : {number: first, offset: -into};
     let start = first;

@@ -1,0 +1,63 @@
+"""The tables of a store are made and migrated once; the stores of a process share connections."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+
+from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.store.postgres.address import Address
+from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.schema import MIGRATIONS
+from snapshot_plugin.store.postgres.store import PostgresStore
+from snapshot_plugin.testing import make_snapshot
+
+NODES = 6
+
+
+def saved_at_once(url: str) -> set[str]:
+    """Open the store and save from several threads at once; the ids that the store tells them."""
+
+    def save(number: int) -> str:
+        store = PostgresStore(url, background=False)
+        try:
+            store.sync.save(make_snapshot("a", session_id=f"{new_id()}-{number}"))
+            return store.store_id
+        finally:
+            store.close()
+
+    with ThreadPoolExecutor(NODES) as threads:
+        return set(threads.map(save, range(NODES)))
+
+
+def test_nodes_that_come_at_once_make_one_store(postgres_url: str) -> None:
+    assert len(saved_at_once(postgres_url)) == 1
+    assert len(PostgresStore(postgres_url, background=False).sync.list()) == NODES
+
+
+def test_tables_of_an_older_release_are_migrated_once_and_keep_their_sessions(postgres_url: str) -> None:
+    PostgresStore(postgres_url, background=False).sync.save(make_snapshot("a", session_id="old"))
+    database = Database(Address.parse(postgres_url))
+    with database.transaction("schema"):
+        database.rows("ALTER TABLE {live} DROP COLUMN asked, DROP COLUMN answer")
+        database.rows("DROP FUNCTION {extend}")
+        database.rows("UPDATE {meta} SET value = '1' WHERE name = 'version'")
+
+    saved_at_once(postgres_url)
+
+    assert database.rows("SELECT value FROM {meta} WHERE name = 'version'") == [(b"%d" % len(MIGRATIONS),)]
+    assert PostgresStore(postgres_url, background=False).sync.load("old") == make_snapshot("a", session_id="old")
+    database.close()
+
+
+def test_stores_of_a_process_share_connections(postgres_url: str) -> None:
+    name = f"asnap-{new_id()}"
+    stores = [PostgresStore(f"{postgres_url}&application_name={name}", background=False) for _ in range(NODES)]
+    for store in stores:
+        assert store.sync.list() == []
+    with psycopg.connect(Address.parse(postgres_url).conninfo) as looking:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        assert looking.execute(query, (name,)).fetchone() == (1,)
+    for store in stores:
+        store.close()
