@@ -70,6 +70,7 @@ async def test_memory_saved_by_one_session_is_found_by_the_next(project: Path, m
         assert (await told(client, "session_store", action="list"))["namespaces"] == {"decisions": 1}
         stats = (await told(client, "session_store", action="stats"))["stats"]
         assert (stats["namespaces"]["decisions"]["entries"], stats["sessions_recorded"]) == (1, 2)
+        assert stats["total_size_bytes"] == (project / ".asnap/decisions/db.json").stat().st_size
         await told(client, "session_store", action="delete", namespace="decisions", key="db")
         assert await refused(client, "session_store", action="load", namespace="decisions", key="db") == "not_found"
 

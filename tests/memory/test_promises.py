@@ -117,7 +117,12 @@ async def test_new_session_has_everything_stored_before_it(open_memory: Opener, 
     assert sizes == sorted(set(sizes))
 
 
-@pytest.mark.requirement("GASOLINE-P-STATS-TOTAL", "GASOLINE-P-STATS-OLDEST", "GASOLINE-META-CREATED")
+@pytest.mark.requirement(
+    "GASOLINE-P-STATS-TOTAL",
+    "GASOLINE-P-STATS-OLDEST",
+    "GASOLINE-META-CREATED",
+    "GASOLINE-META-PATH",
+)
 async def test_stats_and_notes_show_project_size_and_age(
     open_memory: Opener, project: Path, clock: FixedClock
 ) -> None:
@@ -146,6 +151,23 @@ async def test_large_schema_is_reduced_to_the_200_most_seen_endpoints(open_memor
         kept = {entry["endpoint"] for entry in (await memory.load("api_schema", "schema"))["endpoints"]}
     assert saved.trimmed == 800
     assert kept == {f"GET /{n}/x" for n in range(800, 1000)}
+
+
+@pytest.mark.requirement("GASOLINE-FLUSH-DIRTY")
+async def test_flush_writes_only_what_changed(open_memory: Opener, project: Path) -> None:
+    def inodes() -> dict[str, int]:
+        return {file.parent.name: file.stat().st_ino for file in (project / ".asnap").glob("*/*.json")}
+
+    async with open_memory() as memory:
+        await memory.record_error("E")
+        await memory.observe_endpoint("GET /")
+        await memory.flush()
+        with (project / ".asnap/errors/history.json").open(), (project / ".asnap/api_schema/schema.json").open():
+            before = inodes()
+            await memory.record_error("another")
+            await memory.flush()
+            changed = {name for name, number in inodes().items() if number != before[name]}
+    assert changed == {"errors"}
 
 
 @pytest.mark.requirement("GASOLINE-FLUSH-EXIT")

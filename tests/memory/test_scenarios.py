@@ -141,6 +141,7 @@ async def test_scenario_8_an_entry_over_a_megabyte_is_refused(open_memory: Opene
     "GASOLINE-P-CONTEXT-LAST",
     "GASOLINE-P-CONTEXT-COUNT",
     "GASOLINE-P-DATA-META",
+    "GASOLINE-LIFE-SHUTDOWN",
 )
 async def test_scenario_9_restart_counts_the_session_and_shows_the_last(
     open_memory: Opener, clock: FixedClock
