@@ -49,9 +49,19 @@ def test_code_of_each_page_runs(page: Path) -> None:
     assert run_blocks(page)
 
 
+@pytest.mark.requirement("MANAGER-PAGE-ORCHESTRATOR", "MANAGER-PAGE-DEPLOY", "MANAGER-PAGE-RECOVER")
 @pytest.mark.parametrize("page", ["orchestrator", "snapshot-before-deploy", "recover-after-crash"])
 def test_pages_listed_as_executable_have_code(page: str) -> None:
     assert BLOCK.search((ROOT / "docs/how-to" / f"{page}.md").read_text("utf-8"))
+
+
+@pytest.mark.requirement("STORE-PAGES-RUN")
+def test_every_framework_page_is_run_by_a_suite_of_ci() -> None:
+    suites = "".join(path.read_text("utf-8") for path in (ROOT / "integration/frameworks").glob("test_*.py"))
+    pages = [page.stem for page in (ROOT / "docs/how-to/frameworks").glob("*.md")]
+    assert len(pages) > 4
+    assert [page for page in pages if f'run_page("{page}"' not in suites] == []
+    assert "integration.frameworks.suites" in (ROOT / ".ci/run").read_text("utf-8")
 
 
 def test_wrong_code_on_a_page_is_noticed(tmp_path: Path) -> None:
