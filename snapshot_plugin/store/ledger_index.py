@@ -38,7 +38,8 @@ _FEW = 64
 _BATCH, _WORTH = 256, 16
 """A writer leaves the rows of so many sessions at a time, and at its end those of so many or more."""
 _BATCHES, _MOST = 8, 512
-"""From so many such objects on, a list merges them; more than the most are not read."""
+"""From so many such objects on, a list merges them, and their writer removes its oldest; no list reads more than
+the most."""
 
 
 class Indexed(NamedTuple):
@@ -58,6 +59,7 @@ class LedgerIndex:
         self._tag: str | None = None
         self._noted: dict[str, Indexed] = {}
         self._batches: list[str] = []
+        self._left: list[str] = []
         self._unindexed = 0
         self._lock = threading.Lock()
 
@@ -75,7 +77,10 @@ class LedgerIndex:
             rows, self._noted = self._noted, {}
         if len(rows) >= _WORTH:
             with contextlib.suppress(ObjectMoved, SnapshotError):
-                self._bucket.put(f"{_RECENT}/{new_id()}", _encoded(rows), tag=None)
+                self._left.append(f"{_RECENT}/{new_id()}")
+                self._bucket.put(self._left[-1], _encoded(rows), tag=None)
+                self._bucket.delete(self._left[:-_BATCHES])  # nobody lists: they must not pile up
+                del self._left[:-_BATCHES]
 
     def read(self, tags: Mapping[str, str]) -> dict[str, Indexed]:
         """The rows that are true of the ledgers with these *tags*, by name."""

@@ -22,7 +22,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
 )
 from snapshot_plugin.search.index import opened_index
-from snapshot_plugin.store import s3
+from snapshot_plugin.store import ledger_index, s3
 from snapshot_plugin.testing import make_snapshot
 from tests.store.s3_server import BUCKET, Request, S3Server, running
 
@@ -244,6 +244,17 @@ async def test_first_list_of_another_machine_does_not_read_each_session(server: 
         f"session-{number}": 2 if number == 7 else 1 for number in range(300)
     }
     assert [key for key in server.objects if "/recent/" in key] == [], "the list has made one index of them"
+
+
+async def test_writer_whose_store_nobody_lists_leaves_few_objects_behind(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_index, "_BATCH", 16)
+    async with open_store(URL) as store:
+        for number in range(16 * 12):
+            await store.save(make_snapshot("a", session_id=f"session-{number}"))
+        assert len([key for key in server.objects if "/recent/" in key]) == 8
+        assert len(await store.list()) == 16 * 12
 
 
 @pytest.mark.parametrize("reads", ["check", "search"])
