@@ -136,9 +136,7 @@ _PACKAGE = section(
     done("STORE-EXIT-CODES", "Every exit code belongs to a known error code."),
     done("STORE-IMPORT-COST", "Importing the package costs under 0.2 s CPU and loads nothing heavy."),
     done("STORE-IMPORT-CORE", "Store and manager never import acp, mcp, textual or starlette."),
-    done(
-        "STORE-PAGES-RUN", "The code of README, tutorial and how-to pages runs; framework pages run in CI."
-    ),
+    done("STORE-PAGES-RUN", "The code of README, tutorial and how-to pages runs; framework pages run in CI."),
     done("STORE-PAGES-LINKS", "Every relative link in the pages leads somewhere."),
 )
 
