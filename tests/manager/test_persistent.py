@@ -107,7 +107,7 @@ async def test_the_second_run_has_the_full_context_of_the_first(tmp_path: Path) 
     assert second.permissions.approved == {"shell"}
 
 
-@pytest.mark.requirement("ONERING-USAGE-ADVANCED", "ONERING-OPTION-LONG")
+@pytest.mark.requirement("ONERING-USAGE-ADVANCED", "ONERING-OPTION-LONG", "ONERING-OPTION-INTERVAL")
 @anyio_both
 async def test_changed_session_is_saved_automatically_and_an_unchanged_one_is_not() -> None:
     store, agent, diary = MemoryStore(), Agent(), Diary()

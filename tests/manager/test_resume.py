@@ -79,7 +79,12 @@ async def test_a_session_without_a_snapshot_starts_fresh() -> None:
     assert str(report) == "chat: started fresh"
 
 
-@pytest.mark.requirement("ORBIT-FACTORY-RESUME", "ORBIT-FACTORY-RESUMABLE", "MANAGER-RESUME-ATTACH")
+@pytest.mark.requirement(
+    "ORBIT-FACTORY-RESUME",
+    "ORBIT-FACTORY-RESUMABLE",
+    "MANAGER-RESUME-ATTACH",
+    "ORBIT-TEST-ROUND-TRIP",
+)
 async def test_a_session_with_a_snapshot_is_loaded_and_an_unchanged_one_not_saved_again() -> None:
     store, provider = MemoryStore(), Loader()
     await _saved(store, "one", "two")

@@ -24,7 +24,12 @@ def kill(bridge: Bridge) -> None:
     bridge.process.wait(10)
 
 
-@pytest.mark.requirement("TERMINAL-BRIDGE-EXCHANGE", "TERMINAL-FEATURE-AUTO-SAVE", "TERMINAL-FEATURE-AUTO-CREATE")
+@pytest.mark.requirement(
+    "TERMINAL-BRIDGE-EXCHANGE",
+    "TERMINAL-FEATURE-AUTO-SAVE",
+    "TERMINAL-FEATURE-AUTO-CREATE",
+    "TERMINAL-TEST-FLOW",
+)
 def test_answered_exchange_is_saved_and_survives_a_kill(user: User) -> None:
     session_id, said = None, []
     for number in range(3):
