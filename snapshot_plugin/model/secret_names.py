@@ -71,7 +71,12 @@ def _is_literal(text: str, folded: str, start: int, end: int) -> bool:
 
 def _is_key(value: str, before: str) -> bool:
     """Whether this can be a token or a key: random, no reference, and no page cursor."""
-    return bool(_KEY.fullmatch(value)) and _is_random(value) and not before.rstrip("_-").endswith(_CURSORS)
+    return bool(_KEY.fullmatch(value)) and _is_random(value) and not _is_cursor(before)
+
+
+def _is_cursor(before: str) -> bool:
+    """Whether a name with this beginning is that of a place in a list: ``next_page_token``."""
+    return before.rstrip("_-").endswith(_CURSORS)
 
 
 def _is_random(value: str) -> bool:
@@ -168,8 +173,10 @@ def _assigned(name: _Name) -> Rule:
             if any_literal:
                 if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
                     yield start, end, kind
-            elif _is_key(text[start:end], folded[max(0, match.start() - 16) : match.start()]):
-                yield start, end, kind
+            elif _KEY.fullmatch(text, start, end) and _is_random(text[start:end]):
+                name_start = match.start()
+                if not _is_cursor(folded[max(0, name_start - 16) : name_start]):
+                    yield start, end, kind
 
     value = "" if name.any_literal else _KEY_SIGN
     return Rule((name.start,), find, f"(?i:{name.sign or name.pattern}){_ASSIGNED_SIGN}{value}")

@@ -38,8 +38,9 @@ _FEW = 64
 _BATCH, _WORTH = 256, 16
 """A writer leaves the rows of so many sessions at a time, and at its end those of so many or more."""
 _BATCHES, _MOST = 8, 512
-"""From so many such objects on, a list merges them, and their writer removes its oldest; no list reads more than
-the most."""
+"""From so many such objects on, a list merges them; more than the most are not read."""
+_LEFT = 64
+"""So many such objects of its own a writer leaves, if nobody lists: what lists show of 16,384 sessions."""
 
 
 class Indexed(NamedTuple):
@@ -79,8 +80,8 @@ class LedgerIndex:
             with contextlib.suppress(ObjectMoved, SnapshotError):
                 self._left.append(f"{_RECENT}/{new_id()}")
                 self._bucket.put(self._left[-1], _encoded(rows), tag=None)
-                self._bucket.delete(self._left[:-_BATCHES])  # nobody lists: they must not pile up
-                del self._left[:-_BATCHES]
+                self._bucket.delete(self._left[:-_LEFT])  # nobody lists: they must not pile up
+                del self._left[:-_LEFT]
 
     def read(self, tags: Mapping[str, str]) -> dict[str, Indexed]:
         """The rows that are true of the ledgers with these *tags*, by name."""

@@ -250,6 +250,7 @@ async def test_writer_whose_store_nobody_lists_leaves_few_objects_behind(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_index, "_BATCH", 16)
+    monkeypatch.setattr(ledger_index, "_LEFT", 8)
     async with open_store(URL) as store:
         for number in range(16 * 12):
             await store.save(make_snapshot("a", session_id=f"session-{number}"))
