@@ -26,7 +26,7 @@ def assigned_kind(name: str, value: str) -> str | None:
         return None
     if not _is_literal(value, value.lower(), 0, len(value)):
         return None
-    return known.kind if known.any_literal or _is_key(value, known.before) else None
+    return known.kind if known.any_literal or (_KEY.fullmatch(value) and _is_random(value)) else None
 
 
 def may_assign(name: str) -> bool:
@@ -52,7 +52,6 @@ _KEY: Final = re.compile(
     r"(?=[^0-9]*+[0-9])(?=[^A-Za-z]*+[A-Za-z])(?!/|\./|https?:|[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\Z)"
     r"[\w.~+/=%@!&-]{12,}+"
 )
-_CURSORS: Final = ("page", "next", "continuation", "cancel", "cancellation", "sync", "cursor")
 _LOWER, _UPPER, _DIGIT = 1, 2, 16
 _CLASSES: Final = bytes(
     _LOWER * (char in ascii_lowercase) | _UPPER * (char in ascii_uppercase) | _DIGIT * (char in digits)
@@ -67,16 +66,6 @@ def _is_literal(text: str, folded: str, start: int, end: int) -> bool:
     if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
         return not _NO_LITERAL.fullmatch(folded, start, end)
     return False
-
-
-def _is_key(value: str, before: str) -> bool:
-    """Whether this can be a token or a key: random, no reference, and no page cursor."""
-    return bool(_KEY.fullmatch(value)) and _is_random(value) and not _is_cursor(before)
-
-
-def _is_cursor(before: str) -> bool:
-    """Whether a name with this beginning is that of a place in a list: ``next_page_token``."""
-    return before.rstrip("_-").endswith(_CURSORS)
 
 
 def _is_random(value: str) -> bool:
@@ -101,8 +90,6 @@ class _Name(NamedTuple):
     kind: str
     any_literal: bool = False
     """Whether a value need not look random."""
-    before: str = ""
-    """What stands before it in a longer name."""
     sign: str = ""
     """The pattern without lookaround, where it is another."""
 
@@ -110,6 +97,10 @@ class _Name(NamedTuple):
 _LONGEST_NAME: Final = 64
 _KEY_WORDS: Final = ("api", "access", "account", "auth", "encryption", "signing", "secret")
 _BEFORE_KEY: Final = "|".join(f"(?<={word}[_-]key)|(?<={word}key)" for word in _KEY_WORDS)
+_NO_CURSOR: Final = "".join(  # places in a list, as ``next_page_token``, are no secrets
+    f"(?<!{word}token)(?<!{word}[_-]token)"
+    for word in ("page", "next", "continuation", "cancel", "cancellation", "sync", "cursor")
+)
 _NAMES: Final = (
     _Name("passw", "passw(?:or)?d", "password", any_literal=True),
     _Name("passphrase", "passphrase", "password", any_literal=True),
@@ -123,7 +114,7 @@ _NAMES: Final = (
     ),
     _Name("secret", r"secret[_-]?access[_-]?key", "secret", any_literal=True),
     _Name("secret", "secret", "secret"),
-    _Name("token", "token", "token"),
+    _Name("token", f"token{_NO_CURSOR}", "token", sign="token"),
     _Name("_pat", "_pat", "token"),
     _Name("key", f"key(?:{_BEFORE_KEY})", "api-key", sign=f"(?:{'|'.join(_KEY_WORDS)})[_-]?key"),
 )
@@ -134,8 +125,7 @@ _AT_END: Final = tuple((name, re.compile(rf"{name.pattern}\Z")) for name in _NAM
 def _known(name: str) -> _Name | None:
     """The known name that *name* ends with, if there is one."""
     folded = name.lower()
-    matches = ((known, pattern.search(folded)) for known, pattern in _AT_END)
-    return next((known._replace(before=folded[: match.start()]) for known, match in matches if match), None)
+    return next((known for known, pattern in _AT_END if pattern.search(folded)), None)
 
 
 # The patterns run on lower case and decide as much as they can, as Python code is slower. An unnamed group at the
@@ -174,9 +164,7 @@ def _assigned(name: _Name) -> Rule:
                 if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
                     yield start, end, kind
             elif _KEY.fullmatch(text, start, end) and _is_random(text[start:end]):
-                name_start = match.start()
-                if not _is_cursor(folded[max(0, name_start - 16) : name_start]):
-                    yield start, end, kind
+                yield start, end, kind
 
     value = "" if name.any_literal else _KEY_SIGN
     return Rule((name.start,), find, f"(?i:{name.sign or name.pattern}){_ASSIGNED_SIGN}{value}")
