@@ -54,7 +54,7 @@ def _facts(row: SessionRow, known: About, now: datetime) -> Iterator[tuple[str, 
     yield "note", plain(known.note or "")
     yield "parent", f"{row.parent} at message {known.forked_at}" if row.parent else ""
     yield "state", _state(row, now)
-    yield "snapshot", f"{row.seq} ({plain(row.trigger)}), {size(row.size_bytes)} on disk"
+    yield "snapshot", f"{row.seq} ({plain(row.trigger)}), {size(row.size_bytes)} stored"
     yield from _restore_facts(known)
 
 
