@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -54,6 +57,144 @@ def test_complete_message_is_saved_without_waiting_for_the_answer(user: User) ->
         added = bridge.ask("session_message", messages=[{"role": "user", "content": "not answered yet"}])
         kill(bridge)
     assert texts(user.stored(added["session_id"])["messages"]) == ["not answered yet"]
+
+
+@pytest.mark.requirement(
+    "TERMINAL-STATE-DEFAULT",
+    "TERMINAL-STATE-START",
+    "TERMINAL-STATE-INCREMENT",
+    "TERMINAL-STATE-CLEAR",
+    "TERMINAL-MANAGER-SAVE-NONE",
+    "TERMINAL-EXPORT-NONE",
+    "TERMINAL-ROLE-UNKNOWN",
+)
+def test_state_follows_every_request_and_refusals_change_nothing(user: User) -> None:
+    def state(session_id: str | None, messages: int) -> Json:
+        return {"session_id": session_id, "is_restored": False, "message_count": messages}
+
+    with user.bridge() as bridge:
+        assert bridge.ask("session_state")["state"] == state(None, 0)
+        assert not bridge.ask("session_save")["success"]
+        assert bridge.ask("session_export")["content"] == ""
+        first = bridge.exchange("a", "b")
+        assert first["state"] == state(first["session_id"], 2)
+        more = bridge.ask("session_message", messages=[{"role": "user", "content": "c"}])
+        assert more["state"] == state(first["session_id"], 3)
+        refused = bridge.ask("session_message", messages=[{"role": "robot", "content": "d"}])
+        assert (refused["type"], refused["code"]) == ("error", "invalid_snapshot")
+        assert refused["state"] == more["state"]
+        created = bridge.ask("session_create")
+        assert created["state"] == state(created["session_id"], 0)
+        assert bridge.ask("session_clear")["state"] == state(None, 0)
+        assert not bridge.ask("session_save")["success"]
+        assert bridge.close() == 0
+    assert len(user.stored(first["session_id"])["messages"]) == 3
+
+
+@pytest.mark.requirement(
+    "TERMINAL-ROLE-USER",
+    "TERMINAL-ROLE-ASSISTANT",
+    "TERMINAL-ROLE-SYSTEM",
+    "TERMINAL-ROLE-TOOL",
+    "TERMINAL-MESSAGE-CONTENT",
+    "TERMINAL-MESSAGE-TIME",
+    "TERMINAL-MESSAGE-TOKENS",
+    "TERMINAL-MESSAGE-TOOL-CALLS",
+    "TERMINAL-MESSAGE-METADATA",
+    "TERMINAL-MESSAGE-ROUND-TRIP",
+    "TERMINAL-SESSION-ROUND-TRIP",
+    "TERMINAL-BRIDGE-TOKENS",
+    "ORBIT-MODEL-BLOCKS",
+)
+def test_every_field_of_a_message_is_the_same_in_another_process(user: User) -> None:
+    when = "2026-11-16T00:51:47.000001Z"
+    call = {"id": "call-1", "tool": "read_file", "args": {"path": "auth.log"}}
+    said: list[Json] = [
+        {"role": "system", "content": "Begin."},
+        {"role": "user", "content": "Read the log.", "timestamp": when},
+        {"role": "assistant", "content": "Done.", "tool_calls": [call], "metadata": {"heat": 0.2}},
+        {"role": "tool", "content": "a line", "token_count": 7},
+    ]
+    said[2]["token_count"] = 156
+    with user.bridge() as bridge:
+        session_id = bridge.ask("session_message", messages=said)["session_id"]
+        before = bridge.ask("session_load", session_id=session_id)["messages"]
+        kill(bridge)
+    with user.bridge() as bridge:
+        loaded = bridge.ask("session_load", session_id=session_id)["messages"]
+    assert loaded == before == user.stored(session_id)["messages"]
+    assert [message["role"] for message in loaded] == ["system", "user", "assistant", "tool"]
+    assert [texts([message]) for message in loaded] == [[each["content"]] for each in said]
+    assert loaded[1]["timestamp"] == when
+    assert [message["token_count"] for message in loaded[2:]] == [156, 7]
+    assert [message.get("metadata", {}) for message in loaded[1:3]] == [{}, {"heat": 0.2}]
+    called = loaded[2]["content"][1]
+    assert (called["type"], called["toolCallId"], called["title"]) == ("tool_call", "call-1", "read_file")
+    assert called["rawInput"] == {"path": "auth.log"}
+
+
+@pytest.mark.requirement(
+    "TERMINAL-IPC-SAVE",
+    "TERMINAL-IPC-LIST",
+    "TERMINAL-IPC-INFO",
+    "TERMINAL-IPC-EXPORT",
+    "TERMINAL-IPC-TAGGED",
+    "TERMINAL-TEST-IPC",
+    "TERMINAL-MANAGER-SAVE",
+    "TERMINAL-MANAGER-CURRENT",
+    "TERMINAL-META-ID",
+    "TERMINAL-META-CREATED",
+    "TERMINAL-META-UPDATED",
+    "TERMINAL-META-COUNT",
+    "TERMINAL-META-TOKENS",
+    "TERMINAL-META-TITLE",
+    "TERMINAL-META-TAGS",
+)
+def test_current_session_is_saved_listed_and_exported(user: User) -> None:
+    with user.bridge() as bridge:
+        first = bridge.exchange("about cats", "yes", tokens=(3, 4))["session_id"]
+        second = bridge.ask("session_create", title="Dogs")["session_id"]
+        bridge.exchange("about dogs", "yes", tokens=(5, 6))
+        user.asnap("tag", first, "pets")
+        answers = [
+            saved := bridge.ask("session_save"),
+            listed := bridge.ask("session_list"),
+            limited := bridge.ask("session_list", limit=1),
+            current := bridge.ask("session_export", format="markdown"),
+            named := bridge.ask("session_export", session_id=first, format="markdown"),
+        ]
+    names = ["session_saved", "session_list_result", "session_list_result", "session_exported", "session_exported"]
+    assert [answer["type"] for answer in answers] == names
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", key) for answer in answers for key in answer)
+    assert (saved["success"], saved["session_id"]) == (True, second)
+    rows = {row["session_id"]: row for row in listed["sessions"]}
+    told = ("title", "message_count", "total_tokens", "tags")
+    assert [rows[first][key] for key in told] == [None, 2, 7, ["pets"]]
+    assert [rows[second][key] for key in told] == ["Dogs", 2, 11, []]
+    assert all(row["created_at"] < row["updated_at"] for row in rows.values())
+    assert len(limited["sessions"]) == 1
+    assert "about dogs" in current["content"]
+    assert "about cats" in named["content"]
+
+
+@pytest.mark.requirement(
+    "ORBIT-SECURITY-0600", "TERMINAL-SECURITY-DIR", "TERMINAL-SECURITY-FILE", "TERMINAL-TEST-PERMISSIONS"
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="a system without such modes")
+def test_files_of_a_running_bridge_and_of_a_search_are_private(user: User) -> None:
+    before = os.umask(0)
+    try:
+        with user.bridge() as bridge:
+            bridge.exchange("question", "answer")
+            user.asnap("search", "question")
+            found = [path for path in user.home.rglob("*") if path != user.work]
+            modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in found}
+            assert bridge.close() == 0
+    finally:
+        os.umask(before)
+    assert {"live", "STORE.json"} <= {path.name for path in found}
+    assert [path for path in found if path.suffix in (".gz", ".db")]
+    assert modes == {(True, 0o700), (False, 0o600)}
 
 
 @pytest.mark.requirement("TERMINAL-UI-SWITCH", "TERMINAL-MANAGER-LOAD", "TERMINAL-IPC-LOAD")
@@ -157,7 +298,9 @@ def test_times_with_and_without_a_zone_are_kept_in_utc(user: User, given: str, k
     assert [message["timestamp"] for message in loaded["messages"]] == [kept]
 
 
-@pytest.mark.requirement("TERMINAL-MANAGER-PLACE", "TERMINAL-MANAGER-MKDIR", "ONERING-PLACE-PLATFORM")
+@pytest.mark.requirement(
+    "TERMINAL-MANAGER-PLACE", "TERMINAL-MANAGER-MKDIR", "ONERING-PLACE-PLATFORM", "ORBIT-CONFIG-PATH"
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="the place is another on other systems")
 def test_sessions_are_in_the_users_data_directory_by_default(user: User, tmp_path: Path) -> None:
     places = {
