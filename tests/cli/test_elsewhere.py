@@ -45,7 +45,6 @@ def test_sessions_in_a_bucket_are_listed_shown_searched_checked_and_forgotten(as
         assert (ran.code, "session" in ran.out + ran.err) == (0, True), (words, ran)
 
 
-@pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
 @pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize(
     "words",
@@ -68,7 +67,6 @@ def test_a_bucket_is_refused_for_live_sessions_before_anything_starts(
     assert not started.exists()
 
 
-@pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
 @pytest.mark.usefixtures("bucket")
 def test_a_persistent_session_refuses_a_bucket() -> None:
     with pytest.raises(InvalidInput, match="no leases"):

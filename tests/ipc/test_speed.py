@@ -21,7 +21,7 @@ def bytes_read() -> int:
 
 
 @pytest.mark.skipif(not IO.exists(), reason="only Linux counts what is read")
-@pytest.mark.requirement("TERMINAL-PERF-INDEX")
+@pytest.mark.requirement("TERMINAL-PERF-INDEX", "ORBIT-STORE-INDEX")
 async def test_a_list_reads_no_conversations(tmp_path: Path) -> None:
     noise = random.Random(1).randbytes(200_000).hex()
     async with FilesystemStore(tmp_path) as store:

@@ -45,7 +45,8 @@ async def test_session_round_trips_through_save_and_restore(store: MemoryStore) 
     assert (ref.seq, ref.written) == (1, True)
     assert [message.text for message in found.snapshot.messages] == ["one", "two"]
     created, restored = diary.of(SnapshotCreated)[0], diary.of(SessionRestored)[0]
-    assert (created.seq, created.size_bytes, created.trigger) == (1, ref.size_bytes, "manual")
+    assert (created.session_id, created.size_bytes) == ("chat", ref.size_bytes)
+    assert (created.seq, created.trigger) == (1, "manual")
     assert (restored.seq, restored.grade, restored.skipped) == (1, "snapshot", 0)
     assert min(created.duration, restored.duration) >= 0
 
@@ -117,7 +118,8 @@ async def test_age_of_a_restored_session_is_reported_and_never_negative(store: M
     await manager.restore("chat")
     clock.advance(timedelta(days=-9))
     await manager.restore("chat")
-    assert [event.age for event in diary.of(SessionRestored)] == [240.0, 0.0]
+    told = [(event.session_id, event.age) for event in diary.of(SessionRestored)]
+    assert told == [("chat", 240.0), ("chat", 0.0)]
 
 
 @pytest.mark.requirement("MANAGER-FORK", "TERMINAL-BRANCH-ANYWHERE")

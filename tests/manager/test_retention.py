@@ -46,11 +46,14 @@ async def opened_once(store: SnapshotStore, clock: Calendar, **settings: Any) ->
 
 
 @pytest.mark.requirement("ORBIT-CONFIG-MAX", "ORBIT-SECURITY-RETENTION")
-async def test_short_runs_leave_no_more_snapshots_than_the_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("settings", "limit"), [({}, 10), ({"max_snapshots_per_session": 3}, 3)])
+async def test_short_runs_leave_no_more_snapshots_than_the_limit(
+    tmp_path: Path, settings: dict[str, Any], limit: int
+) -> None:
     chat = Chat("chat")
     async with FilesystemStore(tmp_path) as store:
         for run in range(12):
-            async with SnapshotManager(store, SnapshotConfig(max_snapshots_per_session=3)) as manager:
+            async with SnapshotManager(store, SnapshotConfig(**settings)) as manager:
                 await manager.start_auto_snapshot(chat)
                 chat.say(f"{run}: first")
                 await manager.snapshot(chat)
@@ -58,7 +61,7 @@ async def test_short_runs_leave_no_more_snapshots_than_the_limit(tmp_path: Path)
                 await manager.snapshot(chat)
                 chat.say(f"{run}: last")
 
-        assert len(await numbers(store)) == 3
+        assert len(await numbers(store)) == limit
         assert (await store.load("chat")).messages[-1].text == "11: last"
 
 

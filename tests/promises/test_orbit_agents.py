@@ -36,6 +36,9 @@ def loaded(client: Client, session_id: str) -> tuple[Json, list[tuple[str, str]]
 @pytest.mark.requirement(
     "ORBIT-ACP-USER-MESSAGE",
     "ORBIT-ACP-ANSWER",
+    "ORBIT-MODEL-MESSAGES",
+    "ORBIT-MODEL-ROLE",
+    "ORBIT-MODEL-TIME",
     "ORBIT-ACP-EVENT",
     "TERMINAL-BRIDGE-EXCHANGE",
     "TERMINAL-FEATURE-AUTO-SAVE",
@@ -67,6 +70,7 @@ def test_each_turn_is_saved_automatically_with_times_and_chunks_are_not_saves(us
     "ORBIT-USE-LONG",
     "ORBIT-USE-RESTART",
     "ORBIT-ACP-RESUME",
+    "ORBIT-MODEL-AGENT-ID",
     "ORBIT-PROTOCOL-CAPABILITY",
     "ORBIT-PROTOCOL-FALLBACK",
     "ORBIT-PROTOCOL-WARNING",
@@ -146,7 +150,7 @@ def test_before_a_deploy_every_live_session_of_every_process_is_saved_and_report
         assert len(tagged) == 1
 
 
-@pytest.mark.requirement("ORBIT-FUTURE-CROSS")
+@pytest.mark.requirement("ORBIT-FUTURE-CROSS", "ORBIT-MODEL-PROVIDER")
 def test_session_moves_from_the_bridge_to_an_agent_and_back(user: User) -> None:
     with user.bridge() as bridge:
         session_id = bridge.exchange("my name is Ann", "hello Ann")["session_id"]
@@ -181,6 +185,10 @@ def test_session_saved_by_the_first_release_continues_in_an_agent(user: User) ->
     assert user.asnap("check").code == 0
 
 
+def utc_text() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
 def header_of(segment: Path) -> Json:
     """The header of a segment's first frame: JSON in the extra field of its gzip member."""
     data = segment.read_bytes()
@@ -190,7 +198,9 @@ def header_of(segment: Path) -> Json:
     return header
 
 
-@pytest.mark.requirement("ORBIT-STORE-VERSIONED", "ORBIT-STORE-FILES", "ORBIT-STORE-READABLE")
+@pytest.mark.requirement(
+    "ORBIT-STORE-VERSIONED", "ORBIT-MODEL-VERSION", "ORBIT-STORE-FILES", "ORBIT-STORE-READABLE"
+)
 def test_files_are_readable_json_with_a_schema_version(user: User) -> None:
     place = user.home / "chosen"
     with user.agent(run=("--store", str(place))) as client:
@@ -220,8 +230,18 @@ def test_encrypted_store_is_unreadable_and_opens_only_with_its_key(tmp_path: Pat
         assert "zebra" not in refused.out + refused.err
 
 
-@pytest.mark.requirement("ORBIT-ERROR-VERSION", "ORBIT-MIGRATE-UNKNOWN", "ORBIT-ERROR-NOT-FOUND")
+@pytest.mark.requirement(
+    "ORBIT-ERROR-VERSION",
+    "ORBIT-MIGRATE-UNKNOWN",
+    "ORBIT-MIGRATE-CURRENT",
+    "ORBIT-ERROR-NOT-FOUND",
+    "ORBIT-MODEL-ID",
+    "ORBIT-MODEL-CREATED",
+    "ORBIT-MODEL-UPDATED",
+    "ORBIT-TEST-SERIAL",
+)
 def test_each_reason_for_a_missing_snapshot_has_its_own_exit_code(user: User) -> None:
+    began = utc_text()
     with user.bridge() as bridge:
         session_id = bridge.exchange("question", "answer")["session_id"]
         assert bridge.close() == 0
@@ -229,6 +249,9 @@ def test_each_reason_for_a_missing_snapshot_has_its_own_exit_code(user: User) ->
     for name, version in (("current", 2), ("newer", 99)):
         (user.work / f"{name}.json").write_text(json.dumps({**document, "version": version, "session_id": name}))
     assert user.asnap("import", "current.json").code == 0
+    assert user.stored("current") == {**document, "session_id": "current"}
+    assert document["session_id"] == session_id
+    assert began <= document["created_at"] < document["updated_at"] <= utc_text()
     newer = user.asnap("import", "newer.json", fails=True)
     assert newer.code == 8
     assert "99" in newer.err

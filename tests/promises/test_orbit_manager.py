@@ -64,6 +64,7 @@ class Unsteady(MemoryStore):
 
 
 @pytest.mark.requirement(
+    "ORBIT-METRIC-SAVES",
     "ORBIT-METRIC-SIZE",
     "ORBIT-METRIC-SAVE-TIME",
     "ORBIT-METRIC-RESTORES",
@@ -128,6 +129,10 @@ class Provider:
 
 @pytest.mark.requirement(
     "ORBIT-ACP-LOAD",
+    "ORBIT-MODEL-CONFIG",
+    "ORBIT-MODEL-TASK",
+    "ORBIT-MODEL-METRICS",
+    "ORBIT-MODEL-METADATA",
     "ORBIT-SUCCESS-STATE",
     "ORBIT-FACTORY-RESUME",
     "ORBIT-FACTORY-CREATE",

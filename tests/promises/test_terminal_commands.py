@@ -170,6 +170,20 @@ def test_past_conversations_are_searched_and_shown_in_full(imported: User) -> No
     assert "read_file" in shown
 
 
+@pytest.mark.requirement("TERMINAL-MANAGER-INDEX")
+def test_missing_index_is_made_again(imported: User) -> None:
+    def shown() -> tuple[Json, Json]:
+        listed = imported.asnap("list", "--all", "--json").json
+        return listed["sessions"], imported.asnap("search", "logs", "--json").json["hits"]
+
+    before = shown()
+    [index] = imported.home.rglob("search-*.db")
+    index.unlink()
+    assert shown() == before
+    assert index.exists()
+    assert len(before[0]) == len(before[1]) == 1
+
+
 @pytest.mark.requirement("TERMINAL-SECURITY-NAMES")
 def test_file_names_contain_no_title_tag_or_message_text(imported: User) -> None:
     imported.asnap("rename", "2025-10-04_114203", "zebra-title")

@@ -159,7 +159,12 @@ _FUTURE = section(
     done("ORBIT-SUCCESS-SHUTDOWN", "A graceful shutdown leaves a snapshot of every session."),
     done("ORBIT-FUTURE-CLOUD", "Snapshots can be kept in an object store and used from several machines."),
     done("ORBIT-FUTURE-DELTA", "A save writes only what changed."),
-    done("ORBIT-FUTURE-BROWSER", "Snapshots are browsed and managed in a browser and on the command line."),
+    to_do(
+        "ORBIT-FUTURE-BROWSER",
+        "Snapshots are browsed and managed in a browser and on the command line.",
+        "only .ci/run drives a browser (integration.ui); under the README's command the server, its API and the "
+        "command line are tested",
+    ),
     done("ORBIT-FUTURE-CROSS", "A session of one kind of provider can go on in another."),
 )
 

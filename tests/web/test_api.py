@@ -31,7 +31,6 @@ def sent(client: TestClient, method: str, path: str, body: object = None) -> Any
     return answer.json()
 
 
-@pytest.mark.requirement("ORBIT-FUTURE-BROWSER")
 @pytest.mark.parametrize(
     ("path", "schema"),
     [
@@ -148,6 +147,7 @@ def test_fork_begins_at_a_message_and_can_be_undone(client: TestClient) -> None:
     assert got(client, "sessions/one")["session"]["title"] == "done in another tab"
 
 
+@pytest.mark.requirement("ORBIT-FUTURE-BROWSER")
 def test_forget_shows_its_plan_first_and_can_be_undone(client: TestClient) -> None:
     plan = sent(client, "POST", "forget", {"sessions": ["one"], "dry_run": True})
     assert plan["dry_run"]

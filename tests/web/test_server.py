@@ -118,6 +118,7 @@ def test_a_live_session_in_a_database_is_seen_with_its_spool_and_renamed(postgre
         assert browser.ask(f"operations/{done['operation']}/undo", "POST")["told"]
 
 
+@pytest.mark.requirement("ORBIT-FUTURE-BROWSER")
 def test_a_live_session_is_seen_renamed_and_recoverable_after_its_process_was_killed(place: Path) -> None:
     with running(place) as (browser, client, name):
         page = browser.until(f"sessions/{name}/messages", lambda found: "needle" in json.dumps(found["messages"]))
