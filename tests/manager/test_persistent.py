@@ -79,7 +79,6 @@ def _session(agent: object, store: Any, **options: Any) -> PersistentSession:
     "ONERING-OPTION-SHORT",
     "ONERING-OPTION-ENTER",
     "ONERING-OPTION-EXIT",
-    "ONERING-PLACE-PER-AGENT",
     "ONERING-PLACE-SESSION",
     "ONERING-STORAGE-LOAD",
 )
@@ -93,12 +92,18 @@ async def test_the_second_run_has_the_full_context_of_the_first(tmp_path: Path) 
         first.tools["enabled"]["shell"] = False
         first.permissions.approved.add("shell")
         first.model = "large"
+        session.register_plugin("notes", lambda: {"open": [1]}, print)
+        await session.memory.set("theme", "dark")
+    notes: list[Any] = []
     second = Agent()
     history, tools = second.history, second.tools
     async with _session(second, tmp_path) as session:
         assert session.report.found
         assert session.report.messages == 2
         assert session.report.problems == ()
+        session.register_plugin("notes", lambda: notes[0], notes.append)
+        assert await session.memory.get("theme") == "dark"
+    assert notes == [{"open": [1]}]
     assert second.history == first.history
     assert second.history is history
     assert second.tools is tools
@@ -125,7 +130,7 @@ async def test_changed_session_is_saved_automatically_and_an_unchanged_one_is_no
     assert len(await store.history("my-assistant")) == 2
 
 
-@pytest.mark.requirement("ONERING-OPTION-EXIT", "ONERING-OPTION-INTERVAL-OFF")
+@pytest.mark.requirement("ONERING-OPTION-EXIT")
 @anyio_both
 @pytest.mark.parametrize("interval", [None, 0, 30])
 async def test_leaving_by_an_error_saves(interval: float | None) -> None:
@@ -152,9 +157,23 @@ async def test_leaving_by_cancellation_saves() -> None:
     assert len((await store.load("my-assistant")).messages) == 2
 
 
-@pytest.mark.requirement(
-    "ONERING-USAGE-MANUAL", "ONERING-OPTION-INTERVAL-OFF", "ONERING-OPTION-ENTER", "ONERING-OPTION-EXIT"
-)
+@pytest.mark.requirement("ONERING-OPTION-INTERVAL-OFF")
+@anyio_both
+@pytest.mark.parametrize("interval", [None, 0])
+async def test_without_an_interval_nothing_is_saved_automatically(interval: float | None) -> None:
+    """While a session beside it, which has one, is saved and then found unchanged several times."""
+    store, agent, diary = MemoryStore(), Agent(), Diary()
+    beside = persistent_session(Agent(), agent_id="beside", store=store, auto_save_interval=0.01)
+    beside.manager.events.subscribe(diary)
+    async with _session(agent, store, auto_save_interval=interval, save_on_exit=False) as session, beside:
+        agent.chat("unsaved")
+        await diary.wait_for(SnapshotSkipped, 5)
+        assert not await session.exists()
+        assert (session.manager.live, beside.manager.live) == ((), ("beside",))
+    assert [meta.session_id for meta in await store.list()] == ["beside"]
+
+
+@pytest.mark.requirement("ONERING-USAGE-MANUAL", "ONERING-OPTION-ENTER", "ONERING-OPTION-EXIT")
 @anyio_both
 async def test_with_every_option_off_only_explicit_calls_act(tmp_path: Path) -> None:
     clock = FixedClock()
@@ -276,7 +295,11 @@ def test_a_plugin_is_registered_once_with_two_plain_functions() -> None:
 
 
 @pytest.mark.requirement(
-    "MANAGER-PERSIST-LAZY", "ONERING-LAYER-LAZY", "ONERING-PLACE-MEMORY", "ONERING-STATE-MEMORY-STATS"
+    "MANAGER-PERSIST-LAZY",
+    "ONERING-LAYER-LAZY",
+    "ONERING-PLACE-MEMORY",
+    "ONERING-STATE-MEMORY-STATS",
+    "ONERING-STORAGE-EXISTS",
 )
 @anyio_both
 async def test_memory_entries_are_loaded_lazily_and_belong_to_their_snapshot() -> None:
@@ -288,6 +311,8 @@ async def test_memory_entries_are_loaded_lazily_and_belong_to_their_snapshot() -
         prefs["theme"] = "light"
         assert await session.memory.get("prefs") == {"theme": "dark"}
     store.calls.clear()
+    assert await _session(Agent(), store).exists()
+    assert {call.method for call in store.calls} == {"history"}, "nothing was loaded"
     async with _session(Agent(), store) as session:
         assert not session.memory.is_loaded
         assert session.memory.pin is not None
@@ -660,10 +685,10 @@ async def test_the_default_store_is_the_users_own(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("ASNAP_STORE", str(tmp_path / "mine"))
     async with persistent_session(Agent(), agent_id="a") as session:
         assert session.path.startswith(str(tmp_path / "mine"))
+    assert list((tmp_path / "mine" / "sessions" / "a").glob("*.snap.gz"))
     assert _session(Agent(), MemoryStore()).path == "MemoryStore my-assistant"
 
 
-@pytest.mark.requirement("ONERING-OPTION-STORE")
 def test_a_store_can_be_named_by_path_or_url_and_encryption_needs_a_key(tmp_path: Path) -> None:
     assert open_place(tmp_path)[1]
     assert isinstance(open_place("memory://")[0], MemoryStore)

@@ -78,6 +78,7 @@ class Agent:
         self.permissions: Json = {"allowlist": ["ls"]}
         self.connector = {"api_key": "sk-zebra-0123456789abcdef", "authorization": "Bearer zebra"}
         self.api_key = "sk-zebra-0123456789abcdef"
+        self.options: Json = {"effort": "high", "api_key": "sk-zebra-0123456789abcdef"}
 
     def chat(self, text: str) -> None:
         self.history += [{"role": "user", "content": text}, {"role": "assistant", "content": text.upper()}]
@@ -92,6 +93,10 @@ def imported(user: User) -> Json:
 
 @pytest.mark.requirement(
     "ONERING-MIGRATE-V1",
+    "ONERING-STATE-CREATED",
+    "ONERING-STATE-ACTIVE",
+    "ONERING-STATE-CONTEXT",
+    "ONERING-STATE-METADATA",
     "ONERING-STATE-AGENT-ID",
     "ONERING-FILE-SYSTEM-PROMPT",
     "ONERING-FILE-INSTRUCTIONS",
@@ -165,6 +170,8 @@ def test_unversioned_state_is_migrated_and_an_unknown_version_is_named(user: Use
     "ONERING-STATE-VERSION",
     "ONERING-STATE-PLUGINS",
     "ONERING-PLACE-MEMORY",
+    "ONERING-PLACE-PER-AGENT",
+    "ONERING-PLACE-SESSION",
     "ONERING-GOAL-PLACE",
 )
 async def test_session_works_with_and_without_memory_stored_beside_the_agent(tmp_path: Path) -> None:
@@ -187,7 +194,9 @@ async def test_session_works_with_and_without_memory_stored_beside_the_agent(tmp
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("ONERING-USAGE-BACKEND", "ONERING-GOAL-BACKENDS", "ORBIT-STORE-SWAP")
+@pytest.mark.requirement(
+    "ONERING-USAGE-BACKEND", "ONERING-OPTION-STORE", "ONERING-GOAL-BACKENDS", "ORBIT-STORE-SWAP"
+)
 async def test_custom_backend_is_used_when_given(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     class Theirs(MemoryStore):
         """What an author might write: another place, and a word on each save."""
@@ -213,7 +222,7 @@ async def test_custom_backend_is_used_when_given(user: User, monkeypatch: pytest
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("ONERING-CARE-AUTH-APART")
+@pytest.mark.requirement("ONERING-CARE-AUTH-APART", "ONERING-CARE-CREDENTIALS")
 async def test_connector_credentials_are_not_in_the_session(tmp_path: Path) -> None:
     agent = Agent()
     async with persistent_session(agent, agent_id="mine", store=tmp_path):
@@ -221,12 +230,15 @@ async def test_connector_credentials_are_not_in_the_session(tmp_path: Path) -> N
     async with FilesystemStore(tmp_path) as store:
         kept = str((await store.load("mine")).model_dump())
     assert "HELLO" in kept
+    assert "effort" in kept
     assert "zebra" not in kept
     other = Agent()
     other.connector = {"api_key": "another"}
+    other.options = {"effort": "low", "api_key": "another"}
     async with persistent_session(other, agent_id="mine", store=tmp_path):
         assert other.history == agent.history
     assert other.connector == {"api_key": "another"}
+    assert other.options == {"effort": "high", "api_key": "another"}
 
 
 @pytest.mark.anyio

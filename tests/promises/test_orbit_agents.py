@@ -236,6 +236,7 @@ def test_encrypted_store_is_unreadable_and_opens_only_with_its_key(tmp_path: Pat
     "ORBIT-MIGRATE-CURRENT",
     "ORBIT-ERROR-NOT-FOUND",
     "ORBIT-MODEL-ID",
+    "ORBIT-MODEL-VERSION",
     "ORBIT-MODEL-CREATED",
     "ORBIT-MODEL-UPDATED",
     "ORBIT-TEST-SERIAL",
@@ -246,11 +247,11 @@ def test_each_reason_for_a_missing_snapshot_has_its_own_exit_code(user: User) ->
         session_id = bridge.exchange("question", "answer")["session_id"]
         assert bridge.close() == 0
     document = user.stored(session_id)
-    for name, version in (("current", 2), ("newer", 99)):
+    for name, version in (("current", document["version"]), ("newer", 99)):
         (user.work / f"{name}.json").write_text(json.dumps({**document, "version": version, "session_id": name}))
     assert user.asnap("import", "current.json").code == 0
     assert user.stored("current") == {**document, "session_id": "current"}
-    assert document["session_id"] == session_id
+    assert (document["session_id"], document["version"]) == (session_id, 2)
     assert began <= document["created_at"] < document["updated_at"] <= utc_text()
     newer = user.asnap("import", "newer.json", fails=True)
     assert newer.code == 8

@@ -135,5 +135,6 @@ def _print_raw(call: Call, snapshot: SessionSnapshot) -> None:
     import json
 
     # Escaped to ASCII on a terminal: the snapshot holds what strangers wrote, byte for byte.
-    text = json.dumps(snapshot.raw(), ensure_ascii=call.out.is_terminal, indent=2 if call.out.is_terminal else None)
+    document = {"version": snapshot.version, **snapshot.raw()}  # without it, the document cannot be imported
+    text = json.dumps(document, ensure_ascii=call.out.is_terminal, indent=2 if call.out.is_terminal else None)
     call.out.raw(text.encode("utf-8", "surrogatepass") + b"\n")
