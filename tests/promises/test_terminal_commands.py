@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 import sys
 from pathlib import Path
@@ -168,6 +169,22 @@ def test_past_conversations_are_searched_and_shown_in_full(imported: User) -> No
     for message in SESSION["messages"]:
         assert message["content"] in shown
     assert "read_file" in shown
+
+
+@pytest.mark.requirement("ORBIT-STORE-INDEX", "TERMINAL-PERF-INDEX")
+def test_sessions_are_listed_though_nothing_of_their_conversation_can_be_read(user: User) -> None:
+    with user.bridge() as bridge:
+        session_id = bridge.ask("session_create", title="Long")["session_id"]
+        for number in range(4):
+            bridge.exchange(f"question {number}", random.Random(number).randbytes(4000).hex())
+        bridge.exchange("the", "end")
+        assert bridge.close() == 0
+    [segment] = user.store.glob(f"sessions/{session_id}/*.snap.gz")
+    with segment.open("r+b") as frames:  # what lists need is in the newest frame
+        frames.write(bytes(segment.stat().st_size * 9 // 10))
+    [row] = user.asnap("list", "--all", "--json").json["sessions"]
+    assert (row["title"], row["messages"], row["state"]) == ("Long", 10, "ok")
+    assert user.asnap("show", session_id, fails=True).code == 5
 
 
 @pytest.mark.requirement("TERMINAL-MANAGER-INDEX")
