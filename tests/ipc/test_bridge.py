@@ -101,7 +101,7 @@ async def test_save_without_a_session_is_refused() -> None:
         assert (await ui.ask("session_state"))["type"] == "session_state"
 
 
-@pytest.mark.requirement("TERMINAL-MANAGER-SAVE")
+@pytest.mark.requirement("TERMINAL-MANAGER-SAVE", "TERMINAL-FEATURE-SAVE-ERRORS")
 async def test_message_whose_save_fails_gets_an_error_and_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     async with front_end(store) as ui:

@@ -230,6 +230,38 @@ def test_encrypted_store_is_unreadable_and_opens_only_with_its_key(tmp_path: Pat
         assert "zebra" not in refused.out + refused.err
 
 
+_RING = """
+import json, pathlib
+from keyring.backend import KeyringBackend
+
+class Ring(KeyringBackend):
+    priority, path = 1, pathlib.Path.home() / "ring"
+
+    def get_password(self, service, username):
+        return json.loads(self.path.read_text()).get(username) if self.path.exists() else None
+
+    def set_password(self, service, username, password):
+        self.path.write_text(json.dumps({username: password}))
+"""
+"""A keychain, as a system registers its own with the library that asks for keys."""
+
+
+@pytest.mark.requirement("ORBIT-SECURITY-KEYCHAIN")
+def test_key_in_the_keychain_opens_the_store_of_a_running_bridge(user: User) -> None:
+    (user.work / "ring.py").write_text(_RING)
+    user.environment["PYTHONPATH"] += f":{user.work}"
+    user.environment["PYTHON_KEYRING_BACKEND"] = "ring.Ring"
+    user.asnap("keys", "init", "--keyring", "work")
+    assert user.asnap("check", "--no-input", fails=True).code == 7
+    user.environment["ASNAP_KEYRING"] = "work"
+    with user.bridge() as bridge:
+        session_id = bridge.ask("session_create", title="zebra title")["session_id"]
+        assert bridge.close() == 0
+    assert user.stored(session_id)["title"] == "zebra title"
+    (user.home / "ring").unlink()
+    assert user.asnap("show", session_id, "--no-input", fails=True).code == 7
+
+
 @pytest.mark.requirement(
     "ORBIT-ERROR-VERSION",
     "ORBIT-MIGRATE-UNKNOWN",

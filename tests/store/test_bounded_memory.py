@@ -46,6 +46,7 @@ def growth(work: Iterator[None]) -> float:
         tracemalloc.stop()
 
 
+@pytest.mark.requirement("TERMINAL-PERF-MEMORY")
 def test_unused_sessions_use_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("segments._KNOWN", "writer._TIPS"):
         monkeypatch.setattr(f"snapshot_plugin.store.{bound}", 8)
