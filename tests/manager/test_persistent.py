@@ -186,6 +186,13 @@ async def test_with_every_option_off_only_explicit_calls_act(tmp_path: Path) -> 
             assert not (await session.load()).found
             assert len(agent.history) == 2
         assert await store.list() == []
+        async with _session(agent, store, **_MANUAL) as session:
+            await session.save()
+        late = Agent()
+        async with _session(late, store, **_MANUAL) as session:
+            assert (session.report.found, late.history) == (False, [])
+            assert (await session.load()).found
+        assert late.history == agent.history
 
 
 @pytest.mark.requirement(

@@ -224,6 +224,8 @@ def test_title_tags_and_memory_are_optional() -> None:
     "TERMINAL-MESSAGE-ROUND-TRIP",
     "TERMINAL-SESSION-ROUND-TRIP",
     "TERMINAL-TEST-FLOW",
+    "TERMINAL-QUALITY-INTEGRITY",
+    "ONERING-STORAGE-SAVE",
 )
 def test_fully_populated_session_round_trips(stored: Stored) -> None:
     assert stored[0] == EVERYTHING

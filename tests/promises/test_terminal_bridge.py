@@ -104,6 +104,7 @@ def test_state_follows_every_request_and_refusals_change_nothing(user: User) -> 
     "TERMINAL-MESSAGE-ROUND-TRIP",
     "TERMINAL-SESSION-ROUND-TRIP",
     "TERMINAL-BRIDGE-TOKENS",
+    "TERMINAL-QUALITY-INTEGRITY",
     "ORBIT-MODEL-BLOCKS",
 )
 def test_every_field_of_a_message_is_the_same_in_another_process(user: User) -> None:
@@ -242,7 +243,7 @@ def test_generated_ids_are_unique_across_processes(user: User) -> None:
     assert len({*made, named["session_id"]}) == 41
 
 
-@pytest.mark.requirement("TERMINAL-MANAGER-LOAD-MISSING", "TERMINAL-MANAGER-LOAD-BAD")
+@pytest.mark.requirement("TERMINAL-MANAGER-LOAD-MISSING", "TERMINAL-MANAGER-LOAD-BAD", "ORBIT-ERROR-CORRUPTED")
 def test_loading_a_missing_or_damaged_session_is_reported_and_the_bridge_continues(user: User) -> None:
     with user.bridge() as bridge:
         broken = bridge.exchange("question", "answer")["session_id"]
