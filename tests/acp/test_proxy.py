@@ -269,7 +269,7 @@ class TestRestore:
             assert said[-1] == "three", "the turn is there"
             assert not any("two" in text for text in said), "and nothing of the replay leaks into it"
 
-    @pytest.mark.requirement("ORBIT-PROTOCOL-CAPABILITY", "ORBIT-PROTOCOL-FALLBACK")
+    @pytest.mark.requirement("ORBIT-PROTOCOL-FALLBACK")
     def test_unadvertised_load_that_succeeds_is_not_trusted(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--misbehave", "fake-load")
         with proxied(tmp_path, *flags) as client:
