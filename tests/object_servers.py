@@ -16,9 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["BUCKET", "ObjectServer", "azurite", "seaweedfs"]
+import obstore
+
+from snapshot_plugin.codec.frame import read_header
+from snapshot_plugin.codec.scan import scan
+from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.store.ledger import Ledger
+
+__all__ = ["BUCKET", "ObjectServer", "azurite", "seaweedfs", "spoil_newest", "spoilt"]
 
 BUCKET = "bucket"
 _ACCOUNT = "devstoreaccount1"
@@ -115,3 +122,28 @@ def _free_port() -> int:
             higher.bind(("127.0.0.1", port + 10_000))
             return port
     raise TimeoutError("no port is free")
+
+
+def spoil_newest(objects: Any, session_id: str) -> None:
+    """Change a byte of a session's newest frame, wherever it is, behind the store's back."""
+    path = f"sessions/{dirname_of(session_id)}"
+    ledger = Ledger.decoded(_stored(objects, path), session_id)
+    last = ledger.parts[-1]
+    if last.object:
+        path = f"frames/{dirname_of(session_id)}/{last.object}"
+        obstore.put(objects, path, spoilt(_stored(objects, path)))
+    else:
+        parts = (*ledger.parts[:-1], last._replace(data=spoilt(last.data)))
+        obstore.put(objects, path, ledger._replace(parts=parts).encoded())
+
+
+def _stored(objects: Any, path: str) -> bytes:
+    return obstore.get(objects, path).bytes().to_bytes()
+
+
+def spoilt(data: bytes) -> bytes:
+    """*data* with a changed byte in its last frame."""
+    *_, last = scan(data)
+    _, body, _ = read_header(data, last.start)
+    at = body + 8  # nothing that follows can be decompressed
+    return data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]

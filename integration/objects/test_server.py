@@ -12,14 +12,13 @@ import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from snapshot_plugin.model.ids import dirname_of, new_id
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.bucket import Bucket
-from snapshot_plugin.store.ledger import Ledger
 from snapshot_plugin.store.objects import ObjectLog
 from snapshot_plugin.store.s3 import ObjectStore, bucket_at
 from snapshot_plugin.testing import StoreContract
-from tests.object_servers import azurite
+from tests.object_servers import azurite, spoil_newest
 
 Clock = Callable[[], datetime]
 
@@ -77,16 +76,4 @@ class TestObjectStoreOnAServerThatIsNotOurs(StoreContract):
 
     def damage_newest(self, place: Bucket, session_id: str) -> None:
         """See `StoreContract`."""
-        store, path = place._store, f"sessions/{dirname_of(session_id)}"  # noqa: SLF001 — behind the store's back
-        ledger = Ledger.decoded(obstore.get(store, path).bytes().to_bytes(), session_id)
-        last = ledger.parts[-1]
-        if last.object:
-            path = f"frames/{dirname_of(session_id)}/{last.object}"
-            obstore.put(store, path, _spoilt(obstore.get(store, path).bytes().to_bytes()))
-            return
-        spoilt = ledger._replace(parts=(*ledger.parts[:-1], last._replace(data=_spoilt(last.data))))
-        obstore.put(store, path, spoilt.encoded())
-
-
-def _spoilt(data: bytes) -> bytes:
-    return data[:-10] + bytes([data[-10] ^ 0x40]) + data[-9:]
+        spoil_newest(place._store, session_id)  # noqa: SLF001 — behind the store's back

@@ -15,7 +15,6 @@ from obstore.store import MemoryStore as Objects
 
 from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.errors import (
     Conflict,
@@ -26,7 +25,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from snapshot_plugin.model.ids import dirname_of, new_id
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import s3
@@ -35,7 +34,7 @@ from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.ledger import Ledger
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import StoreContract, make_snapshot
-from tests.object_servers import ObjectServer, seaweedfs
+from tests.object_servers import ObjectServer, seaweedfs, spoil_newest, spoilt
 from tests.store.s3_server import BUCKET, running
 
 Clock = Callable[[], datetime]
@@ -48,26 +47,6 @@ def stored(objects: Any, path: str) -> bytes:
 
 def names(objects: Any) -> list[str]:
     return sorted(meta["path"] for page in obstore.list(objects) for meta in page)
-
-
-def spoil_newest(objects: Any, session_id: str) -> None:
-    """Change a byte of the newest frame, wherever it is, behind the store's back."""
-    path = f"sessions/{dirname_of(session_id)}"
-    ledger = Ledger.decoded(stored(objects, path), session_id)
-    last = ledger.parts[-1]
-    if last.object:
-        path = f"frames/{dirname_of(session_id)}/{last.object}"
-        obstore.put(objects, path, spoilt(stored(objects, path)))
-    else:
-        parts = (*ledger.parts[:-1], last._replace(data=spoilt(last.data)))
-        obstore.put(objects, path, ledger._replace(parts=parts).encoded())
-
-
-def spoilt(data: bytes) -> bytes:
-    *_, last = scan(data)
-    _, body, _ = read_header(data, last.start)
-    at = body + 8  # nothing that follows can be decompressed
-    return data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
 
 
 @pytest.fixture(scope="module")
