@@ -35,6 +35,8 @@ def a_session_of_20000_messages_is_read_and_searched(stage: Stage) -> None:
     expect(page.locator(f'article[data-number="{_MANY // 2}"]')).to_be_in_viewport()
     page.locator("body").press("G")
     expect(page.locator(f'article[data-number="{_MANY}"]')).to_be_in_viewport()
+    page.set_viewport_size({"width": 1280, "height": 420})
+    expect(page.locator(f'article[data-number="{_MANY}"]')).to_be_in_viewport()
     page.keyboard.press("g")
     expect(page.locator('article[data-number="1"]')).to_be_in_viewport()
     assert page.evaluate("document.querySelectorAll('*').length") < _NODES

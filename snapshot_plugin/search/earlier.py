@@ -1,8 +1,7 @@
-"""Searching what a session said in earlier snapshots: before its beginning became a summary, say.
+"""Search in the earlier snapshots of a session: what it said before its beginning was summarised, for example.
 
-The index is built in memory each time: the index on disk holds only the newest snapshots. Otherwise it would hold
-what a
-policy has dropped from the store until somebody searches, and need to be compared with every snapshot there is.
+The index is built in memory for each search. The index on disk holds the newest snapshots only: it never keeps what
+a policy has dropped from the store, and need not be compared with every snapshot.
 """
 
 from __future__ import annotations

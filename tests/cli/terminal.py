@@ -80,11 +80,15 @@ class Terminal:
 
     def wait_for(self, wanted: str | Callable[[], bool]) -> None:
         """Wait until a text is on the screen, or something holds of it."""
-        holds = wanted if callable(wanted) else lambda: wanted in self.text
+        holds = wanted if callable(wanted) else lambda: any(wanted in text for text in self._texts())
         deadline = time.monotonic() + self._patience
         while not holds():
             assert self._read(), f"ended without {wanted!r}:\n{self.text}"
             assert time.monotonic() < deadline, f"no {wanted!r}:\n{self.text}"
+
+    def _texts(self) -> tuple[str, ...]:
+        """What is on the screen; and the same with the lines joined, as a long path may wrap the text after it."""
+        return self.text, " ".join(self.lines), "".join(self.lines)
 
     def end(self) -> int:
         """Wait for the command to end; its exit status."""

@@ -30,7 +30,7 @@ _SHOWN_BEFORE = 6
 """How many messages of a resumed session are shown; the others are named."""
 _SAVE = 10.0
 _HELP = (
-    "/sessions        pick another session and go on with it",
+    "/sessions        pick another session and continue it",
     "/fork [TITLE]    branch this session, and go on with the branch",
     "/rename NAME     give this session a name",
     "/export FILE     write it to FILE: .md, .html, .json, or a bundle",

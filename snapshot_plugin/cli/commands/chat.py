@@ -27,7 +27,7 @@ __all__ = ["chat", "command"]
     examples=(
         ("asnap chat -- opencode acp", "talk to OpenCode; every word is recorded"),
         ("asnap chat --cwd ~/shop -- gemini --acp", "in another directory"),
-        ("asnap resume", "pick a session, and go on with it here"),
+        ("asnap resume", "pick a session, and continue it here"),
     ),
     exits=(6, 7, 9, 10, 130),
     context_settings={"ignore_unknown_options": True},
@@ -87,7 +87,7 @@ async def chat(
             else:
                 await talk.load(session_id, cwd)
             await talk.run()
-    call.out.note(f"saved; go on with it: {call.out.run(f'asnap resume {shlex.quote(talk.session_id)}')}")
+    call.out.note(f"saved; to continue: {call.out.run(f'asnap resume {shlex.quote(talk.session_id)}')}")
 
 
 # What was interrupted ----------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class Imported(Document):
             out.note("nothing was written: this was a dry run")
         elif new:
             resume, undo = out.run(f"asnap resume {plain(new[0].session_id)}"), out.run("asnap undo")
-            out.note(f"go on with it: {resume}; take it back: {undo}")
+            out.note(f"to continue: {resume}; to undo: {undo}")
 
 
 @declare(

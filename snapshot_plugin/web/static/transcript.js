@@ -26,6 +26,7 @@ export class Transcript {
     scroller.addEventListener("scroll", () => { if (!this.moving) requestAnimationFrame(() => this.draw()); });
     for (const kind of ["wheel", "touchmove", "keydown", "pointerdown"]) scroller.addEventListener(kind, this.wheel, {passive: true});
     this.observer = new ResizeObserver(() => this.measure());
+    new ResizeObserver(() => { if (this.held) this.draw(); }).observe(scroller); // what stands above it has grown
   }
 
   async open(number) {
