@@ -42,8 +42,8 @@ from snapshot_plugin.acp.state import (
 )
 from snapshot_plugin.acp.transcript import Transcript, foreign_block, plain, without_terminals
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.label import apply_label
 from snapshot_plugin.live.spool import Record
-from snapshot_plugin.live.storing import apply_label
 from snapshot_plugin.model.content import Block, TextBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import as_utc

@@ -11,6 +11,7 @@
 `sessions`    `LiveSessions`: those of one process: begin, resume, finish, list, delete
 `schedule`    when a session is saved
 `recovery`    what a dead owner left becomes a snapshot, exactly once, and by which function
+`label`       title, tags, pin and note, as part of a snapshot
 `exclusive`   holding a session for a moment, to change something else about it than its conversation
 `steps`       work that threads and event loops run alike
 ============  =======================================================================================

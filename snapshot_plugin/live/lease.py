@@ -28,7 +28,7 @@ from snapshot_plugin.model.value import Timestamp, Value
 from snapshot_plugin.store.files import disk_errors, write_all
 from snapshot_plugin.store.lock import locked
 
-__all__ = ["Lease", "Owner", "ended_without_stop", "owner_of"]
+__all__ = ["Lease", "Owner", "ended_without_stop", "let_go", "owner_of"]
 
 _NAME: Final = ".lease"
 _GATE: Final = ".lease.gate"
@@ -130,11 +130,7 @@ class Lease:
     def release(self) -> None:
         """Give the session up as properly stopped. May be called twice."""
         fd, self._fd = self._fd, -1
-        if fd >= 0:
-            # Through the descriptor, not the path: the directory may have been moved to the trash meanwhile.
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, 0)
-            os.close(fd)
+        let_go(fd)
 
     def hand_back(self) -> None:
         """Give the session up as if it had never been taken: a dead owner stays known as dead."""
@@ -149,6 +145,15 @@ class Lease:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def let_go(fd: int) -> None:
+    """Close a lock file that names its owner, as properly given up. Does nothing if *fd* is -1."""
+    if fd >= 0:
+        # Through the descriptor, not the path: the directory may have been moved to the trash meanwhile.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+        os.close(fd)
 
 
 def owner_of(directory: Path) -> Owner | None:

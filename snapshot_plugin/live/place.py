@@ -163,9 +163,7 @@ class FileHold:
         self.damage = f"{spool.damage}; kept as {spool.set_aside}" if spool.damage else None
         self._session_id = session_id
         self._directory = directory
-        self._spool = spool
-        self.append = spool.append_all
-        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
+        self._use(spool)
         self._place = place
         self._found, spool.found = spool.found, ()
         self._found_base = self._found[0].n - 1 if self._found else spool.last
@@ -177,6 +175,11 @@ class FileHold:
 
     def watch(self, overtaken: Callable[[], None]) -> None:
         """See `Hold`: the kernel holds the lock, so it cannot be taken over."""
+
+    def _use(self, spool: Spool) -> None:
+        self._spool = spool
+        self.append = spool.append_all
+        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
 
     @property
     def last(self) -> int:
@@ -214,8 +217,7 @@ class FileHold:
         after = max(after, self._spool.last)
         self._spool.close()
         aside = set_aside(self._directory)
-        self._spool = self._place._open_spool(self._session_id, self._directory, after)  # noqa: SLF001 — of this module
-        self.append = self._spool.append_all
+        self._use(self._place._open_spool(self._session_id, self._directory, after))  # noqa: SLF001 — of this module
         self._found = ()
         return str(aside) if aside else None
 

@@ -21,12 +21,13 @@ from time import monotonic
 from typing import Any
 
 from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
+from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
 from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
 from snapshot_plugin.live.schedule import Schedule
 from snapshot_plugin.live.steps import Steps, StoreMethods, run
-from snapshot_plugin.live.storing import LeasedSpool, Mark, Storing, typed_label
+from snapshot_plugin.live.storing import LeasedSpool, Mark, Storing
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
@@ -195,7 +196,7 @@ class LiveSession:
         if spool.hold is None:
             self._try_to_take()
         hold = spool.hold
-        if hold is not None and spool.refused == spool.made_good:
+        if hold is not None and spool.refused == spool.made_good:  # `is_whole`, without a call for each chunk
             try:
                 hold.append(batch)
             except InvalidInput:

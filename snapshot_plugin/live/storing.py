@@ -1,4 +1,4 @@
-"""Where a live session is kept: its snapshots (`Storing`) with their label, its lease and spool (`LeasedSpool`).
+"""Where a live session is kept: its snapshots (`Storing`), its lease and spool (`LeasedSpool`).
 
 Snapshots are stored also after another process wrote, deleted or damaged what is there. The lease is taken when the
 disk lets us. A spool with a gap would be recovered as a conversation that never was. So after a refused write
@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import methodcaller
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from snapshot_plugin.errors import Conflict, Damaged, Fenced, InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.ports import Hold, LivePlace
 from snapshot_plugin.live.recovery import Recovered
@@ -22,21 +23,9 @@ from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = [
-    "LABELS",
-    "LeasedSpool",
-    "Mark",
-    "Storing",
-    "apply_label",
-    "carried_over",
-    "label_of",
-    "typed_label",
-]
+__all__ = ["LeasedSpool", "Mark", "Storing"]
 
 Fields = Mapping[str, Any]
-LABELS: Final = ("title", "tags", "pinned", "note")
-"""What a session's label consists of; it is part of the snapshot."""
-_NOTE: Final = "note"
 
 
 class Storing:
@@ -152,69 +141,6 @@ def _laid_over(snapshot: SessionSnapshot, overlay: Fields) -> SessionSnapshot:
     if overlay.get("current_task", snapshot.current_task) == snapshot.current_task:
         return labelled
     return labelled.evolve(current_task=overlay["current_task"])
-
-
-# Labels: pure functions ------------------------------------------------------------------------------------
-
-
-def label_of(snapshot: SessionSnapshot) -> dict[str, Any]:
-    """The label a snapshot carries: each of `LABELS`."""
-    note = snapshot.metadata.get(_NOTE)
-    return {
-        "title": snapshot.title,
-        "tags": list(snapshot.tags),
-        "pinned": snapshot.pinned,
-        "note": note if isinstance(note, str) else None,
-    }
-
-
-def apply_label(snapshot: SessionSnapshot, request: Mapping[str, Any]) -> SessionSnapshot:
-    """*snapshot* with those of `LABELS` that *request* names; other keys of *request* are ignored.
-
-    Values are not validated, so that old labels can always be restored; typed input goes through `checked_label`
-    first. ``updated_at`` stays: a new name does not make an old session look recent. Returns
-    *snapshot* itself if nothing is different.
-
-    Raises:
-        InvalidInput: a value is of the wrong kind.
-    """
-    before = label_of(snapshot)
-    changes = {name: value for name, value in typed_label(request).items() if before[name] != value}
-    if "note" in changes:
-        others = {name: value for name, value in snapshot.metadata.items() if name != _NOTE}
-        note = changes.pop("note")
-        changes["metadata"] = others if note is None else {**others, _NOTE: note}
-    return snapshot.evolve(**changes) if changes else snapshot
-
-
-def carried_over(before: SessionSnapshot, now: SessionSnapshot) -> dict[str, Any]:
-    """The part of the label of *before* that *now* lacks: its maker does not keep labels."""
-    old, new = label_of(before), label_of(now)
-    return {name: value for name, value in old.items() if value and not new[name]}
-
-
-def typed_label(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `LABELS` that *request* names. `InvalidInput` if one is of the wrong kind."""
-    kinds = {"title": _is_text, "tags": _are_tags, "pinned": _is_flag, "note": _is_text}
-    for name, is_right in kinds.items():
-        if name in request and not is_right(request[name]):
-            raise InvalidInput(f"the {name} of a session cannot be a {type(request[name]).__name__}")
-    return {name: request[name] for name in LABELS if name in request}
-
-
-def _is_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _are_tags(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
-
-
-# Lease and spool ------------------------------------------------------------------------------------------
 
 
 class Mark(NamedTuple):

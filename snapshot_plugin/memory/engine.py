@@ -33,7 +33,7 @@ from snapshot_plugin.errors import (
     SnapshotError,
     StoreUnavailable,
 )
-from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.lease import Owner, let_go
 from snapshot_plugin.manager.control import ask_owner, serve_control
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import META, MemoryChange, MemoryView, Outcome, Persistence, Saved
@@ -108,10 +108,7 @@ class WriterLock:
     def release(self) -> None:
         """Let the next process write. Doing it twice is fine."""
         fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, 0)
-            os.close(fd)
+        let_go(fd)
 
 
 class MemoryEngine:

@@ -148,10 +148,7 @@ def rows_at(
 
     ids = [meta.session_id for meta in metas]
     short = short_ids(ids)
-    known = elsewhere or {}
-    present = (
-        ownerships(root, ids) if root else {each: known[short_id(each)] for each in ids if short_id(each) in known}
-    )
+    present = ownerships(root, ids) if root else {each: (elsewhere or {}).get(short_id(each)) for each in ids}
     return [row_of(meta, short[meta.session_id], present.get(meta.session_id)) for meta in metas]
 
 

@@ -223,9 +223,11 @@ class ObjectStore(KeyedStore):
     def _compact_quietly(self, session_id: str) -> None:
         """Make one object of the many that saves left."""
         quietly = contextlib.suppress(SnapshotError, OSError)  # best effort: the frames are safe as they are
-        with quietly, self._objects.trusting_memory():
-            rewrite.settle(self.frames, session_id, self.session_keys(session_id), newest_too=False)
-        self._merging.discard(session_id)
+        try:
+            with quietly, self._objects.trusting_memory():
+                rewrite.settle(self.frames, session_id, self.session_keys(session_id), newest_too=False)
+        finally:
+            self._merging.discard(session_id)
 
     def _marker(self) -> dict[str, Any]:
         marker = self._bucket.get(MARKER) or self._made()

@@ -22,7 +22,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 Json = dict[str, Any]
 CHUNK = 8
 """Modules that a streamed chunk runs through, in the proxy and on a local disk."""
-RESTORE = 23
+RESTORE = 24
 """Modules of `acp` and `live` that a native restore runs through; those below them belong to a load."""
 
 

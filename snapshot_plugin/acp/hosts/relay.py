@@ -38,7 +38,9 @@ from snapshot_plugin.live.sessions import LiveSessions
 __all__ = ["Outbox", "Relay"]
 
 _FULL = 8 << 20
+"""With so many bytes unwritten, nothing more is read."""
 _SOONER = 0.005
+"""The clock is woken only for what is due so many seconds earlier than it wakes by itself."""
 
 
 class QueuedWrite:
